@@ -163,6 +163,38 @@ def test_the_end_of_a_run_is_judged_by_its_last_line_also_when_that_is_not_finis
     assert lines == ["step 1/9", "RuntimeError: CUDA error: device-side assert triggered"]
 
 
+@pytest.mark.parametrize(
+    ("last", "end"),
+    [
+        ("echo step 9/9; echo Training complete", "finished"),
+        (
+            "echo 'Traceback (most recent call last):'; echo 'RuntimeError: CUDA error: misaligned address'; exit 1",
+            "failed",
+        ),
+    ],
+    ids=["complete", "traceback"],
+)
+def test_an_end_that_the_log_tells_is_seen_long_before_the_next_look(
+    target: Place, tmp_path: Path, last: str, end: str
+) -> None:
+    log, pid, lines, stopping = tmp_path / "log", tmp_path / "pid", list[str](), threading.Event()
+    go_on, script = tmp_path / "go on", 'echo $$ >"$1"; echo step 8/9; while [ ! -e "$2" ]; do sleep 0.1; done; '
+    too_late = threading.Timer(240, stopping.set)
+    too_late.start()
+
+    def hear(update: LogUpdate) -> None:
+        lines.append(update.line)
+
+    with log.open("wb") as opened, subprocess.Popen(["sh", "-c", script + last, "sh", pid, go_on], stdout=opened):
+        assert wait_until(pid.exists)
+        watcher = TrainingWatcher(
+            target.address, {"log_file": str(log), "pid_file": str(pid)}, {"poll_interval": 3600.0}
+        )
+        report = watch_training(watcher, on_line=hear, on_status=lambda status: go_on.touch(), stopping=stopping)
+    too_late.cancel()
+    assert report is not None and report.end == end and lines[0] == "step 8/9" and len(lines) == 3
+
+
 def test_a_log_that_is_not_there_yet_is_followed_from_its_beginning(local: Place, tmp_path: Path) -> None:
     log, lines = tmp_path / "log", list[str]()
     with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):

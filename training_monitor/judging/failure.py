@@ -19,7 +19,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.required_text import required_texts
 from training_monitor.judging import failure_table as table
 from training_monitor.logs.shapes import by_shape
-from training_monitor.logs.text import log_pieces
+from training_monitor.logs.text import begins_traceback, log_pieces
 from training_monitor.logs.training_log import parse_progress
 
 MAX_PIECE = 2000
@@ -257,7 +257,7 @@ def _read_xid(line: str) -> _Meaning | None:
 
 def _traceback(line: str, inside: bool) -> tuple[bool, bool]:
     """Whether a line ends a traceback, and whether the next line is inside one."""
-    if "traceback (most recent call last)" in line:
+    if begins_traceback(line):
         return False, True
     goes_on = inside and (not line[:1] or line[0] in " |+")
     return inside and not goes_on, goes_on

@@ -291,3 +291,8 @@ def as_whole(number: float | None) -> int | None:
     if number is None or not math.isfinite(number) or abs(number) >= 1e15 or number != int(number):
         return None
     return int(number)
+
+
+def begins_traceback(line: str) -> bool:
+    """Return whether a line of a log, in lower case, is the first of a Python traceback."""
+    return "traceback (most recent call last)" in line

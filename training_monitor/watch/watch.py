@@ -32,6 +32,7 @@ from training_monitor.core.values import (
 from training_monitor.jobs.claims import Claiming, claim_name
 from training_monitor.jobs.stopping import ExitWatch
 from training_monitor.judging.judge import ENDS
+from training_monitor.logs.text import begins_traceback
 from training_monitor.notify import templates
 from training_monitor.notify.heartbeat import Lookout
 from training_monitor.watch.state import decide_alerts, decide_end, end_notice, reason_to_end, shows_work
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports everything that a messenger needs
 
 LOST_LOOKS = 2
+SOON_SECONDS = 3.0  # after a line that tells of an end, the run is looked at: it needs some time to end
 SURE_SECONDS = 5.0  # a run that is to be ended but shows signs of work is looked at again after this time
 OnStatus = Callable[[TrainingStatus], None]
 OnLine = Callable[[LogUpdate], None]
@@ -74,6 +76,7 @@ def watch_training(
         heartbeat: pinged after every successful look, and whenever a termination makes progress.
         on_status: called with every look; on_event: called with all other events.
         on_line: called with every new line of the log, which is followed then, see `TrainingWatcher.start_streaming`.
+            A line that the training is complete, or that begins a traceback, lets the next look come soon.
         stopping: set it to end the watch, not the run.
         take_over: with `plan`, take the training over from a living supervisor on another machine, which then ends.
         on_look: called after every look with why it failed, or None.
@@ -92,7 +95,7 @@ def watch_training(
         if plan:
             watch.claim(closing, take_over)
         if on_line is not None:
-            closing.callback(watcher.follow(on_line, polls=False))
+            closing.callback(watcher.follow(watch.noting_ends(on_line), polls=False))
         try:
             return watch.run()
         except LeaseLost as error:
@@ -129,6 +132,9 @@ class _Watch:
         self.unreachable_since: float | None = None
         self.missing_looks = 0
         self.is_suspect = False  # it was to be ended at the last look, but shows signs of work: look again
+        self.line_of_end = threading.Event()  # a line came that tells of an end
+        self.is_hurried = False  # the next look comes soon because of such a line
+        self.was_finished = False  # by the last line
         self.claiming: Claiming | None = None
 
     def claim(self, closing: ExitStack, take_over: bool) -> None:
@@ -137,6 +143,18 @@ class _Watch:
         self.claiming = Claiming(watcher.site, name, watcher.store, self.tell, take_over=take_over)
         closing.callback(self.claiming.close)
         watcher.claiming = self.claiming
+
+    def noting_ends(self, on_line: OnLine) -> OnLine:
+        """Return a callback that also notes which lines tell of an end."""
+
+        def hear(update: LogUpdate) -> None:
+            is_finished = update.progress.finished is True
+            if (is_finished and not self.was_finished) or begins_traceback(update.line.lower()):
+                self.line_of_end.set()
+            self.was_finished = is_finished
+            on_line(update)
+
+        return hear
 
     def run(self) -> WatchReport | None:
         if self.plan:
@@ -262,15 +280,22 @@ class _Watch:
         return None
 
     def wait(self, exit_watch: ExitWatch) -> None:
-        """Wait until the next look, or until the job's process ends, or the watch is stopped or to be refreshed."""
+        """Wait until the next look, or until the job's process ends, or the watch is stopped or to be refreshed.
+
+        A line that tells of an end shortens the wait, but not two in a row: tracebacks may come all the time.
+        """
         left = self.watcher.config.poll_interval
+        was_hurried, self.is_hurried = self.is_hurried, False
         left = min(left, SURE_SECONDS) if self.is_suspect and self.plan else left
         while left > 0 and not any(each.is_set() for each in (self.stopping, self.refresh, exit_watch.ended)):
+            if self.line_of_end.is_set() and not (was_hurried or self.is_hurried):
+                left, self.is_hurried = min(SOON_SECONDS, self.watcher.config.poll_interval), True
             part = min(left, 1.0)
             self.watcher.clock.wait(self.stopping if not self.watcher.job.job_id else exit_watch.ended, part)
             left -= part
         exit_watch.ended.clear()
         self.refresh.clear()
+        self.line_of_end.clear()
 
     def post(self, notice: Notice) -> None:
         self.tell("detected" if notice.priority in ("high", "urgent") else "progress", _in_words(notice))

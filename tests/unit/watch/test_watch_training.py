@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import threading
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +27,16 @@ from tests.unit.killing import Killed, KillingEverything, KillingTransport
 from tests.unit.watch.test_terminate import FILES, HUB
 from training_monitor.cli.parsing import build_parser
 from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
-from training_monitor.core.models import Event
+from training_monitor.core.models import Event, Progress
 from training_monitor.core.store import Store
-from training_monitor.core.values import Notice, TerminationPlan, TrainingStatus, WatchReport
+from training_monitor.core.values import LogUpdate, Notice, TerminationPlan, TrainingStatus, WatchReport
 from training_monitor.notify.channels import WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
+from training_monitor.watch.state import NOT_STALLING
 from training_monitor.watch.terminate import is_terminating
 from training_monitor.watch.watch import watch_training
-from training_monitor.watch.watcher import TrainingWatcher
+from training_monitor.watch.watcher import Callback, TrainingWatcher
 
 HANGS = Behaviour(total=2000, hang_after=600, save_every=100)
 FINISHES = Behaviour(total=500, save_every=100)
@@ -95,7 +98,50 @@ class Bench:
         return [event.text for event in self.events if event.kind == kind]
 
 
+class ToldLines(TrainingWatcher):
+    """A watcher that is told the lines of the log by the test."""
+
+    def follow(self, callback: Callback, *, polls: bool) -> Callable[[], None]:
+        self.callback = callback
+        return lambda: None
+
+    def say(self, line: str, *, finished: bool | None = None) -> None:
+        self.callback(LogUpdate(line, Progress(finished=finished), NOT_STALLING, self.clock.time()))
+
+
+def times_of_looks(folder: Path, *lines: tuple[str, bool | None], most: int = 5) -> list[float]:
+    """The seconds between the looks at a run that goes on, after each of which the same lines come."""
+    bench, told = Bench(folder, Behaviour(total=100_000), "local"), list[LogUpdate]()
+    options: dict[str, Any] = {"store": Store(bench.folder), "transport": bench.transport, "clock": bench.clock}
+    watcher = ToldLines("local", FILES, {"poll_interval": 60}, **options)
+
+    def look(status: TrainingStatus) -> None:
+        bench.statuses.append(status)
+        for line, finished in lines:
+            watcher.say(line, finished=finished)
+        if len(bench.statuses) == most:
+            bench.stopping.set()
+
+    watch_training(watcher, on_status=look, on_line=told.append, stopping=bench.stopping)
+    assert [each.line for each in told] == [line for line, _ in lines] * most
+    at = [each.timestamp for each in bench.statuses]
+    return [round(after - before) for before, after in pairwise(at)]
+
+
 # ---------------------------------------------------------------- how it ends
+
+
+def test_a_traceback_brings_the_next_look_soon_but_not_two_in_a_row(tmp_path: Path) -> None:
+    traceback = ("[rank0]: Traceback (most recent call last):", None)
+    assert times_of_looks(tmp_path, traceback, traceback) == [3, 60, 3, 60]
+
+
+def test_a_training_that_becomes_complete_brings_one_look_soon(tmp_path: Path) -> None:
+    assert times_of_looks(tmp_path, ("Training complete", True), ("saved", True)) == [3, 60, 60, 60]
+
+
+def test_other_lines_bring_no_look(tmp_path: Path) -> None:
+    assert times_of_looks(tmp_path, ("step 5/25", None), ("0 errors", None)) == [60, 60, 60, 60]
 
 
 def test_a_run_that_finishes_is_told_with_its_milestones(tmp_path: Path) -> None:
