@@ -226,13 +226,16 @@ def test_in_the_background_it_draws_a_line_and_is_not_stopped(
 # ---------------------------------------------------------------- leaving
 
 
-@pytest.mark.parametrize("key", ["q", "C-c"])
-def test_leaving_stops_nothing(start: Callable[..., Training], screen: WatchScreen, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "said"), [("q", "^left; nothing was stopped"), ("C-c", "^interrupted; nothing was stopped")]
+)
+def test_leaving_stops_nothing(start: Callable[..., Training], screen: WatchScreen, key: str, said: str) -> None:
     training = start()
     screen.watch(training, "--terminate")
     screen.press(key)
-    screen.shows("interrupted; nothing was stopped")
+    screen.shows(said)
     screen.ended(130)
+    assert ("interrupted" in screen.text()) is (key == "C-c")
     assert training.process.poll() is None
     words = (sys.executable, "-m", "training_monitor", "watch", "local", *training.options, "--terminate")
     again = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -137,7 +137,7 @@ def _follow_on_screen(
     from training_monitor.screens.watch.app import WatchSession, run_watch
 
     session, live = WatchSession(watcher, ends=plan is not None, streams=stream), LiveLine(PLAIN_SECONDS)
-    with ExitStack() as stack:
+    with _left_by_key(watcher), ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat, session.tell))
         stack.callback(_print_events, session, live)
@@ -155,6 +155,20 @@ def _follow_on_screen(
             take_over=args.take_over,
         )
         return run_watch(session, work)
+
+
+@contextmanager
+def _left_by_key(watcher: TrainingWatcher) -> Iterator[None]:
+    """Say after `q` that nothing was stopped, in other words than after an interrupt."""
+    from training_monitor.screens.kit.loop import ScreenLeft
+
+    try:
+        yield
+    except ScreenLeft as left:
+        if is_terminating(watcher):
+            raise
+        hint("left; nothing was stopped")
+        raise SystemExit(interrupted_status(left)) from None
 
 
 def _print_events(session: WatchSession, live: LiveLine) -> None:

@@ -22,6 +22,10 @@ _MESSAGE_SECONDS = 8.0  # that a message stays when no key is pressed
 _TURN_SECONDS = 0.001  # switch interval: a key press must not wait long for threads that parse replies
 
 
+class ScreenLeft(KeyboardInterrupt):
+    """The user quit a screen by its key, and with it the work beside it."""
+
+
 class Session(Generic[V, S]):
     """The data of a screen, which an engine collects, and the executor of its commands. No method blocks."""
 
@@ -72,22 +76,23 @@ def run_screen(app: App[V, S], session: Session[V, S], view: V) -> None:
 def run_beside(app: App[V, S], session: Session[V, S], view: V, work: Callable[[], T]) -> T:
     """Show a session in a thread while `work` runs in this one, the main thread; return its result.
 
-    When the user quits, `work` is interrupted as by Ctrl-C. It goes on without a screen when the terminal is gone.
+    When the user quits, `work` is interrupted. It goes on without a screen when the terminal is gone.
 
     Raises:
         TrainingMonitorError: stdin or stdout is not a usable terminal, or no thread is left; `work` was not called.
-        KeyboardInterrupt: the user quit, or Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
+        ScreenLeft: the user quit; the terminal is restored.
+        KeyboardInterrupt: the same after Ctrl-C, SIGTERM or SIGHUP.
     """
     sys.setswitchinterval(_TURN_SECONDS)
-    failures: list[BaseException] = []
+    reasons: list[BaseException] = []  # why the screen ended the work
 
     def show() -> None:
         try:
-            has_quit = _show(app, session, view, terminal)
+            if _show(app, session, view, terminal):
+                reasons.append(ScreenLeft())
         except BaseException as error:
-            failures.append(error)
-            has_quit = True
-        if has_quit:
+            reasons.append(error)
+        if reasons:
             os.kill(os.getpid(), signal.SIGINT)  # unlike `interrupt_main`, it ends a wait of the main thread
 
     with open_terminal(mouse=True) as terminal:
@@ -96,8 +101,8 @@ def run_beside(app: App[V, S], session: Session[V, S], view: V, work: Callable[[
         try:
             return work()
         except KeyboardInterrupt:
-            if failures:
-                raise failures[0] from None
+            if reasons:
+                raise reasons[0] from None
             raise
         finally:
             terminal.leave()

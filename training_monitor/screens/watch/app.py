@@ -301,6 +301,7 @@ def run_watch(session: WatchSession, work: Callable[[], T]) -> T:
 
     Raises:
         TrainingMonitorError: stdin or stdout is not a usable terminal; `work` was not called.
-        KeyboardInterrupt: q, Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
+        ScreenLeft: q; the terminal is restored.
+        KeyboardInterrupt: the same after Ctrl-C, SIGTERM or SIGHUP.
     """
     return run_beside(APP, session, WatchView(glyphs=terminal_glyphs()), work)
