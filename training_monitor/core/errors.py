@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from training_monitor.core.models import CommandResult
 
 
+_ENDS = ".?!"  # of a sentence
+
+
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
     """Return the last non-empty lines of a tool's output, masked, then shortened and joined into one line."""
     lines = [line.strip()[:width] for line in redact(text).splitlines() if line.strip()]
@@ -42,9 +45,10 @@ class TrainingMonitorError(Exception):
     """The base of all errors: what happened, where, and what to try."""
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
-        self.what, self.hint = redact(what), hint
-        said = self.what if self.what.endswith((".", "?", "!")) else f"{self.what}."
-        super().__init__(f"{said} Try: {hint}" if hint else self.what)
+        said = redact(what)
+        self.what, self.hint = said, hint
+        end = "" if said[-1:] in _ENDS else "."
+        super().__init__(f"{said}{end} Try: {hint}" if hint else said)
 
 
 class SettingsError(TrainingMonitorError, ValueError):

@@ -216,7 +216,7 @@ class TrainingMetrics:
     def _machine_health(self) -> Health | None:
         failure, at = failure_of(self), ("status",)
         if failure and self.status in ("lost", "offline", *FAILED):
-            return Health("error", failure, "gone" if self.status == "lost" else self.status, at)
+            return Health("error", failure, "gone" if self.status == "lost" else failure, at)
         if self.status == "stopped":
             costs = self._costs(", and its disk costs")
             return Health("warning", f"stopped{costs}", "stopped, costs" if costs else "stopped", at)

@@ -215,8 +215,8 @@ def test_the_reason_in_brief_and_the_values_that_are_the_reason(subtests: pytest
     died = replace(DIED, failure=Failure("cuda_oom", "user", "stop", "CUDA out of memory"))
     for values, brief, fields in [
         ({"status": "lost"}, "gone", ("status",)),
-        ({"status": "exited", "message": "OOM"}, "exited", ("status",)),
-        ({"status": "offline"}, "offline", ("status",)),
+        ({"status": "exited", "message": "OOM"}, "exited: OOM", ("status",)),
+        ({"status": "offline"}, "the machine is offline", ("status",)),
         ({"status": "frozen"}, "frozen", ("status",)),
         ({"status": "odd"}, "unknown status", ("status",)),
         ({"status": "loading"}, "starting", ()),

@@ -278,7 +278,7 @@ def show_health(member: Member, width: int) -> str:
     if width < _BRIEF_FROM:
         return word if stale is None else f"{word} {format_age(member.now - stale)}"
     whole = f"{word} {safe(health.reason, member.glyphs)}"
-    fits = width >= _REASON_FROM or cells(whole) <= width or (health.brief and health.reason.startswith(health.brief))
+    fits = width >= _REASON_FROM or cells(whole) <= width
     return whole if fits else f"{word} {safe(health.brief, member.glyphs)}".rstrip()
 
 
