@@ -210,6 +210,15 @@ def test_a_stop_is_confirmed_its_alert_is_shown_and_alerts_are_acknowledged(brow
     assert browser.complaints() == []
 
 
+def test_a_dialog_is_closed_with_its_view(browser: Browser, page: Served) -> None:
+    begin(browser, page, "member")
+    browser.one("button.danger").click()
+    browser.one("dialog[open]")
+    go(browser, "#/alerts")
+    browser.wait("the dialog is gone", lambda: not browser.all("dialog"))
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_fits_360_pixels_and_has_no_barriers(browser: Browser, page: Served, view: str) -> None:
     script = axe_script()

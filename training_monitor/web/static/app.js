@@ -590,7 +590,9 @@ async function post(path, value) {
 }
 
 async function confirm(id, action) {
+  const here = view;
   const { acts, name } = await ask(`/api/member?${query({ id })}`);
+  if (view !== here) return;
   const { means, phrase } = acts[action];
   const typed = make("input", { type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
     oninput: () => { sure.disabled = typed.value !== phrase; } });
@@ -696,6 +698,7 @@ function route() {
   if (hash === "#main") return find("main").focus();
   const member = /^#\/member\/([0-9a-f]{16})$/.exec(hash);
   const open = hash === "#/alerts" ? alertsView : hash === "#/cost" ? costView : member ? () => memberView(member[1]) : fleetView;
+  for (const dialog of document.querySelectorAll("dialog")) dialog.close(); // it belongs to the view before
   const isFirst = view === null;
   const main = find("main");
   view = open();
