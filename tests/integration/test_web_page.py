@@ -219,6 +219,14 @@ def test_a_dialog_is_closed_with_its_view(browser: Browser, page: Served) -> Non
     assert browser.complaints() == []
 
 
+def test_members_come_first_on_a_phone(browser: Browser, page: Served) -> None:
+    browser.resize(360, 740)
+    begin(browser, page)
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    assert browser.run(top, "tbody tr") < 260 and browser.run(top, ".tiles") > browser.run(top, "tbody tr:last-child")
+    assert browser.run("return document.querySelector('.levels').getBoundingClientRect().height") < 40
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_fits_360_pixels_and_has_no_barriers(browser: Browser, page: Served, view: str) -> None:
     script = axe_script()

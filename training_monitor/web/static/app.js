@@ -215,7 +215,7 @@ function fleetView() {
     column.head = make("th", { scope: "col", class: classOf(column) }, button);
     heads.append(column.head);
   }
-  const node = make("div", {}, make("h1", { class: "unseen" }, "Fleet"), sums,
+  const node = make("div", { class: "fleet" }, make("h1", { class: "unseen" }, "Fleet"), sums,
     make("div", { class: "bar" }, make("label", {}, "Search", words), groupLabel, counts, count),
     make("div", { class: "frame", role: "region", "aria-label": "Members", tabindex: "0" },
       make("table", { class: "members" }, make("caption", { class: "unseen" }, "Members of the fleet"), make("thead", {}, heads), body)),
