@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.axe import axe_script
 from tests.integration.browser import Browser, a_browser
+from tests.integration.conftest import wait_until
 from tests.integration.web_pages import Served, command, served
 from training_monitor.core.frozen import asdict
 from training_monitor.core.models import Failure
@@ -106,7 +108,7 @@ def test_the_table_searches_sorts_and_filters(browser: Browser, page: Served) ->
     browser.wait("it is searched", lambda: 0 < len(names()) < 12 and all("llama" in name for name in names()))
     browser.run(SET, "input[type=search]", "", "input")
     browser.one("button.warning").click()
-    browser.wait("warnings only", lambda: set(browser.texts(".badge .word")) == {"warning"})
+    browser.wait("warnings only", lambda: set(browser.texts("tbody .badge .word")) == {"warning"})
     browser.one("button.warning").click()
     [loss] = [each for each in browser.all("thead button") if each.text.startswith("Loss")]
     for direction, falls in (("ascending", False), ("descending", True)):
@@ -219,9 +221,30 @@ def test_a_dialog_is_closed_with_its_view(browser: Browser, page: Served) -> Non
     assert browser.complaints() == []
 
 
+def test_the_banner_shows_the_worst_open_alert_and_of_these_the_newest(browser: Browser) -> None:
+    with served(allow_write=True) as page:
+        alerts = [alert for alert in page.fleet.snapshot().alerts if alert.ended is None]
+        errors = [alert.text for alert in reversed(alerts) if alert.level == "error"]
+        warnings = [alert.text for alert in reversed(alerts) if alert.level == "warning"]
+        assert errors and warnings
+        begin(browser, page)
+
+        def shows(text: str) -> bool:
+            return text in browser.text("#toast")
+
+        for text in (*errors, warnings[0]):
+            assert wait_until(partial(shows, text)), text
+            identity = next(alert.identity for alert in alerts if alert.text == text)
+            page.fleet.acknowledge([identity])
+        browser.one("#toast button").click()
+        browser.wait("all are put away", lambda: not browser.text("#toast"))
+        assert browser.complaints() == []
+
+
 def test_members_come_first_on_a_phone(browser: Browser, page: Served) -> None:
     browser.resize(360, 740)
     begin(browser, page)
+    browser.one("#toast button").click()
     top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
     assert browser.run(top, "tbody tr") < 260 and browser.run(top, ".tiles") > browser.run(top, "tbody tr:last-child")
     assert browser.run("return document.querySelector('.levels').getBoundingClientRect().height") < 40

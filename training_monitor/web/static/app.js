@@ -17,7 +17,8 @@ const LEAST_SPAN = 30, MOST_SPAN = 31 * DAY;
 
 const live = { rows: new Map(), order: [], head: null, alerts: [], times: null, heardAt: 0, isConnected: false, lostAt: 0 };
 const table = { words: "", group: "", level: "", sort: "Health", isDown: false };
-const status = { alert: null }; // the newest warning or error since the page was opened
+const ALERT_LEVELS = ["error", "warning"]; // worst first
+const status = { alert: null, dismissed: new Set() }; // the alert in the banner, and the events of those put away
 let me = null;
 let view = null;
 
@@ -117,7 +118,6 @@ function hear(source, event) {
 }
 
 function take(changes) {
-  const isFirst = live.head === null;
   if (changes.whole) live.rows = new Map();
   for (const row of changes.rows) live.rows.set(row.id, row);
   if (changes.order) {
@@ -126,21 +126,14 @@ function take(changes) {
     for (const id of live.rows.keys()) if (!there.has(id)) live.rows.delete(id);
   }
   live.head = changes.head ?? live.head;
-  if (changes.alerts) takeAlerts(changes.alerts, isFirst);
-}
-
-function takeAlerts(alerts, isFirst) {
-  const newest = alerts.find(isOpen), before = live.alerts.find(isOpen);
-  live.alerts = alerts;
-  const isSame = newest && before && newest.at === before.at && newest.text === before.text;
-  if (newest && !isSame && !isFirst) {
-    status.alert = newest;
+  if (changes.alerts) {
+    live.alerts = changes.alerts;
     showToast();
   }
 }
 
 function isOpen(alert) {
-  return alert.level !== "info" && alert.ended === null && !alert.acknowledged;
+  return ALERT_LEVELS.includes(alert.level) && alert.ended === null && !alert.acknowledged;
 }
 
 function isBehind() {
@@ -179,19 +172,26 @@ function showTitle() {
   if (document.title !== title) document.title = title;
 }
 
+function worstAlert() {
+  const open = live.alerts.filter((alert) => isOpen(alert) && !status.dismissed.has(alert.event)); // newest first
+  return ALERT_LEVELS.map((level) => open.find((alert) => alert.level === level)).find(Boolean) ?? null;
+}
+
 function showToast() {
-  const alert = status.alert;
+  const alert = worstAlert(), before = status.alert;
+  status.alert = alert;
+  if (alert?.event === before?.event && alert?.text === before?.text) return;
+  showTitle();
+  if (!alert) return find("toast").replaceChildren();
   const close = () => {
-    status.alert = null;
-    find("toast").replaceChildren();
-    showTitle();
+    status.dismissed = new Set(live.alerts.filter(isOpen).map((each) => each.event));
+    showToast();
   };
   const name = alert.name ? [alert.id ? make("a", { href: `#/member/${alert.id}` }, alert.name) : alert.name, ": "] : [];
   find("toast").replaceChildren(
     make("div", { class: alert.level },
-      badge(alert.level), make("p", {}, ...name, alert.text, make("span", { class: "dim" }, `  ${when(alert.at)}`)),
+      alertBadge(alert.level), make("p", {}, ...name, alert.text, make("span", { class: "dim" }, `  ${when(alert.at)}`)),
       make("button", { type: "button", onclick: close }, "Dismiss")));
-  showTitle();
 }
 
 // ---------------------------------------------------------------- the fleet
@@ -683,7 +683,7 @@ function costView() {
       make("th", { scope: "row" }, make("a", { href: `#/member/${member.id}` }, member.name)),
       ...[member.price, member.spent, member.ahead, member.to_completion].map((text) => make("td", { class: "number" }, text)))));
     const left = found.left_out ? ` The ${found.left_out} cheapest members are left out.` : "";
-    const hidden = found.hidden ? ` Instances that are not shown, ${found.hidden} per hour, are only part of the newest price in the chart.` : "";
+    const hidden = found.hidden ? ` Instances that are not shown, ${found.hidden} per hour, count only in the newest price of the chart.` : "";
     put(said, found.members.length ? `Dollars; - is unknown.${left}${hidden}` : "No member has a known price.");
   }
 
