@@ -129,6 +129,22 @@ def test_all_that_is_known_is_on_the_screen(start: Callable[..., Training], scre
     screen.ended(130)
 
 
+@pytest.mark.parametrize("way", [(), ("--poll",)], ids=["streamed", "asked"])
+def test_a_log_that_is_not_there_yet_is_named(
+    start: Callable[..., Training], screen: WatchScreen, way: tuple[str, ...]
+) -> None:
+    training = start()
+    log, pid = training.folder / "later", str(training.folder / "pid")
+    words = (sys.executable, "-m", "training_monitor", "watch", "local", "--log", str(log), "--pid-file", pid, *way)
+    screen.start("118x40", *words, "--interval", "1", before=GOES_ON)
+    screen.shows(r"^verdict +there is no log \S+/later yet; ")
+    log.write_text("step 7/40 loss 0.1\n")
+    screen.shows("step 7/40")
+    screen.hides("there is no log")
+    screen.press("q")
+    screen.ended(130)
+
+
 def test_a_small_screen_shows_the_worst_and_scrolls_to_the_rest(
     start: Callable[..., Training], screen: WatchScreen
 ) -> None:

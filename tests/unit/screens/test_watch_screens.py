@@ -81,6 +81,13 @@ def test_the_silence_stands_beside_its_limit_and_goes_on_between_two_looks() -> 
     assert "no step for 5s of at most 7m30s" in shown(replace(STALLED, step_at=NOW - 5)), "a line came after the look"
 
 
+def test_a_log_that_is_not_there_is_said_before_the_reason_of_the_verdict() -> None:
+    missing = replace(RUNNING, missing_log="/nonexist/x.log")
+    [line] = lines_with("there is no log /nonexist/x.log yet; step 1500 of 3000", missing)
+    assert line[0][0].startswith("verdict") and "RUNNING" in shown(missing)
+    assert "warn" in styles_of("there is no log", missing) and "there is no log" not in shown(RUNNING)
+
+
 def test_the_silence_does_not_go_on_while_nobody_answers() -> None:
     later = replace(SILENT, now=NOW + 600)
     assert "no step for 1s of at most 7m30s" in shown(SILENT)
@@ -290,6 +297,7 @@ def hostile(text: str) -> WatchSnapshot:
         lines=(text, text * 3),
         partial=text,
         events=((NOW, Event(text, text)),) * 3,
+        missing_log=text,
         error=text,
         failing_since=NOW - 5,
         phase=text,

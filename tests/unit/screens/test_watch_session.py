@@ -85,6 +85,23 @@ def test_each_look_is_shown_with_the_next_one(tmp_path: Path) -> None:
     assert speeds and all(speed == pytest.approx(1.0, rel=0.05) for speed in speeds)
 
 
+def test_a_log_that_is_not_there_yet_is_named_until_it_is(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.there.has_log = False
+    bench.session.status(bench.watcher.poll())
+    assert bench.shown.missing_log == "/log"
+    bench.line(1)
+    assert bench.shown.missing_log is None, "a line of it came"
+    bench.session.status(bench.watcher.poll())
+    assert bench.shown.missing_log == "/log"
+    bench.there.has_log = True
+    bench.session.status(bench.watcher.poll())
+    assert bench.shown.missing_log is None
+    bench.there.has_log = False
+    bench.session.status(bench.watcher.poll())
+    assert bench.shown.missing_log is None, "it has been there"
+
+
 def test_the_failing_looks_are_counted_from_the_first_one_until_one_is_answered(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     real = bench.transport.answer

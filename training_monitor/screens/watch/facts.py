@@ -74,7 +74,10 @@ def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     if status is None or verdict is None:
         return [[("it is being looked at for the first time", "dim")]]
     style = STYLES.get(verdict.verdict, "warn")
-    body = _fact("verdict", verdict.reason, view, style="" if style == "good" else style)
+    reason = verdict.reason
+    if snapshot.missing_log is not None:
+        reason, style = f"there is no log {snapshot.missing_log} yet; {reason}", "warn" if style == "good" else style
+    body = _fact("verdict", reason, view, style="" if style == "good" else style)
     if snapshot.phase is not None:
         return body
     body += _silence_lines(snapshot, view)

@@ -41,6 +41,7 @@ class WatchSnapshot:
             speed that was measured where the log tells none. `step_at` is when such a line last had another step.
         gpus, gpu_error: those that it uses, or why they are unknown.
         losses: of its steps, oldest first.
+        missing_log: the log that is not there yet.
         lines, partial: the last lines of its log, and the unfinished one; `first_line` is the number of the first.
         events: with their times, oldest first.
         next_look_at: when the next look is due; None before the first one and during a termination.
@@ -61,6 +62,7 @@ class WatchSnapshot:
     gpu_error: str | None = None
     process: ProcessFacts = ProcessFacts()
     losses: tuple[float, ...] = ()
+    missing_log: str | None = None
     lines: tuple[str, ...] = ()
     partial: str = ""
     first_line: int = 1
