@@ -106,7 +106,7 @@ def test_all_that_is_known_is_on_the_screen(start: Callable[..., Training], scre
     save_checkpoint(output, new_weights(), 5)
     file = output / "step_5" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:500])
-    screen.watch(training, "--output-dir", str(output), size=size)
+    screen.watch(training, "--output-dir", str(output), "--interval", "5", size=size)  # the second look tells the CPU
     screen.shows(
         r"run/log +local +seen \d+s ago +next look in",
         "^── RUNNING",
