@@ -153,18 +153,14 @@ def add_fleet(command: CommandParser) -> None:
 
 
 def add_metrics(command: CommandParser) -> None:
-    _add_members(command)
-    command.flag("--vast", "every vast.ai instance that is not stopped, as `training-monitor vast` shows")
-    command.flag("--mock", "made-up instances: needs no network, account or tool")
+    _add_any_members(command)
     command.value("--textfile", "PATH", "write PATH, for node_exporter, after every look; its name ends with .prom")
     command.flag("--once", "look once (default without --textfile)")
     _add_fleet_looks(command)
 
 
 def add_web(command: CommandParser) -> None:
-    _add_members(command)
-    command.flag("--vast", "every vast.ai instance that is not stopped, as `training-monitor vast` shows")
-    command.flag("--mock", "made-up instances: needs no network, account or tool")
+    _add_any_members(command)
     command.value("--port", "PORT", "where to listen; 0: any free one (default: %(default)s)", type=port, default=8750)
     command.value(
         "--host", "ADDRESS", "where to listen; beyond this machine only with --token-file", default="127.0.0.1"
@@ -177,6 +173,12 @@ def add_web(command: CommandParser) -> None:
     )
     command.flag("--allow-write", "let the page stop and destroy members, each after a typed confirmation")
     _add_fleet_looks(command)
+
+
+def _add_any_members(command: CommandParser) -> None:
+    _add_members(command)
+    command.flag("--vast", "every vast.ai instance that is not stopped, as `training-monitor vast` shows")
+    command.flag("--mock", "made-up instances: needs no network, account or tool")
 
 
 def _add_members(command: CommandParser) -> None:

@@ -67,14 +67,13 @@ class FleetRecord:
 
     def _end(self, key: str, kinds: Collection[str], now: float) -> None:
         """Note that alerts of a member have ended."""
+
+        def end(alert: FleetAlert) -> FleetAlert:
+            is_meant = alert.key == key and alert.kind in kinds and alert.ended is None
+            return replace(alert, ended=now) if is_meant else alert
+
         if kinds:
-            self._change(
-                lambda alert: (
-                    replace(alert, ended=now)
-                    if alert.key == key and alert.kind in kinds and alert.ended is None
-                    else alert
-                )
-            )
+            self._change(end)
 
     def _change(self, change: Callable[[FleetAlert], FleetAlert]) -> None:
         with self._lock:
@@ -102,7 +101,8 @@ class FleetRecord:
 
     def add(self, alert: FleetAlert, member: FleetMember | None = None) -> None:
         """Record an alert of a member, or of the fleet, and send it."""
-        self._end(alert.key, {_ENDED_BY[alert.kind]} if alert.kind in _ENDED_BY else set(), alert.timestamp)
+        if alert.kind in _ENDED_BY:
+            self._end(alert.key, {_ENDED_BY[alert.kind]}, alert.timestamp)
         with self._lock:
             self._alerts.append(alert)
         if self._tell is None:

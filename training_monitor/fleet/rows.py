@@ -345,7 +345,7 @@ def summarize(
     burn = forecast_burn(_priced_rows(rows) if listed is None else listed, credit)
     hidden = forecast_burn([row for row in listed or () if row.get("id") not in shown], None)
     levels = Counter(row.health(thresholds, now).level for row in rows)
-    totals = {row.instance_id: row.total_cost for row in rows if _is_rented(row)}
+    totals = {row.instance_id: row.total_cost for row in rows if is_rented(row)}
     return FleetSummary(
         levels={level: levels[level] for level in HEALTH_LEVELS},
         dollars_per_hour=burn.dollars_per_hour,
@@ -360,13 +360,14 @@ def summarize(
     )
 
 
-def _is_rented(row: TrainingMetrics) -> bool:
+def is_rented(row: TrainingMetrics) -> bool:
+    """Return whether a member is on a rented machine."""
     return type(row.instance_id) is int
 
 
 def _priced_rows(rows: Sequence[TrainingMetrics]) -> list[dict[str, float | None]]:
     """Return the rented members in the format of a listing."""
-    prices = {row.instance_id: row.cost_per_hour for row in rows if _is_rented(row) and row.status != "lost"}
+    prices = {row.instance_id: row.cost_per_hour for row in rows if is_rented(row) and row.status != "lost"}
     return [{"dph_total": price} for price in prices.values()]
 
 
@@ -380,7 +381,7 @@ def _completion(rows: Sequence[TrainingMetrics], now: float) -> dict[str, Any]:
             without += row.status == "running" and row.is_running is not False and not is_finished(row)
             continue
         longest = seconds if longest is None else max(longest, seconds)
-        if _is_rented(row):
+        if is_rented(row):
             ends[row.instance_id] = max(seconds, ends.get(row.instance_id, 0.0))
             prices[row.instance_id] = row.cost_per_hour
     costs = [seconds / HOUR * price for place, seconds in ends.items() if (price := prices[place]) is not None]

@@ -9,6 +9,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, plural
 from training_monitor.fleet.attention import group_alerts
 from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.rows import is_rented
 from training_monitor.fleet.trends import RunComparison, compare_runs, describe_compared
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet.facts import Body, curve, curves_of, facts_of, words_of
@@ -225,7 +226,7 @@ def confirmation_phrase(action: str, rows: Sequence[TrainingMetrics]) -> str:
 
     What is not easy to type is not asked for.
     """
-    only = str(rows[0].instance_id if _is_rented(rows[0]) else rows[0].name)
+    only = str(rows[0].instance_id if is_rented(rows[0]) else rows[0].name)
     return f"{action} {only if len(rows) == 1 and _EASY_TO_TYPE.fullmatch(only) else len(rows)}"
 
 
@@ -253,18 +254,14 @@ def _asked_lines(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView,
 
 def describe_act(action: str, rows: Sequence[TrainingMetrics]) -> str:
     """Describe what stopping or destroying some members means, and what they cost."""
-    one, rented = len(rows) == 1, any(map(_is_rented, rows))
+    one, rented = len(rows) == 1, any(map(is_rented, rows))
     if action == "stop":
         means = ("Its training ends." if one else "Their trainings end.") + _DISK_COSTS * rented
     else:
         gone = "The machine and its disk are" if one else "The machines and their disks are"
         means = f"{gone} gone for good. What was not copied is lost."
-    paid = [row for row in rows if _is_rented(row) or row.cost_per_hour is not None]
+    paid = [row for row in rows if is_rented(row) or row.cost_per_hour is not None]
     return f"{means} {_costs(paid)}" if paid else means
-
-
-def _is_rented(row: TrainingMetrics) -> bool:
-    return type(row.instance_id) is int
 
 
 def _costs(rows: Sequence[TrainingMetrics]) -> str:

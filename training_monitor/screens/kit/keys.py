@@ -44,7 +44,7 @@ class Screen(Generic[V, S]):
     """One screen; `draw` returns its lines, between header and footer, for the width and height of the view.
 
     `prompt` precedes the text typed there, if any; `section` is its title in the help. `changes`: not available when
-    read-only; `note` is added to its help. `click` answers a click; without it the table does, where there is one.
+    read-only; `note` is added to its help. `click` answers a click; None: nothing does.
     """
 
     draw: Callable[[S, V], Frame[V]]
@@ -78,8 +78,7 @@ def update(app: App[V, S], view: V, key: str, snapshot: S) -> tuple[V, tuple[Any
 def _answered(app: App[V, S], view: V, key: str, snapshot: S) -> V:
     screen = app.screens[view.screen]
     if key.startswith("click "):
-        click = screen.click or (app.table.click if view.screen in ("main", "filter") else None)
-        return click(view, snapshot, key) if click else view
+        return screen.click(view, snapshot, key) if screen.click else view
     name = key if screen.prompt else app.aliases.get(key, key)
     entry = next((entry for entry in screen.keys if name in entry.names), None)
     if entry is not None and entry.changes and view.read_only:

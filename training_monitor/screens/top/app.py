@@ -218,8 +218,8 @@ APP: App[TopView, RunsSnapshot] = App(
     TABLE,
     draw_header,
     {
-        "main": Screen(draw_main, _MAIN, section="the table"),
-        "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while the name is typed"),
+        "main": Screen(draw_main, _MAIN, section="the table", click=TABLE.click),
+        "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while the name is typed", click=TABLE.click),
         "detail": Screen(draw_detail, (*_PAGE, _EDITOR, _OUTPUT, _SIGNAL, _DELETE)),
         "editor": Screen(draw_editor, _EDITOR_KEYS, section="variables"),
         "edit": Screen(draw_editor, _EDIT, "= ", "while a value is typed", changes=True),
