@@ -44,7 +44,7 @@ def _write_once(monitor: FleetMonitor, path: str | None, config: FleetConfig) ->
 
 
 def _keep_written(monitor: FleetMonitor, path: str, config: FleetConfig) -> NoReturn:
-    """Write after every look, until a signal ends it. Then nobody looks any more: the file only says since when."""
+    """Write after every look, until a signal ends it. Then the file only says when the last look was."""
     use_few_arenas()
     log_beside_the_screen()
     changed, said = threading.Event(), ""

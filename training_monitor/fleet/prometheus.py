@@ -69,7 +69,7 @@ def format_metrics(snapshot: FleetSnapshot, thresholds: Thresholds) -> str:
 
 
 def format_last_look(snapshot: FleetSnapshot) -> str:
-    """Return what still holds when nobody looks any more: when the last look was, and no state of any member."""
+    """Return what still holds when the looks have ended: when the last one was, and no state of any member."""
     return _format(_metrics_of_looks(snapshot))
 
 
@@ -157,7 +157,7 @@ def _share(share: float | None) -> float | None:
 
 
 def _is_finite_loss(member: ShownMember) -> float | None:
-    """Return 1 or 0; None without a loss, or without a training that goes on."""
+    """Return 1 or 0; None without a loss, or without a running training."""
     is_nan, goes_on = has_nan(member.row), member.row.verdict is not None and member.judged.state not in ENDS
     return float(not is_nan) if member.is_current and goes_on and (is_nan or member.row.loss is not None) else None
 
@@ -191,7 +191,7 @@ _NUMBERS: dict[str, tuple[str, _OfMember]] = {
     "log_age_seconds": ("How long nothing was written to the log.", lambda m: m.row.log_age if m.is_current else None),
     "runtime_seconds": ("How long the training has run.", lambda m: m.now.get("runtime_seconds")),
     "remaining_seconds": ("How long the training will still run, estimated.", lambda m: m.now.get("eta_seconds")),
-    "loss_finite": ("Whether the loss of a training that goes on is finite (1 or 0).", _is_finite_loss),
+    "loss_finite": ("Whether the loss of a running training is finite (1 or 0).", _is_finite_loss),
     "gpu_utilization_ratio": ("Mean utilization of the GPUs.", lambda m: _ratio(m.now.get("gpu_utilization"))),
     "gpu_memory_utilization_ratio": (
         "Used share of the GPUs' memory.",

@@ -78,7 +78,7 @@ class FleetAlert:
     where one of them has ended. `text` does not name the member.
     `(key, kind, generation)` identifies the event, also across restarts of the monitor: `generation` is the completed
     epoch or the step of the stall, plus 2**32 times the number of the run. `ended` is when it was seen to be over,
-    epoch seconds; None while it goes on, and for events without duration. `acknowledged`: a person has taken note.
+    epoch seconds; None while it continues, and for events without duration. `acknowledged`: a person has seen it.
     """
 
     timestamp: float

@@ -332,7 +332,7 @@ def state_style(row: RunRow) -> str:
 
 
 def status_style(row: RunRow) -> str:
-    """Return the style of `status_text`: that of the state, unless the verdict on a run that goes on is not ok."""
+    """Return the style of `status_text`: that of the state, unless the verdict on a run that continues is not ok."""
     if row.status != RUNNING or row.verdict.verdict in ("ok", "unknown"):
         return state_style(row)
     return "bad" if row.verdict.verdict == "failed" else "warn"

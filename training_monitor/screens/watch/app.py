@@ -68,7 +68,7 @@ def _draw_help(snapshot: WatchSnapshot, view: WatchView) -> Frame[WatchView]:
     return help_page(APP, view)
 
 
-_QUIT = replace(QUIT, help="leave; the training goes on, and Ctrl+C does the same")
+_QUIT = replace(QUIT, help="leave; the training continues, and Ctrl+C does the same")
 _LOG = Key("l", "the log alone, to scroll in", _open("log"), "log")
 _EVENTS = Key("e", "all events, and what was notified", _open("events"), "events")
 _REFRESH = replace(REFRESH, help="look now", word="look now")
