@@ -146,18 +146,32 @@ def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
 
     A reply without an end, of too many bytes, or given twice is None.
     """
-    replies: dict[int, Reply | None] = {}
-    parts = f"\n{text}".split(f"\n{nonce} ")[1:]
-    if not parts or parts[-1].strip() != "close":
+    parts = _find_parts(text, nonce)
+    if not parts or text[slice(*parts[-1])].strip() != "close":
         return None
-    for part, following in zip(parts, parts[1:]):
-        head, _, body = part.partition("\n")
-        asked, ended = _ASKED.fullmatch(head), _ENDED.fullmatch(following.strip())
+    replies: dict[int, Reply | None] = {}
+    for (start, end), following in zip(parts, parts[1:]):
+        line_end = text.find("\n", start, end)
+        line_end = end if line_end < 0 else line_end
+        body = slice(min(line_end + 1, end), end)
+        asked = _ASKED.fullmatch(text, start, line_end)
+        ended = _ENDED.fullmatch(text[slice(*following)].strip())
         if asked:
             number, duration = int(asked[1]), max(0.0, float(asked[3]) - float(asked[2]))
-            is_whole = number not in replies and len(body) <= MAX_ANSWER_BYTES
-            replies[number] = Reply(body, int(ended[1]), duration) if ended and is_whole else None
+            is_whole = number not in replies and body.stop - body.start <= MAX_ANSWER_BYTES
+            replies[number] = Reply(text[body], int(ended[1]), duration) if ended and is_whole else None
     return replies
+
+
+def _find_parts(text: str, nonce: str) -> list[tuple[int, int]]:
+    """Find what lies between the marks, as positions: a copy of each would be megabytes more."""
+    mark = f"\n{nonce} "
+    marks = [-1] if text.startswith(mark[1:]) else []
+    at = text.find(mark)
+    while at >= 0:
+        marks.append(at)
+        at = text.find(mark, at + len(mark))
+    return [(at + len(mark), end) for at, end in zip(marks, [*marks[1:], len(text)])]
 
 
 def _answer(question: Question[Any], reply: Reply | None) -> Answer[Any]:
