@@ -17,12 +17,14 @@ from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import members_script
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.proc_stat import Process, read_processes
+from training_monitor.targets.replies import each_line
 from training_monitor.targets.scripts import Quoted, format_call
 
 _COMPILER = regex(
     r"ptxas.*|cicc|nvcc|nvlink|fatbinary|cudafe\+\+|cc1|cc1plus|cc|c\+\+|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?"
     r"|as|ld|ld\..*|lld|collect2|ninja|hipcc|neuron.*-cc"
 )
+_FIELDS = frozenset("boot hz awake roots up again table oom".split())
 _CLOCK_SKEW = 60  # seconds
 _NUMBER = regex(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
 _COUNTER = regex(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
@@ -85,13 +87,12 @@ class _Sample:
 
 def parse_evidence(text: str) -> Evidence:
     """Parse the reply to the evidence question. Raises ParseError when its end is missing."""
-    lines = text.splitlines()
-    if not lines or lines.pop() != "end":
+    if not f"\n{text[-5:]}".removesuffix("\n").endswith("\nend"):
         raise ParseError("no end of the reply", source="evidence", text=text)
-    second = next((number for number, line in enumerate(lines) if line.startswith("again=")), len(lines))
-    fields = dict(line.partition("=")[::2] for line in lines if "=" in line.partition(" ")[0])
+    first, mark, second = text.partition("\nagain=")
+    fields = {key: value for key, value in map(_field, each_line(text)) if key in _FIELDS}
     ticks = _number(fields.get("hz")) or 100.0
-    now = _sample(lines[:second], fields.get("up"))
+    now = _sample(first, fields.get("up"))
     running = [process for process in now.table.values() if process.is_running]
     awake = (_number(fields.get("awake")) or 0.0) / ticks
     seen = Evidence(
@@ -103,9 +104,9 @@ def parse_evidence(text: str) -> Evidence:
     )
     if not running:
         return seen
-    later = _sample(lines[second:], fields.get("again"))
-    sums = _add_sums(seen, now, later, fields.get("roots", "").split(), ticks, _compile_workers(lines))
-    return replace(sums, memory_bytes=_memory(lines[:second], seen.pids))
+    later = _sample(second, fields.get("again"))
+    sums = _add_sums(seen, now, later, fields.get("roots", "").split(), ticks, _compile_workers(text))
+    return replace(sums, memory_bytes=_memory(first, seen.pids))
 
 
 def _add_sums(
@@ -152,24 +153,29 @@ def parse_file_age(text: str) -> float | None:
     return max(0.0, float(now - newest)) if newest and now else None
 
 
-def _sample(lines: Sequence[str], uptime: str | None) -> _Sample:
-    table = read_processes(lines)
+def _field(line: str) -> tuple[str, str]:
+    key, _, value = line.partition("=")
+    return key, value
+
+
+def _sample(text: str, uptime: str | None) -> _Sample:
+    table = read_processes(each_line(text))
     written: dict[int, dict[str, int]] = {}
-    for line in lines:
+    for line in each_line(text):
         if (found := _COUNTER.fullmatch(line)) and (pid := int(found[1])) in table:
             written.setdefault(pid, {})[found[2]] = int(found[3])
     counters = {pid: (each.get("wchar", 0), each.get("write_bytes", 0)) for pid, each in written.items()}
     return _Sample(_number(uptime), table, counters)
 
 
-def _memory(lines: Sequence[str], pids: Sequence[int]) -> int | None:
-    sizes = {int(found[1]): int(found[2]) * 1024 for line in lines if (found := _MEMORY.fullmatch(line))}
+def _memory(text: str, pids: Sequence[int]) -> int | None:
+    sizes = {int(found[1]): int(found[2]) * 1024 for line in each_line(text) if (found := _MEMORY.fullmatch(line))}
     known = [sizes[pid] for pid in pids if pid in sizes]
     return sum(known) if known else None
 
 
-def _compile_workers(lines: Sequence[str]) -> frozenset[int]:
-    return frozenset(int(found[1]) for line in lines if (found := _COMPILE_WORKER.fullmatch(line)))
+def _compile_workers(text: str) -> frozenset[int]:
+    return frozenset(int(found[1]) for line in each_line(text) if (found := _COMPILE_WORKER.fullmatch(line)))
 
 
 def _works(process: Process) -> bool:

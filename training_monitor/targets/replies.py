@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from training_monitor.core.regex import regex
+
+_LINE = regex(r"[^\n]+")
+
+
+def each_line(text: str) -> Iterator[str]:
+    """Iterate over the lines that are not empty: a list of short ones would take ten times the memory of the text."""
+    return (found[0] for found in _LINE.finditer(text))
+
 
 def parse_fields(text: str) -> tuple[dict[str, str], str]:
     """Split a script's reply into its fields and the log text after the line `log`."""
