@@ -27,11 +27,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.table import Row, as_table
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.models import Question
+from training_monitor.jobs.attempts import MOST_REMOVED
 from training_monitor.jobs.jobs import find_jobs_named, look_at_job, start_job
 from training_monitor.jobs.process_jobs import process_question, start_process_job
+from training_monitor.judging.restart import RestartPolicy
 from training_monitor.targets.asking import Site
 
 SITE = Site.of("local")
+KEPT = RestartPolicy().keep_attempts
 SCAN = "cat /proc/[0-9]*/stat; grep -lsF NOBODY=1 /proc/[0-9]*/environ; ls -ln /proc/[0-9]*/fd/1"
 
 
@@ -90,21 +93,24 @@ def restarts(rounds: int, folder: Path) -> Iterator[Row]:
     nothing = Question("nothing", ":", lambda reply: None)
     beside = "three scans of `/proc`"
     yield row_of("two questions of nothing", measure(partial(SITE.ask, nothing, nothing), rounds), scan, beside, "")
-    for attempts in (2, 20, 200):
-        os.environ["TRAINING_MONITOR_JOBS_DIR"] = str(folder / f"jobs {attempts}")
+    for attempts, keep in ((2, KEPT), (20, KEPT), (200, KEPT), (20, 20)):
+        os.environ["TRAINING_MONITOR_JOBS_DIR"] = str(folder / f"{keep} of {attempts}")
         start_process_job("local", "true", "run-attempt-1")
         while not look_at_job("local", "process:run-attempt-1").status.is_terminal:
             time.sleep(0.05)
         for number in range(2, attempts + 1):
-            first = folder / f"jobs {attempts}" / "run-attempt-1"
+            first = folder / f"{keep} of {attempts}" / "run-attempt-1"
             shutil.copytree(first, first.with_name(f"run-attempt-{number}"))
 
-        def restart(attempts: int = attempts) -> None:
+        def restart(attempts: int = attempts, keep: int = keep) -> None:
             find_jobs_named(SITE, "run", process=True)
-            start_job(SITE, f"process:run-attempt-{attempts}", {"command": "true"}, None, keep_attempts=attempts)
+            start_job(SITE, f"process:run-attempt-{attempts}", {"command": "true"}, None, keep_attempts=keep)
 
+        for _ in range(attempts // MOST_REMOVED + 1):
+            restart()  # each removes as many as that of what is not kept
         goal = "150 ms, 5 processes more" if attempts == 20 else "as for 20"
-        yield row_of(f"a restart after {attempts} former attempts", measure(restart, rounds), scan, beside, goal)
+        name = f"a restart after {attempts} former attempts, at most {keep} of them kept"
+        yield row_of(name, measure(restart, rounds), scan, beside, goal)
 
 
 def looks(rounds: int) -> Iterator[Row]:
