@@ -190,7 +190,7 @@ def press_each(screen: Screen, keys: Keys) -> None:
 def press_all_keys(screen: Screen, total: int, named: Sequence[str]) -> None:
     """Press every key that needs nobody to answer, and see on the screen what it does; all are back where they were."""
     last = FIRST + total - 1
-    screen.shows(rf"  all, {total} members  refreshed", r"q quit +r refresh")
+    screen.shows(rf"  all, {total} members  worst first  refreshed", r"q quit +r refresh")
     press_each(screen, (*IN_ORDER, *moves(last), *sorts(last), *groups(named, total), *PAGES, *MARKS))
     screen.press("Escape")
     screen.hides(r"^.\*3000")

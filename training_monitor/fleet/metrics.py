@@ -218,8 +218,9 @@ class TrainingMetrics:
         if failure and self.status in ("lost", "offline", *FAILED):
             return Health("error", failure, "gone" if self.status == "lost" else failure, at)
         if self.status == "stopped":
-            costs = self._costs(", and its disk costs")
-            return Health("warning", f"stopped{costs}", "stopped, costs" if costs else "stopped", at)
+            if costs := self._costs():
+                return Health("warning", f"stopped, and its disk {costs}", "stopped, costs", at)
+            return Health("warning", "stopped", "stopped", at)
         if self.status in ("frozen", "rebooting"):
             return Health("warning", f"the machine is {self.status}", self.status, at)
         if self.status in STARTING:
@@ -229,15 +230,16 @@ class TrainingMetrics:
         return None
 
     def _end_health(self) -> Health | None:
-        said, costs = self.verdict.reason if self.verdict else "", self._costs(", and still costs")
+        said, costs = self.verdict.reason if self.verdict else "", self._costs()
+        price = f"{costs}: " if costs else ""  # first: what is behind may be cut
         brief, at = (", costs", ("cost_per_hour",)) if costs else ("", ())
         if is_finished(self):
             level = "warning" if costs else "healthy"
-            return Health(level, f"{said or 'finished'}{costs}"[:MOST_REASON], f"finished{brief}", at)
+            return Health(level, f"{price}{said or 'finished'}"[:MOST_REASON], f"finished{brief}", at)
         if failure := failure_of(self):
             return Health("error", failure, self._failed_as(), ("status",))
         if self.verdict and self.verdict.state == "stopped":
-            return Health("warning", f"{said}{costs}"[:MOST_REASON], f"stopped{brief}", at)
+            return Health("warning", f"{price}{said}"[:MOST_REASON], f"stopped{brief}", at)
         return None
 
     def _failed_as(self) -> str:
@@ -301,8 +303,8 @@ class TrainingMetrics:
             return f"epoch {self.epoch:g} of {self.total_epochs}" if self.total_epochs else f"epoch {self.epoch:g}"
         return None if self.loss is None else f"loss {self.loss:.4g}"
 
-    def _costs(self, words: str) -> str:
-        return f"{words} ${self.cost_per_hour:.3f}/h" if self.cost_per_hour else ""
+    def _costs(self) -> str:
+        return f"costs ${self.cost_per_hour:.3f}/h" if self.cost_per_hour else ""
 
 
 def _brief(verdict: Verdict) -> tuple[str, tuple[str, ...]]:

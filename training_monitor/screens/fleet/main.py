@@ -62,8 +62,11 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
     group = "all" if view.group is None else f"group {view.safe(view.group)}"
     seen = [row.last_updated for row in snapshot.rows if row.last_updated is not None]
     newest = max([*seen, *([] if snapshot.listed_at is None else [snapshot.listed_at])], default=None)
-    age = "nothing seen yet" if newest is None else f"refreshed {format_age(snapshot.timestamp - newest)} ago"
-    tail = [(f"  {age}", ""), ("  refreshing" if snapshot.refreshing else "", "dim")]
+    now, age = snapshot.timestamp, "nothing seen yet"
+    if newest is not None:
+        age = f"refreshed {format_moment(newest, now)}, {format_age(now - newest)} ago"
+    order = "" if view.sort or view.reverse else "  worst first"
+    tail = [(order, "dim"), (f"  {age}", ""), ("  refreshing" if snapshot.refreshing else "", "dim")]
     filters = [f"filter: {view.words}" if view.words else ""]
     return header(view, f"{group}, {counted}", snapshot.paused, filters, tail)
 
