@@ -1,6 +1,7 @@
 """What must not be shown: values that the user gave, and everything that looks like a key, token or password. Pure.
 
-`redact` stands in front of all that leaves the package: text of logs as it is read, errors, events, notices, JSON.
+`redact` stands in front of all that leaves the package: text of logs as it is read, errors, events, notices, JSON. It
+knows the variables that this process had when it was imported, and what `keep_secret` was told.
 
 Formats: prefixes as in https://docs.github.com/en/code-security/secret-scanning (partner patterns), presigned URLs as
 in https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html and its siblings.
@@ -8,52 +9,65 @@ in https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html 
 
 from __future__ import annotations
 
+import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
 from training_monitor.core.regex import regex
+from training_monitor.core.shown import MAY_BE_UNSEEN, UNSEEN
 
-LEAST_SECRET = 8  # characters of a value that is masked wherever it is found
+LEAST_SECRET = 8  # characters of a value that is masked wherever it is found; 5 where it has letters and digits
 MASK = "***"
 
 _VALUE = r"""[^\s"'&,;\\]{4,}"""
+_PHRASE = r"""(?<=")[^"\r\n\\]{4,200}(?=")|(?<=')[^'\r\n\\]{4,200}(?=')"""
 _ENDING = r"(?:[_-](?:key|value|id|access[_-]key|\d{1,2}))?"
-_IS = r"""\\?["']?\s*(?:[:=]|%3d)\s*\\?["']?"""
+_IS = r"""\\?["']?\s*(?:[:=]|%3d|\\u003d)\s*\\?["']?"""
 _NAMES = (
     *("api_key", "api-key", "apikey", "access_key", "access-key", "accesskey", "accountkey", "private_key"),
-    *("token", "secret", "password", "passwd", "passphrase"),
+    *("token", "secret", "password", "passwd", "passphrase", "pwd", "_pass"),
 )
+_SHORT, _LONG = "(?:bearer|basic|token|bot)", r"(?:digest|negotiate|ntlm|hawk|key|aws4-[\w-]+)"  # Authorization
 _OPTION = regex(r"(?<![\w-])--?(?:[a-z0-9]+[_-])*\Z")
-# Not a secret after `token=` or `key=`: a number, a placeholder, the name of a variable.
-_PLAIN_VALUE = regex(r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?|[<\[($*@].*|none|null|true|false", re.IGNORECASE)
+# Not a secret after `token=`, `key=` or `pwd=`: a number, a placeholder, the name of a variable, a folder.
+_PLAIN_VALUE = regex(r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?|[<\[($*@/~].*|none|null|true|false", re.IGNORECASE)
+_MAY_BE_PLAIN = ("ken", "key", "pwd", "ass")
 _SECRET_NAME = regex(
     r"(?:token|secret|passw(?:or)?d|passphrase|passwd|pwd|credential|webhook|auth(?!or)|dsn"
     r"|(?:api|access|private|encryption|signing|account)[_-]?key|(?:^|_)(?:key|pat|pass)(?:$|_))",
     re.IGNORECASE,
 )
-_ASSIGNMENTS = {name: regex(rf"{name}{_ENDING}{_IS}({_VALUE})") for name in _NAMES}
+_ASSIGNMENTS = {name: regex(rf"{name}{_ENDING}{_IS}({_PHRASE}|{_VALUE})") for name in _NAMES}
 _OPTIONS = {name: regex(rf"""{name}{_ENDING}\s+["']?({_VALUE})""") for name in _NAMES}
 _ORIGIN = regex(r"[a-z][a-z0-9+.-]{0,20}://[^/?#@\s]*/?", re.IGNORECASE)  # of a service: where, but no secret
 _NAMED_OPTION = {name: regex(rf"--?(?:[a-z0-9]+[_-])*{name}{_ENDING}") for name in _NAMES}
 # By a text that each match contains; searched in lower case. The first group is the secret.
 _IN_LOWER_CASE = {
-    "authorization": regex(rf"authorization{_IS}(?:(?:bearer|basic|token|bot)\s+)?({_VALUE})"),
+    "authorization": regex(
+        rf"authorization{_IS}(?:{_LONG}\s+([^\s*][^\r\n']{{3,}})|(?:{_SHORT}\s+)?(?!(?:{_SHORT}|{_LONG})\s)({_VALUE}))"
+    ),
     "bearer": regex(r"""bearer\s+([^\s"'&,;\\]{8,})"""),
-    "cookie": regex(r"cookie\s*:\s*([^\s*][^\r\n]{3,})"),
-    "://": regex(r"://[^\s/:@]{0,200}:([^\s/]{1,500})(?=@)|(?<=http)s?://([^\s/:@]{16,200})(?=@)"),
-    "hooks.slack.com/": regex(r"""hooks\.slack\.com/(?:[a-z]+/)?([^\s"'<>]+)"""),
-    "/webhooks/": regex(r"/webhooks/(\d{1,25}/[\w-]{8,})"),
+    "cookie": regex(r"""cookie["']?\s*:\s*["']?([^\s*"'][^\r\n"']{3,})"""),
+    "://": regex(
+        r"""://[^\s/:@]{0,200}:((?!\d{1,5}[/?#])[^\s"'<>]{1,500})(?=@)|(?<=http)s?://([^\s/:@]{16,200})(?=@)"""
+    ),
+    "%3a%2f%2f": regex(r"%3a%2f%2f[^\s/:@%]{0,200}%3a([^\s/]{1,500}?)(?=%40)"),
+    "hooks.slack.com": regex(r"""hooks\.slack\.com(?:/|%2f)(?:[a-z]+(?:/|%2f))?([^\s"'<>]+)"""),
+    "webhooks": regex(r"(?:/|%2f)webhooks(?:/|%2f)(\d{1,25}(?:/|%2f)[\w-]{8,})"),
     "webhook.office.com/": regex(r"""webhook\.office\.com/([^\s"'<>]+)"""),
     ":aa": regex(r"(?<!\d)\d{6,12}:(aa[\w-]{30,})"),  # the bots of Telegram
     "amz-": regex(rf"amz-(?:signature|credential|security-token){_IS}({_VALUE})"),
     "goog-": regex(rf"goog-(?:signature|credential){_IS}({_VALUE})"),
-    "sig": regex(rf"[?&](?:sig|signature)=({_VALUE})"),
+    "sig": regex(rf"(?:[?&]|&amp;|\\u0026)(?:sig|signature)=({_VALUE})"),
+    "key=": regex(r"[?&]key=([\w-]{16,})"),
     "awsaccesskeyid": regex(rf"awsaccesskeyid{_IS}({_VALUE})"),
 }
 _AS_WRITTEN = {
-    "PRIVATE KEY-----": regex(
-        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----([\s\S]*?)(?=-----END|\Z)"
-        r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY-----)"
+    "PRIVATE KEY": regex(
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----([\s\S]*?)(?=-----END|\Z)"
+        r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)"
     ),
     "hf_": regex(r"(?<![A-Za-z0-9])(hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{16,}))"),
     "eyJ": regex(r"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)"),
@@ -64,11 +78,20 @@ _AS_WRITTEN = {
         for sign, least in {
             "sk-": 8, "sk_live_": 8, "rk_live_": 8, "ghp_": 8, "gho_": 8, "ghu_": 8, "ghs_": 8, "ghr_": 8,
             "github_pat_": 8, "glpat-": 8, "xapp-": 8, "AIza": 20, "nvapi-": 8, "r8_": 16, "npm_": 16, "pypi-": 16,
-            "AKIA": 12, "ASIA": 12, "dop_v1_": 16, "api_org_": 16,
+            "AKIA": 12, "ASIA": 12, "dop_v1_": 16, "api_org_": 16, "sk_test_": 8, "rk_test_": 8, "gsk_": 16, "xai-": 16,
+            "gldt-": 8, "glrt-": 8, "glptt-": 8, "hvs.": 16, "dckr_pat_": 8, "pplx-": 16, "tskey-": 8,
         }.items()
     },  # fmt: skip
     "xox": regex(r"(?<![A-Za-z0-9])(xox[a-z]-[A-Za-z0-9-]{8,})"),
 }
+
+
+_UNSEEN_IN_ASCII = "\x1b\0\b\x7f"  # the others are shown as question marks: they hide nothing
+_KEY_BEGINS = regex(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?![\s\S]*-----END)")
+# Lines of a key that began before, and its headers.
+_REST_OF_KEY = regex(
+    r"\s*(?:(?:[A-Za-z0-9+/=]{16,}|[A-Za-z0-9+/]+={1,2}|(?:Proc-Type|DEK-Info|Comment|Version):.*)(?:\s+|\Z))*"
+)
 
 
 class _Known:
@@ -80,9 +103,25 @@ class _Known:
 def keep_secret(*values: str | None) -> None:
     """Mask these values from now on wherever they are found; too short ones are not, since that would garble texts."""
     given = [value.strip() for value in values if value and not _ORIGIN.fullmatch(value)]
-    lines = {line for value in given for line in (value, *value.splitlines()) if len(line) >= LEAST_SECRET}
-    known = {*_Known.values, *lines, *map(_percent_encoded, lines)}
+    lines = {line for value in given for line in (value, *value.splitlines()) if _can_be_found(line)}
+    known = {*_Known.values, *(spelling for line in lines for spelling in _spellings(line))}
     _Known.values = tuple(sorted(known, key=len, reverse=True))
+
+
+def _can_be_found(value: str) -> bool:
+    if len(value) >= LEAST_SECRET:
+        return True
+    return len(value) >= 5 and bool(re.search(r"\d", value)) and bool(re.search(r"[A-Za-z]", value))
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """Yield a value as it is, as in URLs, and as in JSON."""
+    yield value
+    yield _percent_encoded(value)
+    if not (value.isascii() and value.isprintable()) or '"' in value or "\\" in value:
+        import json
+
+        yield from (json.dumps(value, ensure_ascii=ascii)[1:-1] for ascii in (True, False))
 
 
 def _percent_encoded(text: str) -> str:
@@ -118,12 +157,16 @@ def _is_odd(value: str) -> bool:
     return bool(re.search(r"\d", value)) and bool(re.search(r"[A-Za-z]", value))
 
 
+keep_secret(*secrets_of_environment(os.environ))
+
+
 def redact(text: str) -> str:
-    """Replace everything that is known to be secret, or looks like a key, token or password, by ***."""
-    for value in _Known.values:
-        if value in text:
-            text = text.replace(value, MASK)
-    spans = sorted(_find(text))
+    """Replace everything that is known to be secret, or looks like a key, token or password, by ***.
+
+    Colours and invisible signs inside a secret hide it as little as they hide it from a reader.
+    """
+    hidden = not text.isascii() or any(sign in text for sign in _UNSEEN_IN_ASCII)
+    spans = sorted(_find_between(text) if hidden and MAY_BE_UNSEEN.search(text) else _find(text))
     if not spans:
         return text
     pieces, end = [], 0
@@ -134,8 +177,40 @@ def redact(text: str) -> str:
     return "".join([*pieces, text[end:]])
 
 
+def redact_next(text: str, in_key: bool) -> tuple[str, bool]:
+    """Redact the next part of a text; `in_key`: a private key has begun in the part before.
+
+    Returns the text, and whether a private key has begun in it and not ended.
+    """
+    rest, masked = text, ""
+    if in_key and (found := _REST_OF_KEY.match(text)):
+        rest, masked = text[found.end() :], f"{MASK}\n" if found[0].strip() else ""
+        in_key = not rest
+    begun = _KEY_BEGINS.search(rest)
+    return masked + redact(rest), in_key if not rest else begun is not None
+
+
+def _find_between(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where secrets stand that are whole without what nobody sees."""
+    unseen = [found.span() for found in UNSEEN.finditer(text)]
+    kept = list(zip([0, *(end for _, end in unseen)], [*(start for start, _ in unseen), len(text)]))
+    starts = [0, *accumulate(end - start for start, end in kept)]
+
+    def place(position: int) -> int:
+        number = bisect_right(starts, position) - 1
+        return kept[number][0] + position - starts[number]
+
+    for first, last in _find("".join(text[start:end] for start, end in kept)):
+        yield place(first), place(last - 1) + 1
+
+
 def _find(text: str) -> Iterator[tuple[int, int]]:
     """Yield where in a text secrets stand."""
+    for value in _Known.values:
+        at = text.find(value)
+        while at >= 0:
+            yield at, at + len(value)
+            at = text.find(value, at + len(value))
     lower = text.lower()
     if len(lower) != len(text):  # few letters become two in lower case
         lower = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
@@ -152,7 +227,7 @@ def _find(text: str) -> Iterator[tuple[int, int]]:
 def _assigned(lower: str, name: str) -> Iterator[tuple[int, int]]:
     """Yield where the values of `name=VALUE` and `--name VALUE` stand."""
     for found in _ASSIGNMENTS[name].finditer(lower):
-        if not (name[-3:] in ("ken", "key") and _PLAIN_VALUE.fullmatch(found[1])):
+        if not (name[-3:] in _MAY_BE_PLAIN and _PLAIN_VALUE.fullmatch(found[1])):
             yield found.span(1)
     for found in _OPTIONS[name].finditer(lower):
         if _OPTION.search(lower[max(0, found.start() - 60) : found.start()]):

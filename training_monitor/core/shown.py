@@ -19,11 +19,14 @@ MOST_MARKS = 3  # combining marks of one character
 TAB = 8
 _SEQUENCE = regex(r"\x1b(?:\[[0-?]*[!-/]*[@-~]|[()][0AB])")
 _LINE_ENDS = regex(r"\r\n?|[\x85\u2028\u2029]")
-_INVISIBLE = regex(
-    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e"
-    "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-    "|(?<![\u203c-\u3299\U0001f000-\U0001faff])\ufe0f"
+_IGNORABLE = (
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e"
+    "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+_INVISIBLE = regex(f"[{_IGNORABLE}]|(?<![\u203c-\u3299\U0001f000-\U0001faff])\ufe0f")
+_CONTROLS = r"\0-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufe0f"
+UNSEEN = regex(rf"[{_CONTROLS}{_IGNORABLE}]+|{_SEQUENCE.pattern}|\x1b")  # what nobody sees between other characters
+MAY_BE_UNSEEN = regex(rf"[\x1b{_CONTROLS}{_IGNORABLE}]")
 # Outside these, there are printable characters that are invisible or combine with the one before.
 _MAY_NOT_BE_PLAIN = regex(
     "[^ -~\xa1-\u02ff\u0370-\u0482\u048a-\u0590\u05d0-\u05f4\u0620-\u064a\u0660-\u066f\u0671-\u06d5\u1e00-\u20cf"

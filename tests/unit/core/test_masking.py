@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -9,7 +10,14 @@ import pytest
 
 from training_monitor.core import masking
 from training_monitor.core.errors import last_lines
-from training_monitor.core.masking import keep_secret, redact, secrets_of, secrets_of_environment
+from training_monitor.core.masking import (
+    keep_secret,
+    redact,
+    redact_next,
+    secrets_of,
+    secrets_of_environment,
+)
+from training_monitor.core.shown import shown_lines
 from training_monitor.runs.record import MOST_TEXT, plain_value
 from training_monitor.vast.asking import clean_line
 
@@ -49,6 +57,10 @@ def forms() -> dict[str, tuple[str, str]]:
         "JWT": f"eyJ{letters(20)}.eyJ{letters(40)}.{letters(43)}",
         "SendGrid": f"SG.{letters(22)}.{letters(43)}",
         "Stripe": "sk_live_" + letters(24),
+        "Stripe, to test": "sk_test_" + letters(24),
+        "Groq": "gsk_" + letters(40),
+        "xAI": "xai-" + letters(40),
+        "Vault": "hvs." + letters(40),
     }
     found = {name: (secret, f"config: {secret}, then") for name, secret in made.items()}
     secret = letters(24)
@@ -79,7 +91,20 @@ def forms() -> dict[str, tuple[str, str]]:
         "environ of a traceback": (secret, f"environ({{'MY_TOKEN': '{secret}', 'A': 'b'}})"),
         "option": (secret, f"train.py --hub-token {secret} --steps 5"),
         "header": (secret, f"Authorization: Bot {secret}"),
+        "header of a digest": (secret, f'Authorization: Digest username="me", response="{secret}"'),
         "cookie": (secret, f"Set-Cookie: id={secret}; Path=/"),
+        "cookie of a dictionary": (secret, f"{{'Cookie': 'sid={secret}'}}"),
+        "phrase": ("correct horse battery", 'password="correct horse battery"'),
+        "DB_PASS": (secret, f"DB_PASS={secret}"),
+        "pwd": (secret, f"mysql pwd={secret}"),
+        "query of a URL in HTML": (secret, f"https://a.blob/c?x=1&amp;sig={secret}"),
+        "query of a URL in JSON": (secret, f"https://a.blob/c?x=1\\u0026sig={secret}"),
+        "assignment in JSON": (secret, f"token\\u003d{secret}"),
+        "key of a query": (secret, f"GET https://maps.example.com/v1?key={secret}"),
+        "password with a slash": (f"{secret}/x", f"https://me:{secret}/x@host/git"),
+        "user and password, encoded": (secret, f"proxy=https%3A%2F%2Fme%3A{secret}%40host"),
+        "Slack webhook, encoded": (secret, f"to=https%3A%2F%2Fhooks.slack.com%2Fservices%2FT00%2FB00%2F{secret}"),
+        "PGP key": (body, f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{body}\n-----END PGP PRIVATE KEY BLOCK-----"),
         "bearer": (secret, f"401 for Bearer {secret}"),
     }
 
@@ -92,8 +117,36 @@ def test_every_common_form_is_masked_whatever_stands_around_it(subtests: pytest.
                     continue  # only at the beginning of a piece of a log is its beginning unknown
                 shown = redact(before + text + after)
                 assert secret not in shown and masking.MASK in shown
-                assert shown.startswith(before) and (shown.endswith(after) or "PRIVATE" in text or "cookie" in name)
+                to_the_end = "PRIVATE" in text or "cookie" in name or "digest" in name
+                assert shown.startswith(before) and (shown.endswith(after) or to_the_end)
                 assert redact(shown) == shown
+
+
+def test_what_nobody_sees_inside_a_secret_hides_it_from_nobody(subtests: pytest.Subtests) -> None:
+    keep_secret("wholly-quiet-words")
+    made = {**forms(), "known": ("wholly-quiet-words", "it is wholly-quiet-words, then")}
+    for sign in ("\x1b[1m", "\x1b[38;5;208m", "\u200b", "\ufeff", "\xad", "\0", "\u2060", "\x1b(B"):
+        for name, (secret, text) in made.items():
+            with subtests.test(name=name, sign=ascii(sign)):
+                at = text.index(secret) + len(secret) // 2
+                for changed in (text[:at] + sign + text[at:], text.replace(secret, f"{sign}{secret}{sign}")):
+                    assert secret not in shown_lines(redact(changed)) and masking.MASK in redact(changed)
+    plain = "step \x1b[1m5\x1b[0m loss \u200b0.5 |\u2588\u2588| \xe9"
+    assert redact(plain) == plain
+
+
+def test_a_private_key_is_masked_though_it_comes_line_by_line() -> None:
+    _, text = forms()["private key"]
+    for before in ("", "step 5\n"):
+        told, in_key = [], False
+        for line in f"{before}{text}\nstep 6 of 10\nDONE\n".splitlines(keepends=True):
+            shown, in_key = redact_next(line, in_key)
+            told.append(shown)
+        assert not [line for line in text.splitlines()[1:-1] if line in "".join(told)]
+        assert "".join(told).startswith(before) and "".join(told).endswith("-----\nstep 6 of 10\nDONE\n") and not in_key
+    cut, in_key = redact_next(text[: len(text) // 2], False)
+    rest, in_key = redact_next("step 7 of 10\n", in_key)
+    assert rest == "step 7 of 10\n" and not in_key, "a key that nobody ended does not hide the log after it"
 
 
 def test_what_training_logs_say_stays() -> None:
@@ -105,16 +158,26 @@ def test_what_training_logs_say_stays() -> None:
         "ssh://root@host:22 https://host/path?x=1 s3://bucket/key hf:me/model user@host",
         "use `hf_transfer` for faster uploads, HF_HUB_ENABLE_HF_TRANSFER=1, hf_hub_download_and_cache",
         "tokenizer: bert-base-uncased secretary=Jones passing=True authors: me",
+        "PWD=/work/run pwd=~/x bypass=1 forward_pass=0.123 http://127.0.0.1:8080/a?mail=b@c 'key': 5 ?key=loss",
         "time 2026-11-25T01:41:59 12:34:56:aaaa",
     ):
         assert redact(text) == text
 
 
 def test_known_values_are_masked_wherever_they_are_and_short_ones_are_not() -> None:
-    keep_secret("correct horse battery", "short", None, "", "first line 1\nsecond line")
-    assert redact("say correct horse battery, short") == "say ***, short"
+    keep_secret("correct horse battery", "short", "hunter2", None, "", "first line 1\nsecond line")
+    assert redact("say correct horse battery, short, hunter2") == "say ***, short, ***"
     assert redact("q=correct%20horse%20battery") == "q=***"
     assert redact("the second line of it") == "the *** of it"
+
+
+def test_a_known_value_is_masked_as_json_writes_it() -> None:
+    for value in ('quote " and more', "back\\slash and more", "d\xfcrfte niemand sehen"):
+        keep_secret(value)
+        for ascii_only in (True, False):
+            assert json.dumps(value, ensure_ascii=ascii_only)[1:-1] not in redact(
+                f"it: {json.dumps([value], ensure_ascii=ascii_only)}"
+            )
 
 
 def test_of_the_variables_of_a_run_what_may_be_secret_is_known() -> None:
