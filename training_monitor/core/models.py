@@ -218,12 +218,14 @@ class Progress:
 class LogCursor:
     """A position in a log file: bytes read, the file's inode, and a checksum of the bytes before the position.
 
-    JSON-ready by `dataclasses.asdict`. `check` is "" where the target has neither md5sum nor cksum.
+    JSON-ready by `dataclasses.asdict`. `check` is "" where the target has neither md5sum nor cksum. `in_key`: a private
+    key has begun before the position, and not ended.
     """
 
     offset: int
     inode: int
     check: str = ""
+    in_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.masking import redact
+from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples
@@ -152,10 +152,11 @@ class LineCutter:
         if len(self._held) - end >= HELD_BYTES:
             end = len(self._held)
         lines, self._held = self._held[:end], self._held[end:]
+        text, in_key = redact_next(_text(lines), self._cursor.in_key)
         if lines:
             self._before = (self._before + lines)[-CHECKED_BYTES:]
-            self._cursor = LogCursor(self._cursor.offset + end, self._cursor.inode, self._check())
-        return NewLog(_text(lines), self._cursor, partial=_text(self._held))
+            self._cursor = LogCursor(self._cursor.offset + end, self._cursor.inode, self._check(), in_key)
+        return NewLog(text, self._cursor, partial=redact_next(_text(self._held), in_key)[0])
 
     def _check(self) -> str:
         """Return the checksum for a cursor if the target uses md5, else ""."""
@@ -170,7 +171,7 @@ class LineCutter:
 
 
 def _text(data: bytes) -> str:
-    return redact(data.replace(b"\0", b"").decode("utf-8", "replace"))
+    return data.replace(b"\0", b"").decode("utf-8", "replace")
 
 
 def follow_script(expression: str, cursor: LogCursor, nonce: str, *, spelling: str) -> str:
@@ -242,14 +243,14 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
         raise ParseError("the answer does not say whether it was read", source=path, text=reply.output[-2000:])
     if len(text) > limit_bytes + _MOST_AROUND:
         raise ParseError(f"{len(text)} characters instead of {limit_bytes}", source=path)
-    text = redact(text)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
+    whole, in_key = redact_next(text[:end], cursor.in_key if cursor and not fields["reset"] else False)
     age = fields.get("age", "")
     return NewLog(
-        text[:end],
-        LogCursor(int(fields["offset"]), int(fields["inode"]), fields["check"]),
+        whole,
+        LogCursor(int(fields["offset"]), int(fields["inode"]), fields["check"], in_key),
         fields["reset"] or None,
-        text[end:],
+        redact_next(text[end:], in_key)[0],
         int(fields["skipped"]),
         age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
         path=fields.get("path") or None,
