@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 from tests.hostile.tries import tried
 from tests.integration.commands import run_command
+from tests.integration.conftest import wait_until
 from tests.loopback.messaging import WEBHOOK_SECRET, Services, refuse
+from tests.loopback.ray_dashboard import RayDashboard
 from tests.unit.core.test_masking import forms
 from training_monitor.core import masking
 
@@ -41,6 +44,10 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servic
     with Services() as running:
         monkeypatch.setenv("TRAINING_MONITOR_WEBHOOK", running.webhook)
         yield running
+
+
+def state_files(folder: Path) -> list[Path]:
+    return [path for path in (folder / "STATE_DIR").rglob("*") if path.is_file()]
 
 
 def everything(folder: Path, services: Services, *outputs: str) -> str:
@@ -72,6 +79,29 @@ def test_what_a_crashing_script_prints_leaves_without_its_secrets(tmp_path: Path
     tried(len(canaries))
     assert [name for name, secret in canaries.items() if any(line in told for line in secret.splitlines())] == []
     assert "ModuleNotFoundError" in told and masking.MASK in told
+
+
+def test_the_variables_of_a_ray_job_are_known_and_not_written_down(tmp_path: Path, services: Services) -> None:
+    words = ["restart", "local", "mine", "--interval", "0.2", "--checkpoint-dir", str(tmp_path), "--notify"]
+    words += ["--max-retries", "0"]
+    with RayDashboard() as dashboard, pytest.MonkeyPatch.context() as patches:
+        patches.setenv("RAY_API_SERVER_ADDRESS", dashboard.address)
+        crash = f"step 7\nTraceback (most recent call last):\nModuleNotFoundError: No module named {QUIET}\n"
+        dashboard.add_job("mine-attempt-1", "RUNNING", crash)
+        dashboard.jobs["mine-attempt-1"]["runtime_env"] = {"env_vars": {"HF_TOKEN": QUIET, "EPOCHS": "3"}}
+        command = [sys.executable, "-m", "training_monitor", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as killed:
+            assert killed.stdout
+            said = killed.stdout.readline()
+            assert wait_until(lambda: any(b'"watching"' in path.read_bytes() for path in state_files(tmp_path)))
+            killed.kill()
+            said += killed.stdout.read()
+        dashboard.jobs["mine-attempt-1"] |= {"status": "FAILED", "driver_exit_code": 1}
+        done = run_command(*words, "--json")
+        said += done.stdout + done.stderr
+        assert done.returncode == 1 and "going on with mine" in said and "ModuleNotFoundError" in said, done
+    tried()
+    assert QUIET not in everything(tmp_path / "STATE_DIR", services, said)
 
 
 def test_what_other_commands_read_of_such_a_log_shows_no_common_form(tmp_path: Path, services: Services) -> None:

@@ -21,7 +21,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import replace
-from training_monitor.core.masking import redact
+from training_monitor.core.masking import keep_secret, redact, secrets_of
 from training_monitor.core.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.core.values import JobListing, NotSeen
 from training_monitor.jobs import process_jobs, ray_jobs
@@ -260,6 +260,7 @@ def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | No
     metadata = {**(config.get("metadata") or {}), _KEPT: json.dumps({**kept, **resources})}
     runtime_env = dict(config.get("runtime_env") or {})
     runtime_env["env_vars"] = format_resumed_env(runtime_env.get("env_vars") or {}, checkpoint)
+    keep_secret(*secrets_of(runtime_env["env_vars"]))
     entrypoint = format_resumed_command(config["entrypoint"], checkpoint, resume_argument)
     return ray_jobs.submit_question(job_id, entrypoint, runtime_env, metadata, resources)
 
@@ -325,6 +326,8 @@ def _config_of(job: RayJob) -> dict[str, Any] | None:
     """Return Ray's record of the job; of our own jobs, with the entrypoint before a checkpoint was inserted."""
     if not job.entrypoint:
         return None
+    if isinstance(variables := job.runtime_env.get("env_vars"), dict):
+        keep_secret(*secrets_of({name: str(value) for name, value in variables.items()}))
     metadata = dict(job.metadata)
     try:
         kept = dict(json.loads(metadata.pop(_KEPT, "{}")))

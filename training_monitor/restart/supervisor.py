@@ -58,12 +58,26 @@ STOP_TRIES = 10
 SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this time, before it is stopped
 
 
+def variables_of(config: Mapping[str, Any] | None) -> Mapping[str, str | None]:
+    """Return the variables that a job configuration sets: `env` of a command, `env_vars` of a Ray job."""
+    return (config or {}).get("env") or ((config or {}).get("runtime_env") or {}).get("env_vars") or {}
+
+
+def with_variables(config: Mapping[str, Any] | None, variables: Mapping[str, str | None]) -> Mapping[str, Any] | None:
+    """Return a job configuration with other variables."""
+    if not config or config.get("env"):
+        return config and {**config, "env": variables}
+    return {**config, "runtime_env": {**(config.get("runtime_env") or {}), "env_vars": variables}}
+
+
 def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return a job configuration with None for the values of variables that may be secret."""
-    if not config or not config.get("env"):
+    given = {name: str(value) for name, value in variables_of(config).items() if value is not None}
+    secret = {value for value in secrets_of(given) if not value.startswith("env:")}
+    if not secret:
         return config
-    secret = {value for value in secrets_of(config["env"]) if not value.startswith("env:")}
-    return {**config, "env": {name: None if value in secret else value for name, value in config["env"].items()}}
+    kept = {name: None if given.get(name) in secret else value for name, value in variables_of(config).items()}
+    return with_variables(config, kept)
 
 
 class Supervisor(Hands):
@@ -162,10 +176,19 @@ class Supervisor(Hands):
         if config and json.dumps(config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
             text += "; its configuration is another one now: it counts from the next attempt on"
         self.tell(run, "resumed", text)
-        env: Mapping[str, str | None] = (given.config or run.config or {}).get("env") or {}
-        if unsaved := sorted(name for name, value in env.items() if value is None):
+        config = self._with_what_ray_knows(given.config or run.config, run.job_id)
+        if unsaved := sorted(name for name, value in variables_of(config).items() if value is None):
             raise SettingsError("job_config", None, f"the values of {', '.join(unsaved)} again: they are not saved")
-        return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=given.config or run.config))
+        return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=config))
+
+    def _with_what_ray_knows(self, config: Mapping[str, Any] | None, job_id: str | None) -> Mapping[str, Any] | None:
+        """Return the configuration with the values that Ray remembers in the place of those that are not saved."""
+        variables = variables_of(config)
+        if None not in variables.values() or not job_id or is_process_job(job_id):
+            return config
+        known = variables_of(get_job_config(self.site, job_id))
+        found = {name: known.get(name) if value is None else value for name, value in variables.items()}
+        return with_variables(config, found)
 
     # ------------------------------------------------------------ phases
 
