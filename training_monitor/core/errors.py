@@ -26,7 +26,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from training_monitor.core.frozen import replace
-from training_monitor.core.masking import redact, redact_argv
+from training_monitor.core.masking import is_secret_key, redact, redact_argv
 
 if TYPE_CHECKING:
     from training_monitor.core.models import CommandResult
@@ -58,7 +58,8 @@ class SettingsError(TrainingMonitorError, ValueError):
         self.value, self.expected = value, expected
         self.key = f"{file}: {key}" if file else key
         try:
-            shown = "nothing" if value is None else repr(value)
+            told = f"a value of type {type(value).__name__}" if value and is_secret_key(key) else repr(value)
+            shown = "nothing" if value is None else told
         except ValueError:  # an integer with more digits than Python converts
             shown = "a number that is far too long"
         super().__init__(f"{self.key}: got {shown}, expected {expected}")

@@ -144,6 +144,11 @@ def secrets_of_environment(env: Mapping[str, str]) -> list[str]:
     return [value for name, value in env.items() if _SECRET_NAME.search(name) and not _is_path(value)]
 
 
+def is_secret_key(key: str) -> bool:
+    """Whether the value of a setting may be secret: a variable of a training, or what its name says."""
+    return key.startswith("env.") or bool(_SECRET_NAME.search(key.rpartition(".")[2]))
+
+
 def _is_path(value: str) -> bool:
     return value.startswith(("/", "./", "../", "~"))
 
