@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from training_monitor.core.regex import regex
-from training_monitor.core.shown import MAY_BE_UNSEEN, UNSEEN
 
 LEAST_SECRET = 8  # characters of a value that is masked wherever it is found; 5 where it has letters and digits
 MASK = "***"
@@ -171,7 +170,7 @@ def redact(text: str) -> str:
     Colours and invisible signs inside a secret hide it as little as they hide it from a reader.
     """
     hidden = not text.isascii() or any(sign in text for sign in _UNSEEN_IN_ASCII)
-    spans = sorted(_find_between(text) if hidden and MAY_BE_UNSEEN.search(text) else _find(text))
+    spans = sorted(_find_between(text) if hidden else _find(text))
     if not spans:
         return text
     pieces, end = [], 0
@@ -196,8 +195,13 @@ def redact_next(text: str, in_key: bool) -> tuple[str, bool]:
 
 
 def _find_between(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where secrets stand that are whole without what nobody sees."""
-    unseen = [found.span() for found in UNSEEN.finditer(text)]
+    """Yield where secrets stand that are whole without what nobody sees, or with blanks in its place."""
+    from training_monitor.core.shown import MAY_BE_UNSEEN, UNSEEN
+
+    unseen = [found.span() for found in UNSEEN.finditer(text)] if MAY_BE_UNSEEN.search(text) else []
+    if not unseen:
+        yield from _find(text)
+        return
     kept = list(zip([0, *(end for _, end in unseen)], [*(start for start, _ in unseen), len(text)]))
     starts = [0, *accumulate(end - start for start, end in kept)]
 
@@ -207,6 +211,7 @@ def _find_between(text: str) -> Iterator[tuple[int, int]]:
 
     for first, last in _find("".join(text[start:end] for start, end in kept)):
         yield place(first), place(last - 1) + 1
+    yield from _find(UNSEEN.sub(lambda found: " " * len(found[0]), text))
 
 
 def _find(text: str) -> Iterator[tuple[int, int]]:

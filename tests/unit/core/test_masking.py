@@ -131,6 +131,8 @@ def test_what_nobody_sees_inside_a_secret_hides_it_from_nobody(subtests: pytest.
                 at = text.index(secret) + len(secret) // 2
                 for changed in (text[:at] + sign + text[at:], text.replace(secret, f"{sign}{secret}{sign}")):
                     assert secret not in shown_lines(redact(changed)) and masking.MASK in redact(changed)
+        secret, _ = made["Hugging Face"]
+        assert secret not in redact(f"word{sign}{secret}")
     plain = "step \x1b[1m5\x1b[0m loss \u200b0.5 |\u2588\u2588| \xe9"
     assert redact(plain) == plain
 
