@@ -156,6 +156,11 @@ GROUPS: dict[str, dict[str, Command]] = {
         "credits": Command("market", "vast.ai's credit and how long it lasts; or an account of the ledger", ("",)),
     },
     "set up": {
+        "mcp": Command(
+            "mcp",
+            "a server for MCP clients, on stdin and stdout: a tool for each look, and acts if you allow them",
+            ("", "--allow-write", "--json"),
+        ),
         "demo": Command(
             "supervising", "watch a real training process crash, hang and recover (20 s, needs nothing)", ("",)
         ),

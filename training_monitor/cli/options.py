@@ -460,6 +460,11 @@ def add_config(command: CommandParser) -> None:
     )
 
 
+def add_mcp(command: CommandParser) -> None:
+    command.flag("--allow-write", "also offer tools that act: stop, run, upload, rent, destroy; each asks again")
+    command.flag("--text", "write each answer also as text, for clients that show nothing else")
+
+
 def add_notify(command: CommandParser) -> None:
     command.value("message", "MESSAGE", "what to say", nargs="?")
     command.flag("--test", "send a test by every configured channel")

@@ -22,8 +22,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import asdict, is_dataclass
-from training_monitor.core.masking import redact
+from training_monitor.core.masking import plain, redact
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import plural
 
@@ -130,21 +129,7 @@ def interrupted_status(error: KeyboardInterrupt) -> int:
 
 def print_json(value: Any) -> None:
     """Print one JSON document on one line of stdout; NaN and infinities become null, secrets are masked."""
-    _write(sys.stdout, _OUT, f"{json.dumps(_plain(value), ensure_ascii=True)}\n")
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
+    _write(sys.stdout, _OUT, f"{json.dumps(plain(value), ensure_ascii=True)}\n")
 
 
 def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
+from typing import Any
 
+from training_monitor.core.frozen import asdict, is_dataclass
 from training_monitor.core.regex import regex
 
 LEAST_SECRET = 8  # characters of a value that is masked wherever it is found; 5 where it has letters and digits
@@ -212,6 +214,26 @@ def _find_between(text: str) -> Iterator[tuple[int, int]]:
     for first, last in _find("".join(text[start:end] for start, end in kept)):
         yield place(first), place(last - 1) + 1
     yield from _find(UNSEEN.sub(lambda found: " " * len(found[0]), text))
+
+
+def plain(value: Any, text: Callable[[str], str] = redact) -> Any:
+    """Return what another program is told of a value, ready for `json.dumps`: nan and the infinities become None.
+
+    Args:
+        value: a value, or dicts, lists and tuples of values.
+        text: what becomes of each string; default: secrets are masked.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value), text)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, text) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, text) for item in value]
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
 
 
 def _find(text: str) -> Iterator[tuple[int, int]]:

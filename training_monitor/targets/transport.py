@@ -13,8 +13,9 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, Protocol
 
 from training_monitor.core.errors import (
@@ -136,7 +137,15 @@ class Transport(Protocol):
 class LocalTransport:
     """Runs programs on this machine: an argv list, an own process group, LC_ALL=C, always a time limit."""
 
-    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        input: str | None = None,
+        on_start: Callable[[Callable[[], None]], None] | None = None,
+    ) -> CommandResult:
+        """Run to the end. `on_start` is called with a function that kills the program, also from another thread."""
         import subprocess
 
         started = time.monotonic()
@@ -145,6 +154,8 @@ class LocalTransport:
         most = MAX_OUTPUT_BYTES if input is None else MAX_REPLY_BYTES
         readers = [_Reader(process.stdout, process, most), _EndsReader(process.stderr, process, MAX_STDERR_BYTES)]
         _start(process, *readers, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
+        if on_start:
+            on_start(partial(_end, process))
         try:
             exit_code = _wait(process, timeout)
         except subprocess.TimeoutExpired as error:
@@ -226,8 +237,7 @@ class _ProcessStream:
                 yield chunk
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            _kill_group(self._process)
+        _end(self._process)
         if self._process.stdout and not self._read:  # otherwise the reader closes it, at its end
             self._process.stdout.close()
 
@@ -305,6 +315,12 @@ def _feed(pipe: IO[bytes], text: str | None) -> None:
     with suppress(OSError, ValueError), pipe:  # a program that exits before reading its input: its exit status tells
         if text:
             pipe.write(text.encode("utf-8", "surrogateescape"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program that may have ended: then its number may be another's."""
+    if process.poll() is None:
+        _kill_group(process)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

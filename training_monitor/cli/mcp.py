@@ -1,0 +1,22 @@
+"""`mcp`: the library for programs that speak the Model Context Protocol, on stdin and stdout."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from training_monitor.cli.output import OK, hint, print_json
+from training_monitor.mcp.server import serve
+from training_monitor.mcp.tools import list_tools, make_tools
+
+
+def mcp(args: Namespace) -> int:
+    """Serve until stdin ends; with --json, print the tools instead."""
+    tools = make_tools(allow_write=args.allow_write)
+    if args.json:
+        print_json({"tools": list_tools(tools)})
+        return OK
+    if sys.stdin.isatty():
+        hint("a client that speaks MCP starts this, and writes to it; Ctrl-D ends it")
+    serve(tools, with_text=args.text)
+    return OK

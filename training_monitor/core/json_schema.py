@@ -1,0 +1,103 @@
+"""JSON Schema (2020-12) of what `core/records.py` writes: from the annotations of functions and values. Pure."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from training_monitor.core.frozen import fields, is_dataclass
+
+_PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the schema of the values of a type.
+
+    Args:
+        kind: a type that `core/records.py` can write: plain values, None, enums, tuples, lists, mappings, dataclasses,
+            TypedDicts, literals, and unions of them. Any other type is a value of any kind.
+    """
+    origin, args = get_origin(kind), get_args(kind)
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if origin in (Union, UnionType):
+        return _union([json_schema(each) for each in args])
+    if origin is Literal:
+        return {"enum": list(args)}
+    if is_typeddict(kind) or is_dataclass(kind):
+        return _table(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {"enum": [each.value for each in kind]}
+    container = origin or kind
+    if not isinstance(container, type) or container is object:
+        return {}
+    if issubclass(container, Mapping):
+        return {"type": "object", "additionalProperties": json_schema(args[1])} if args else {"type": "object"}
+    if issubclass(container, (list, tuple)) or container.__module__ == "collections.abc":
+        return _list(args)
+    return {}
+
+
+def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    """Join alternatives: plain types to one list of types, as `string or null`."""
+    if {} in schemas:
+        return {}
+    others = [each for each in schemas if each.keys() != {"type"}]
+    names = [each["type"] for each in schemas if each.keys() == {"type"}]
+    plain = [{"type": names[0] if len(names) == 1 else names}] if names else []
+    alternatives = [*others, *plain]
+    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+
+
+def _list(args: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the schema of a list. Items of a tuple of fixed length may differ: then nothing is said of them."""
+    kinds = [each for each in args if each is not ...]
+    return {"type": "array", "items": json_schema(kinds[0])} if len(kinds) == 1 else {"type": "array"}
+
+
+def _table(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else list(hints)
+    schema: dict[str, Any] = {"type": "object", "properties": {name: json_schema(hints[name]) for name in names}}
+    if required := [name for name in names if name in getattr(kind, "__required_keys__", names)]:
+        schema["required"] = required
+    return schema
+
+
+def arguments_schema(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the schema of the arguments of a function, by their annotations, defaults and docstring.
+
+    An argument that may be None is one that may be left out.
+    """
+    described, hints = describe_arguments(inspect.getdoc(function) or ""), get_type_hints(function)
+    properties, required = {}, []
+    for name, parameter in inspect.signature(function).parameters.items():
+        schema = _without_null(json_schema(hints[name]))
+        if name in described:
+            schema["description"] = described[name]
+        if parameter.default is parameter.empty:
+            required.append(name)
+        elif parameter.default not in (None, ()):
+            schema["default"] = parameter.default
+        properties[name] = schema
+    found = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**found, "required": required} if required else found
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    names = schema.get("type")
+    if not isinstance(names, list):
+        return schema
+    left = [name for name in names if name != "null"]
+    return {**schema, "type": left[0] if len(left) == 1 else left}
+
+
+def describe_arguments(doc: str) -> dict[str, str]:
+    """Return what a docstring says of each argument under `Args:`."""
+    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)+)", doc, re.MULTILINE)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
+    return {name: " ".join(text.split()) for name, text in entries}

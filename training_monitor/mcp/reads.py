@@ -1,0 +1,412 @@
+"""The tools that only look: their names, arguments and docstrings are what a client sees.
+
+A function of the library is called as it is; where a command makes the document, the command is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from training_monitor.core.models import Failure
+from training_monitor.core.reports import CheckReport, EfaClusterReport, GpuReport, RayResourcesReport
+from training_monitor.mcp import documents as doc
+from training_monitor.mcp.calls import options, positional, run_command
+from training_monitor.service.dataset import DatasetReport
+
+
+def check_training(
+    target: str = "local", what: str | None = None, namespace: str = "default", stall_after: float | None = None
+) -> CheckReport:
+    """Say whether trainings make progress: finds all on a target, or looks at one. Begin here.
+
+    Read `verdict` (ok, warning, failed, unknown), then `state`, `reason` and `remedies` of each of `jobs`. unknown
+    means could not be told, not failed: look again in a minute. null is not known, never 0.
+
+    Args:
+        target: local, a pod, k8s://namespace/pod[/container], ssh://user@host[:port] or vast://ID.
+        what: a PID, a log file or pattern, a Ray submission id, process:NAME, or a name. Default: all that is found.
+        namespace: of a bare pod name.
+        stall_after: seconds without a step that are a stall. Default: by the evidence.
+    """
+    from training_monitor.observe.check import check_training
+
+    return check_training(target, what, namespace, stagnation_threshold=stall_after)
+
+
+def list_jobs(target: str = "local", namespace: str = "default") -> doc.JobsDocument:
+    """List the Ray jobs and process jobs of a target, each with its verdict.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID.
+        namespace: of a bare pod name.
+    """
+    words = [*options(namespace=namespace), *positional(target=target)]
+    return run_command(doc.JobsDocument, "status", *words, rows="jobs")
+
+
+def job_status(target: str, job: str, namespace: str = "default") -> doc.JobDocument:
+    """Look at one job: its status, step, verdict, supervisor, and the kind of its failure.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID.
+        job: a Ray submission id, process:NAME, a PID, a log file or a name.
+        namespace: of a bare pod name.
+    """
+    words = [*options(namespace=namespace), *positional(target=target, job=job)]
+    return run_command(doc.JobDocument, "status", *words)
+
+
+def current_step(target: str, job: str, namespace: str = "default") -> doc.StepDocument:
+    """Read the current step of a job, its speed and the time left.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID.
+        job: a Ray submission id, process:NAME, a PID, a log file or a name.
+        namespace: of a bare pod name.
+    """
+    words = [*options(namespace=namespace), *positional(target=target, job=job)]
+    return run_command(doc.StepDocument, "step", *words)
+
+
+def job_logs(target: str, job: str, tail: int = 50, namespace: str = "default") -> doc.LogDocument:
+    """Read the end of a job's log.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID.
+        job: a Ray submission id, process:NAME, a PID, a log file or a name.
+        tail: how many lines.
+        namespace: of a bare pod name.
+    """
+    words = [*options(namespace=namespace, tail=tail), *positional(target=target, job=job)]
+    return run_command(doc.LogDocument, "logs", *words)
+
+
+def check_health(
+    target: str,
+    pods: Sequence[str] = (),
+    checkpoint_dir: str | None = None,
+    job: str | None = None,
+    namespace: str = "default",
+) -> doc.HealthDocument:
+    """Report on GPUs, network, checkpoints, Ray, pods and disks, with one verdict, issues and remedies.
+
+    Args:
+        target: the head pod, or any other target.
+        pods: all pods of the job.
+        checkpoint_dir: a folder on the target. Default: found, if it can be.
+        job: also report on this job.
+        namespace: of bare pod names.
+    """
+    named = positional(target=target) + [each for pod in pods for each in positional(pods=pod)]
+    words = options(namespace=namespace, checkpoint_dir=checkpoint_dir, job=job)
+    return run_command(doc.HealthDocument, "health", named[0], *words, *(["--pods", *named[1:]] if pods else []))
+
+
+def check_gpus(target: str = "local", namespace: str = "default") -> GpuReport:
+    """Read the GPUs of a target: utilization, memory, power, temperature, errors, processes.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID.
+        namespace: of a bare pod name.
+    """
+    from training_monitor.health import check_gpu_utilization
+
+    return check_gpu_utilization(target, namespace)
+
+
+def check_efa(target: str, pods: Sequence[str] = (), namespace: str = "default") -> EfaClusterReport:
+    """Tell whether NCCL uses EFA or fell back to TCP. efa_active null: nothing shows it (set NCCL_DEBUG=INFO).
+
+    Args:
+        target: the head pod, or any other target.
+        pods: all pods of the job.
+        namespace: of bare pod names.
+    """
+    from training_monitor.health import check_efa_utilization
+
+    return check_efa_utilization(target, namespace, all_pods=pods)
+
+
+def check_ray_resources(target: str, namespace: str = "default") -> RayResourcesReport:
+    """Read how many GPUs and CPUs of a Ray cluster are used, and what waits for some.
+
+    Args:
+        target: the head pod, or any other target with Ray.
+        namespace: of a bare pod name.
+    """
+    from training_monitor.health import verify_ray_resources
+
+    return verify_ray_resources(target, namespace)
+
+
+def list_checkpoints(target: str, directory: str, namespace: str = "default") -> doc.CheckpointsDocument:
+    """List the checkpoints of a folder: which are complete, which are damaged and why, and the latest complete one.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID.
+        directory: a folder on the target.
+        namespace: of a bare pod name.
+    """
+    words = [*options(namespace=namespace), *positional(target=target, directory=directory)]
+    return run_command(doc.CheckpointsDocument, "checkpoints", *words)
+
+
+def look_at_training(
+    target: str,
+    what: str | None = None,
+    log: str | None = None,
+    pid_file: str | None = None,
+    output_dir: str | None = None,
+    namespace: str = "default",
+) -> doc.WatchDocument:
+    """Look once at a training that somebody else started: progress, verdict, checkpoints.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID.
+        what: a PID, a log file or pattern, a job or a name. Default: the one training that runs there.
+        log: what the training writes, instead of `what`.
+        pid_file: the file with its pid, with `log`.
+        output_dir: the folder of its checkpoints. Default: found, if it can be.
+        namespace: of a bare pod name.
+    """
+    words = options(once=True, namespace=namespace, log=log, pid_file=pid_file, output_dir=output_dir)
+    return run_command(doc.WatchDocument, "watch", *words, *positional(target=target, what=what))
+
+
+def list_fleet(targets: Sequence[str] = (), group: str | None = None, namespace: str = "default") -> doc.FleetDocument:
+    """Look at many trainings at once: step, loss, GPUs, cost and alerts of each.
+
+    Args:
+        targets: TARGET, TARGET#JOB, TARGET#LOG, or groups of the settings file. Default: all groups.
+        group: only the members of this group.
+        namespace: of bare pod names.
+    """
+    named = [each for target in targets for each in positional(targets=target)]
+    return run_command(doc.FleetDocument, "fleet", *options(namespace=namespace, group=group), *named)
+
+
+def list_vast(instances: Sequence[int] = (), mock: bool = False) -> doc.FleetDocument:
+    """Look at the trainings on all running vast.ai instances: step, loss, GPUs, cost and alerts of each.
+
+    Args:
+        instances: only these.
+        mock: made-up instances, which need no account.
+    """
+    chosen = ",".join(map(str, instances)) or None
+    return run_command(doc.FleetDocument, "vast", *options(instances=chosen, mock=mock))
+
+
+def list_runs(folder: str, namespace: str = "default") -> doc.RunsDocument:
+    """Look at runs that write progress files with TrainingMonitor: how far, at what speed, which stall or are dead.
+
+    Args:
+        folder: with the progress files: a folder here, ssh://[user@]host[:port]/path, POD:/path or vast://ID/path.
+        namespace: of a bare pod name.
+    """
+    return run_command(doc.RunsDocument, "top", *options(namespace=namespace, once=True), *positional(folder=folder))
+
+
+def show_history(
+    members: Sequence[str] = (), since: str = "24h", until: str | None = None, fields: Sequence[str] = ()
+) -> doc.HistoryDocument:
+    """Show what was seen of trainings in the past: first, last, low, high and trend of each field, and the cost.
+
+    Args:
+        members: keys of members, such as vast://30007012, or parts of them. Default: all, the newest values only.
+        since: how long ago (90m, 7d) or a time (2030-01-31T12:00).
+        until: the same. Default: now.
+        fields: only these, such as loss or gpu_utilization.
+    """
+    named = [each for member in members for each in positional(members=member)]
+    return run_command(doc.HistoryDocument, "history", *options(since=since, until=until, field=list(fields)), *named)
+
+
+def compare_runs(members: Sequence[str] = (), since: str = "24h", until: str | None = None) -> doc.ComparisonDocument:
+    """Compare trainings over the steps that all have reached: loss, speed, cost.
+
+    Args:
+        members: keys of members, or parts of them. Default: all.
+        since: how long ago (90m, 7d) or a time (2030-01-31T12:00).
+        until: the same. Default: now.
+    """
+    named = [each for member in members for each in positional(members=member)]
+    return run_command(doc.ComparisonDocument, "history", "--compare", *options(since=since, until=until), *named)
+
+
+def cost_by_day(members: Sequence[str] = (), since: str = "7d", until: str | None = None) -> doc.CostDocument:
+    """Say what each training, each group and all together cost on each day, in dollars.
+
+    Args:
+        members: keys of members, or parts of them. Default: all.
+        since: how long ago (90m, 7d) or a time (2030-01-31T12:00).
+        until: the same. Default: now.
+    """
+    named = [each for member in members for each in positional(members=member)]
+    return run_command(doc.CostDocument, "history", "--cost", *options(since=since, until=until), *named)
+
+
+def list_instances() -> doc.InstancesDocument:
+    """List what is rented at vast.ai, for which training, and what it costs."""
+    return run_command(doc.InstancesDocument, "instances")
+
+
+def list_offers(
+    gpu: Sequence[str] = (),
+    max_price: float | None = None,
+    min_vram: float | None = None,
+    disk: float | None = None,
+    limit: int = 10,
+    bid: bool = False,
+) -> doc.OffersDocument:
+    """List what is for rent at vast.ai, best first; without offers, which wish is in the way.
+
+    Args:
+        gpu: names such as 4090, most wanted first.
+        max_price: dollars per hour, with the disk.
+        min_vram: GB of each GPU.
+        disk: GB.
+        limit: at most so many.
+        bid: cheaper machines that may be taken away at any time.
+    """
+    words = options(gpu=list(gpu), max_price=max_price, min_vram=min_vram, disk=disk, limit=limit, bid=bid)
+    return run_command(doc.OffersDocument, "offers", *words)
+
+
+def show_credits(account: str | None = None) -> doc.CreditsDocument:
+    """Show the credit at vast.ai and how long it lasts, or an account of the ledger here.
+
+    Args:
+        account: of the ledger. Default: vast.ai's own.
+    """
+    return run_command(doc.CreditsDocument, "credits", *positional(account=account))
+
+
+def check_ssh_key() -> doc.KeyDocument:
+    """Check whether rented machines will let this machine's ssh key in."""
+    return run_command(doc.KeyDocument, "keys")
+
+
+def list_queue(ended: bool = False) -> doc.QueueDocument:
+    """List the trainings on rented machines: state, step, machine, cost.
+
+    Args:
+        ended: also those that have ended.
+    """
+    return run_command(doc.QueueDocument, "queue", *options(all=ended))
+
+
+def show_queued(job: str) -> doc.QueuedJobDocument:
+    """Show one training on rented machines: state, reason, warnings, machines, uploads, cost.
+
+    Args:
+        job: its id.
+    """
+    return run_command(doc.QueuedJobDocument, "queue", *positional(job=job))
+
+
+def plan_sweep() -> doc.SweepDocument:
+    """Say which rented instances no training needs. Nothing is destroyed."""
+    return run_command(doc.SweepDocument, "sweep")
+
+
+def list_notices(job: str | None = None) -> doc.NoticesDocument:
+    """List the notices that were sent.
+
+    Args:
+        job: only those about this job.
+    """
+    return run_command(doc.NoticesDocument, "notify", "--list", *options(job=job))
+
+
+def check_dataset(
+    path: str, min_images: int = 10, require_captions: bool = False, trigger: str | None = None
+) -> DatasetReport:
+    """Check a folder of images and captions on this machine for a training.
+
+    Args:
+        path: the folder.
+        min_images: fewer are an error.
+        require_captions: an image without a caption is an error.
+        trigger: a word that captions have to hold.
+    """
+    from training_monitor.service.dataset import validate_dataset
+
+    return validate_dataset(path, min_images=min_images, require_captions=require_captions, trigger=trigger)
+
+
+def run_doctor(targets: Sequence[str] = ()) -> doc.DoctorDocument:
+    """Say which tools, contexts and keys work on this machine, and what mends those that do not.
+
+    Args:
+        targets: also see whether these answer.
+    """
+    named = [each for target in targets for each in positional(targets=target)]
+    return run_command(doc.DoctorDocument, "doctor", *named, rows="checks")
+
+
+def check_config(file: str | None = None) -> doc.SettingsDocument:
+    """Check the settings file: all that is wrong in it, by line.
+
+    Args:
+        file: default: the one that is read.
+    """
+    return run_command(doc.SettingsDocument, "config", "--check", *options(file=file))
+
+
+def classify_failure(text: str, exit_code: int | None = None) -> Failure:
+    """Say why a job failed, by the end of its log: category, the decisive line, and whether a restart can help.
+
+    Args:
+        text: the end of the log.
+        exit_code: the exit status as a shell reports it (137 is SIGKILL).
+    """
+    from training_monitor.judging.failure import classify_failure
+
+    return classify_failure(text, exit_code=exit_code)
+
+
+def read_log(text: str) -> doc.LogReading:
+    """Read the newest progress from the text of a log: step, epoch, loss, speed, time left.
+
+    Args:
+        text: the log, or its end.
+    """
+    from training_monitor.core.frozen import asdict
+    from training_monitor.logs import load_log_patterns, parse_metrics, parse_progress
+
+    return {"progress": asdict(parse_progress(text)), "metrics": parse_metrics(text, load_log_patterns())}
+
+
+READS: tuple[Callable[..., Any], ...] = (
+    check_training,
+    list_jobs,
+    job_status,
+    current_step,
+    job_logs,
+    check_health,
+    check_gpus,
+    check_efa,
+    check_ray_resources,
+    list_checkpoints,
+    look_at_training,
+    list_fleet,
+    list_vast,
+    list_runs,
+    show_history,
+    compare_runs,
+    cost_by_day,
+    list_instances,
+    list_offers,
+    show_credits,
+    check_ssh_key,
+    list_queue,
+    show_queued,
+    plan_sweep,
+    list_notices,
+    check_dataset,
+    run_doctor,
+    check_config,
+    classify_failure,
+    read_log,
+)
