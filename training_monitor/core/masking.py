@@ -216,19 +216,20 @@ def _find_between(text: str) -> Iterator[tuple[int, int]]:
     yield from _find(UNSEEN.sub(lambda found: " " * len(found[0]), text))
 
 
-def plain(value: Any, text: Callable[[str], str] = redact) -> Any:
+def plain(value: Any, text: Callable[[str], str] = redact, name: Callable[[object], str] = str) -> Any:
     """Return what another program is told of a value, ready for `json.dumps`: nan and the infinities become None.
 
     Args:
         value: a value, or dicts, lists and tuples of values.
         text: what becomes of each string; default: secrets are masked.
+        name: what becomes of each key.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value), text)
+        return plain(asdict(value), text, name)
     if isinstance(value, Mapping):
-        return {str(key): plain(item, text) for key, item in value.items()}
+        return {name(key): plain(item, text, name) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item, text) for item in value]
+        return [plain(item, text, name) for item in value]
     if isinstance(value, str):
         return text(value)
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):

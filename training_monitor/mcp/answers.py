@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
@@ -49,7 +50,7 @@ def make_document(value: Any, limit: int = CHARACTERS, *, narrower: str = "") ->
     Raises:
         TrainingMonitorError: it does not fit, even without all lists and texts.
     """
-    document = {_visible(key): each for key, each in plain(value, _visible).items()}
+    document = plain(value, _visible, _name)
     left_out = dict[tuple[str, str], int]()
     while _size(document) > limit - _ADDED:
         where, holder, key = _longest(document)
@@ -64,6 +65,11 @@ def make_document(value: Any, limit: int = CHARACTERS, *, narrower: str = "") ->
 
 def _visible(text: str) -> str:
     return shown_lines(redact(text))
+
+
+@lru_cache(maxsize=1024)
+def _name(key: object) -> str:
+    return _visible(str(key))
 
 
 def _size(value: Any) -> int:

@@ -73,7 +73,7 @@ class Tool:
     @cached_property
     def output_schema(self) -> Table:
         schema = json_schema(get_type_hints(self.function)["return"])
-        return {**schema, "properties": {**_ADDED, **schema["properties"]}}
+        return {**schema, "properties": {**_ADDED, **schema.get("properties", {})}}
 
     def describe(self) -> Table:
         """Return the tool as `tools/list` has it."""

@@ -1,0 +1,107 @@
+"""JSON Schemas from annotations: of values that are written as JSON, and of the arguments of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal, TypedDict
+
+import pytest
+
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.json_schema import arguments_schema, describe_arguments, json_schema
+
+
+class Colour(str, Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    y: float | None = None
+
+
+class Seen(TypedDict):
+    where: Point
+    colour: Colour
+
+
+class Maybe(TypedDict, total=False):
+    text: str
+
+
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "y": {"type": ["number", "null"]}},
+    "required": ["x", "y"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        (str, {"type": "string"}),
+        (bool, {"type": "boolean"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (None | int, {"type": ["null", "integer"]}),
+        (Any, {}),
+        (object, {}),
+        (object | None, {}),
+        (list[str], {"type": "array", "items": {"type": "string"}}),
+        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
+        (tuple[int, str], {"type": "array"}),
+        (list, {"type": "array"}),
+        (Sequence[str], {"type": "array", "items": {"type": "string"}}),
+        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (Mapping[str, Any], {"type": "object", "additionalProperties": {}}),
+        (dict, {"type": "object"}),
+        (Literal["a", "b"], {"enum": ["a", "b"]}),
+        (Colour, {"enum": ["red", "blue"]}),
+        (Point, POINT),
+        (Point | None, {"anyOf": [POINT, {"type": "null"}]}),
+        (
+            Seen,
+            {
+                "type": "object",
+                "properties": {"where": POINT, "colour": {"enum": ["red", "blue"]}},
+                "required": ["where", "colour"],
+            },
+        ),
+        (Maybe, {"type": "object", "properties": {"text": {"type": "string"}}}),
+    ],
+    ids=str,
+)
+def test_the_schema_of_a_type(kind: Any, schema: dict[str, Any]) -> None:
+    assert json_schema(kind) == schema
+
+
+def look(target: str, what: str | None = None, names: Sequence[str] = (), tail: int = 5, deep: bool = False) -> None:
+    """Look.
+
+    Args:
+        target: where,
+            in two lines.
+        what: a name: of a thing.
+    """
+
+
+def test_the_schema_of_arguments() -> None:
+    assert arguments_schema(look) == {
+        "type": "object",
+        "properties": {
+            "target": {"type": "string", "description": "where, in two lines."},
+            "what": {"type": "string", "description": "a name: of a thing."},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "tail": {"type": "integer", "default": 5},
+            "deep": {"type": "boolean", "default": False},
+        },
+        "additionalProperties": False,
+        "required": ["target"],
+    }
+
+
+def test_a_docstring_without_arguments_describes_none() -> None:
+    assert describe_arguments("Look.\n\nReturns:\n    nothing: at all") == {}
