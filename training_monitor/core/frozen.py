@@ -4,6 +4,9 @@ The standard library compiles six methods of every frozen class, half a millisec
 few of the classes that they import, and make few values of most of them; and it brings `inspect`. Here `__init__` is
 compiled for classes of many values and nothing else is. `dataclasses` is imported for those who ask a class for what
 only it can tell.
+
+Unlike there, a `repr` is short: of long texts and collections it has a part. A field with `repr=False`, such as the end
+of a log, is in none. A notebook shows a value as a table of these fields.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 _FIELDS = "__own_fields__"
 _TOLD = ("default", "default_factory", "init", "repr", "compare", "kw_only")
 UNCOMPILED = 16  # values of a class
+MOST_TEXT, MOST_VALUE = 200, 600  # characters in a repr: of one text, and of one value in it
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 if TYPE_CHECKING:
@@ -133,6 +137,7 @@ def _put_methods(cls: Any, every: dict[str, Any], frozen: bool, eq: bool) -> Non
     methods = {
         "__init__": _first_init(cls),
         "__repr__": _repr,
+        "_repr_html_": _repr_html,
         "__replace__": replace,
         "__match_args__": arguments,
         "__signature__": _Signature(cls),
@@ -199,9 +204,27 @@ def _comparing(names: list[str], frozen: bool) -> dict[str, Any]:
     return {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
 
 
+@cache
+def _brief() -> Callable[[object], str]:
+    """Return a `repr` that has a part of each long text or collection."""
+    import reprlib
+
+    brief = reprlib.Repr()
+    brief.maxlevel, brief.maxdict, brief.maxstring, brief.maxother = 5, 20, MOST_TEXT, MOST_VALUE
+    return brief.repr
+
+
 def _repr(self: Any) -> str:
-    shown = [f"{name}={getattr(self, name)!r}" for name, each in getattr(self, _FIELDS).items() if each.repr]
+    brief = _brief()
+    shown = [f"{name}={brief(getattr(self, name))}" for name, each in getattr(self, _FIELDS).items() if each.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _repr_html(self: Any) -> str:
+    from training_monitor.core.panel_html import format_html
+    from training_monitor.core.panels import panel_of
+
+    return format_html(panel_of(self))
 
 
 def _get_state(self: Any) -> list[Any]:

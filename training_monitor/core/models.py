@@ -60,7 +60,7 @@ class CommandResult:
 
     argv: tuple[str, ...]
     exit_code: int
-    stdout: str
+    stdout: str = field(repr=False)
     stderr: str
     duration: float
 
@@ -69,7 +69,7 @@ class CommandResult:
 class Reply:
     """The output of one script on a target."""
 
-    output: str
+    output: str = field(repr=False)
     exit_code: int
     duration: float
 
@@ -238,10 +238,10 @@ class NewLog:
     `path` is the file.
     """
 
-    text: str
+    text: str = field(repr=False)
     cursor: LogCursor | None
     reset: str | None = None
-    partial: str = ""
+    partial: str = field(default="", repr=False)
     skipped_bytes: int = 0
     missing: bool = False
     age: float | None = field(default=None, compare=False)
@@ -357,7 +357,7 @@ class JobView:
     progress: Progress = Progress()
     log_size: int | None = None
     log_age: float | None = None
-    log_tail: str = ""
+    log_tail: str = field(default="", repr=False)
     log_known: bool = True
     started_at: float | None = None
     survivors: int = 0

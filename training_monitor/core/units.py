@@ -73,6 +73,18 @@ def format_bytes(count: float | None) -> str:
     return f"{count / 1024:.1f} PiB"
 
 
+def format_local(timestamp: float | None, pattern: str) -> str:
+    """Format the local time of an epoch second by a pattern of `strftime`; '?' when unknown or outside the calendar."""
+    from datetime import datetime
+
+    if timestamp is None:
+        return "?"
+    try:
+        return datetime.fromtimestamp(timestamp).strftime(pattern)
+    except (ValueError, OverflowError, OSError):
+        return "?"
+
+
 def known_number(value: object) -> float | None:
     """Return a finite number as a float; None for anything else, including bool, nan and infinity."""
     if type(value) is float:

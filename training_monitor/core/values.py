@@ -253,7 +253,7 @@ class TrainingStatus:
     progress: Progress
     stall: StallAnalysis
     checkpoints: tuple[Checkpoint, ...] | None
-    recent_output: str
+    recent_output: str = field(repr=False)
     timestamp: float
     status: JobStatus = JobStatus.UNKNOWN
     exit_code: int | None = None

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Progress
@@ -101,6 +101,10 @@ class TrainingMetrics:
         verdict: what `judge` says of the training; None for a machine that is not up, and for a row made by hand.
     """
 
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        *("name", "health_status", "status", "progress_percentage", "loss", "steps_per_second"),
+        *("gpu_util", "cost_per_hour", "seconds_left"),
+    )
     instance_id: int | str
     gpu_type: str | None
     status: str
@@ -117,7 +121,7 @@ class TrainingMetrics:
     runtime_seconds: float | None = None
     started_at: float | None = None
     last_updated: float | None = None
-    recent_logs: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LOGS))
+    recent_logs: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LOGS), repr=False)
     key: str = ""
     name: str = ""
     groups: tuple[str, ...] = ()

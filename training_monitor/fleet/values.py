@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Gpu
@@ -62,7 +62,7 @@ class TargetReading:
     gpus: tuple[Gpu, ...] = ()
     disk_percent: float | None = None
     ram_percent: float | None = None
-    log_lines: tuple[str, ...] = ()
+    log_lines: tuple[str, ...] = field(default=(), repr=False)
     extra: Mapping[str, float] = field(default_factory=dict)
     absent: str | None = None
     run: int = 0
@@ -81,6 +81,7 @@ class FleetAlert:
     epoch seconds; None while it continues, and for events without duration. `acknowledged`: a person has seen it.
     """
 
+    COLUMNS: ClassVar[tuple[str, ...]] = ("timestamp", "key", "level", "kind", "text", "ended", "acknowledged")
     timestamp: float
     key: str
     kind: str

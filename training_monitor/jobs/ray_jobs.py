@@ -26,7 +26,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     last_lines,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Answer, JobStatus, Question, RayJob, RayResources, Reply
 from training_monitor.core.regex import regex
@@ -320,7 +320,7 @@ class Forgotten:
     ended: int
     left: tuple[str, ...]
     attempts: int
-    log_tail: str
+    log_tail: str = field(repr=False)
 
 
 def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Question[Forgotten]:

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import MASK
 from training_monitor.core.models import JobStatus, JobView
 from training_monitor.core.regex import regex
@@ -45,7 +45,7 @@ class HookReport:
     ok: bool
     attempts: int
     error: str | None = None
-    said: str = ""
+    said: str = field(default="", repr=False)
 
 
 def make_samples(

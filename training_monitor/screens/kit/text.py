@@ -15,7 +15,7 @@ from typing import TypeVar
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown
-from training_monitor.core.units import format_bytes, known_number
+from training_monitor.core.units import format_bytes, format_local, known_number
 
 T = TypeVar("T")
 
@@ -110,29 +110,18 @@ def format_age(seconds: float | None) -> str:
 
 def format_clock(timestamp: float | None) -> str:
     """Format the local time of day, HH:MM:SS."""
-    return _local(timestamp, "%H:%M:%S")
+    return format_local(timestamp, "%H:%M:%S")
 
 
 def format_moment(timestamp: float | None, now: float) -> str:
     """Format the local time of day, of another day than today the date and the minute."""
-    is_today = _local(timestamp, "%Y-%m-%d") == _local(now, "%Y-%m-%d")
-    return _local(timestamp, "%H:%M:%S" if is_today else "%m-%d %H:%M")
+    is_today = format_local(timestamp, "%Y-%m-%d") == format_local(now, "%Y-%m-%d")
+    return format_local(timestamp, "%H:%M:%S" if is_today else "%m-%d %H:%M")
 
 
 def format_date(timestamp: float | None) -> str:
     """Format the local date and time, 2026-03-01 12:30."""
-    return _local(timestamp, "%Y-%m-%d %H:%M")
-
-
-def _local(timestamp: float | None, pattern: str) -> str:
-    from datetime import datetime
-
-    if timestamp is None:
-        return "?"
-    try:
-        return datetime.fromtimestamp(timestamp).strftime(pattern)
-    except (ValueError, OverflowError, OSError):
-        return "?"
+    return format_local(timestamp, "%Y-%m-%d %H:%M")
 
 
 @dataclass(frozen=True, slots=True)
