@@ -124,7 +124,8 @@ def hint(text: str) -> None:
 
 def interrupted_status(error: KeyboardInterrupt) -> int:
     """Return the exit status of a command ended by a signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
-    return 128 + (error.args[0] if error.args else signal.SIGINT)
+    number = error.args[0] if error.args else None
+    return 128 + (number if isinstance(number, int) else signal.SIGINT)
 
 
 def print_json(value: Any) -> None:

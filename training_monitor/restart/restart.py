@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from training_monitor.restart.state import RunState
     from training_monitor.restart.supervisor import Supervisor
 
+_INTERRUPTED = "the supervision of {} ended here, and nothing else: the same call goes on with it"
+
 
 def auto_restart(
     head_pod: str | Target,
@@ -74,6 +76,7 @@ def auto_restart(
         SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
         KeyboardInterrupt: passed on; the job keeps running; call again to continue supervising it.
     """
+    from training_monitor.core.interrupts import only_looking
     from training_monitor.judging.restart import RestartPolicy
     from training_monitor.restart.state import RunState
     from training_monitor.restart.supervisor import Supervisor
@@ -87,7 +90,7 @@ def auto_restart(
     new = RunState(key, str(site), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with store.hold(new.key):
         made = Supervisor(store, site, policy, on_event, take_over=take_over, on_look=on_look)
-        with closing(made) as supervisor:
+        with closing(made) as supervisor, only_looking(_INTERRUPTED.format(job_name)):
             return _supervise(supervisor, new, initial_job_id)
 
 

@@ -16,7 +16,7 @@ __all__, __getattr__, __dir__ = export_names(
     __name__,
     {
         "core.values": "TerminationPlan TerminationReport TrainingStatus WatchReport WatchedJob",
-        "watch.monitor": "JobMonitor detect_stall monitor_job start_background_monitor",
+        "watch.monitor": "BackgroundMonitor JobMonitor detect_stall monitor_job start_background_monitor",
         "watch.terminate": "terminate_training",
         "watch.watch": "watch_training",
         "watch.watcher": "TrainingWatcher",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
@@ -13,7 +15,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import JobStatus, JobView, Progress
 from training_monitor.core.reports import MonitorReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import Verdict, WatchedJob
+from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.jobs.stopping import ExitWatch
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
@@ -23,7 +25,11 @@ from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
+if TYPE_CHECKING:
+    from training_monitor.core.panels import Panel
+
 # The status of a training that is not a job and has ended, by its state.
+EXIT_SECONDS = 2.0  # for which a program that ends waits for its background monitors
 _STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopped": JobStatus.STOPPED}
 
 
@@ -87,6 +93,11 @@ class JobMonitor:
         said = self.verdict().reason if status.is_terminal else look.message
         return JobView(self.job_id, status, said, progress=self._observer.progress, log_age=age, log_tail=look.text)
 
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """Return all observations so far, also those by earlier commands, oldest first."""
+        return self._observer.looks.all()
+
     def verdict(self, stagnation_threshold: float | None = None) -> Verdict:
         """Judge all observations so far; `stagnation_threshold` as in `stall_policy`."""
         return self._observer.judge(self._clock.time(), stall_policy(stagnation_threshold))
@@ -147,34 +158,77 @@ def monitor_job(
         JobNotFound: there is no such job at the first look.
         CommandError: the target cannot be asked at the first look; later failures are retried.
     """
+    from training_monitor.core.interrupts import only_looking
+
     monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
-    exit_watch = ExitWatch(monitor.site)
-    started, status = clock.monotonic(), None
-    try:
-        while True:
-            ended = _look(monitor, first=status is None)
-            if monitor.view and on_view:
-                on_view(monitor.view)
-            now_status = monitor.view.status.value if monitor.view else None
-            if now_status and now_status != status:
-                get_logger().info("%s: %s -> %s", monitor.job_id, status, now_status)
-                if on_status_change:
-                    on_status_change(now_status, status)
-                status = now_status
-            if ended is None and (stall := monitor.stall_reason(stagnation_threshold)):
-                if on_stall:
-                    on_stall()
-                ended = ("STALLED", stall)
-            elapsed = clock.monotonic() - started
-            if ended is None and timeout is not None and elapsed >= timeout:
-                ended = ("TIMEOUT", f"still {status} after {timeout:g} s")
-            if ended:
-                return monitor.report(*ended, elapsed)
-            exit_watch.follow(monitor.job_id)
-            clock.wait(exit_watch.ended, min(check_interval, timeout - elapsed) if timeout else check_interval)
-            exit_watch.ended.clear()
-    finally:
-        exit_watch.close()
+    watch = _Watch(monitor, check_interval, timeout, stagnation_threshold, on_status_change, on_stall, on_view)
+    with only_looking(f"no longer looking at {monitor.job_id}, which goes on"):
+        report = watch.run()
+    assert report  # nobody stops it
+    return report
+
+
+class _Watch:
+    """A watch of one job; the arguments are those of `monitor_job`."""
+
+    def __init__(
+        self,
+        monitor: JobMonitor,
+        check_interval: float = 30,
+        timeout: float | None = None,
+        stagnation_threshold: float | None = 300,
+        on_status_change: Callable[[str, str | None], None] | None = None,
+        on_stall: Callable[[], None] | None = None,
+        on_view: Callable[[JobView], None] | None = None,
+    ) -> None:
+        self.monitor, self.clock = monitor, monitor.site.clock
+        self.check_interval, self.timeout, self.stagnation_threshold = check_interval, timeout, stagnation_threshold
+        self.on_status_change, self.on_stall, self.on_view = on_status_change, on_stall, on_view
+        self.status: str | None = None
+        self._exit_watch, self._stopping = ExitWatch(monitor.site), threading.Event()
+
+    def stop(self) -> None:
+        """Let `run` return soon; from any thread."""
+        self._stopping.set()
+        self._exit_watch.ended.set()
+
+    def run(self) -> MonitorReport | None:
+        """Look until the job has ended; None if it was stopped before."""
+        started = self.clock.monotonic()
+        try:
+            while not self._stopping.is_set():
+                ended = self._look()
+                elapsed = self.clock.monotonic() - started
+                if ended is None and self.timeout is not None and elapsed >= self.timeout:
+                    ended = ("TIMEOUT", f"still {self.status} after {self.timeout:g} s")
+                if ended:
+                    return self.monitor.report(*ended, elapsed)
+                self._exit_watch.follow(self.monitor.job_id)
+                left = self.timeout - elapsed if self.timeout else self.check_interval
+                if not self._stopping.is_set():
+                    self.clock.wait(self._exit_watch.ended, min(self.check_interval, left))
+                self._exit_watch.ended.clear()
+            return None
+        finally:
+            self._exit_watch.close()
+
+    def _look(self) -> tuple[str, str] | None:
+        """Look once, tell what has changed, and return the end that was found, if any."""
+        monitor = self.monitor
+        ended = _look(monitor, first=self.status is None)
+        if monitor.view and self.on_view:
+            self.on_view(monitor.view)
+        status, before = monitor.view.status.value if monitor.view else None, self.status
+        if status and status != before:
+            get_logger().info("%s: %s -> %s", monitor.job_id, before, status)
+            if self.on_status_change:
+                self.on_status_change(status, before)
+            self.status = status
+        if ended is None and (stall := monitor.stall_reason(self.stagnation_threshold)):
+            if self.on_stall:
+                self.on_stall()
+            ended = ("STALLED", stall)
+        return ended
 
 
 def _look(monitor: JobMonitor, *, first: bool) -> tuple[str, str] | None:
@@ -228,32 +282,123 @@ def detect_stall(
 
 def start_background_monitor(
     head_pod: str | Target,
-    job_id: str,
+    job_id: str | WatchedJob,
     check_interval: float = 30,
     on_finish: Callable[[MonitorReport], None] | None = None,
     namespace: str = "default",
     **options: Any,
-) -> threading.Thread:
-    """Run `monitor_job` in a daemon thread.
+) -> BackgroundMonitor:
+    """Run `monitor_job` in a daemon thread, which ends with this program; the job does not.
+
+    Args:
+        on_finish: called in that thread with the report.
+        options: those of `monitor_job`.
 
     Returns:
-        The started thread. When it has ended, its attribute `result` is the report, or `error` the error that ended it.
+        The started thread, see `BackgroundMonitor`.
     """
-
-    class Background(threading.Thread):
-        result: MonitorReport | None = None
-        error: TrainingMonitorError | None = None
-
-        def run(self) -> None:
-            try:
-                self.result = monitor_job(head_pod, job_id, check_interval, namespace=namespace, **options)
-            except TrainingMonitorError as error:
-                self.error = error
-                get_logger().error("%s: %s", job_id, error)
-                return
-            if on_finish:
-                on_finish(self.result)
-
-    thread = Background(daemon=True, name=f"monitor {job_id}")
+    ways = {name: options.pop(name) for name in ("store", "transport", "clock") if name in options}
+    thread = BackgroundMonitor(
+        job_id.label if isinstance(job_id, WatchedJob) else str(job_id),
+        partial(JobMonitor, head_pod, job_id, namespace, **ways),
+        partial(_Watch, check_interval=check_interval, **options),
+        on_finish,
+    )
     thread.start()
     return thread
+
+
+class BackgroundMonitor(threading.Thread):
+    """The daemon thread of `start_background_monitor`; its `repr`, and a notebook, show the present verdict.
+
+    To show it asks nothing, and judges what was seen so far. When the thread has ended, `result` is the report, or
+    `error` the error that ended it; both are None after `stop`.
+    """
+
+    result: MonitorReport | None = None
+    error: TrainingMonitorError | None = None
+
+    def __init__(
+        self,
+        job_id: str,
+        open_monitor: Callable[[], JobMonitor],
+        make_watch: Callable[[JobMonitor], _Watch],
+        on_finish: Callable[[MonitorReport], None] | None,
+    ) -> None:
+        super().__init__(daemon=True, name=f"monitor {job_id}")
+        self.job_id, self._open_monitor, self._make_watch, self._on_finish = job_id, open_monitor, make_watch, on_finish
+        self._monitor: JobMonitor | None = None
+        self._watch: _Watch | None = None
+        self._is_stopped = False
+
+    def run(self) -> None:
+        atexit.register(self._leave)
+        try:
+            self._monitor = self._open_monitor()
+            self._watch = self._make_watch(self._monitor)
+            if self._is_stopped:
+                return
+            self.result = self._watch.run()
+        except TrainingMonitorError as error:
+            self.error = error
+            get_logger().error("%s: %s", self.job_id, error)
+        finally:
+            atexit.unregister(self._leave)
+        if self.result and self._on_finish:
+            self._on_finish(self.result)
+
+    def stop(self) -> None:
+        """Look no more; the job goes on. Returns at once."""
+        self._is_stopped = True
+        if self._watch:
+            self._watch.stop()
+
+    def _leave(self) -> None:
+        """End before the program does: a connection that is held must not outlive it."""
+        self.stop()
+        self.join(EXIT_SECONDS)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on all that was seen so far; None before the first look."""
+        return self._monitor.verdict() if self._monitor and self.observations else None
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """Return what was seen of the job so far, also by earlier commands, oldest first."""
+        return self._monitor.observations if self._monitor else ()
+
+    def panel(self) -> Panel:
+        """Return what is shown of it."""
+        from training_monitor.core.panels import Panel, clean
+
+        state = "watching" if self.is_alive() else "ended" if self.result or self.error else "stopped"
+        facts = [("job", clean(self.job_id)), ("monitor", state)]
+        if self.error:
+            return Panel("unknown", "unknown", clean(self.error.what), tuple(facts))
+        if self._monitor is None or (verdict := self.verdict) is None:
+            return Panel("unknown", "unknown", "not looked at yet", tuple(facts))
+        facts += _facts_of(self.observations[-1], self._monitor.site.clock.time())
+        remedies = tuple(map(clean, verdict.remedies))
+        lists = (("remedies", remedies),) if remedies else ()
+        return Panel(verdict.state, verdict.verdict, clean(verdict.reason), tuple(facts), lists)
+
+    def __repr__(self) -> str:
+        from training_monitor.core.panels import format_text
+
+        return format_text(self.panel())
+
+    def _repr_html_(self) -> str:
+        from training_monitor.core.panel_html import format_html
+
+        return format_html(self.panel())
+
+
+def _facts_of(last: Observation, now: float) -> list[tuple[str, str]]:
+    """Return what the last look saw."""
+    from training_monitor.core.panels import format_part, label_of
+    from training_monitor.core.units import format_duration
+
+    known = [(name, getattr(last, name)) for name in ("step", "total_steps", "loss")]
+    shown = [(label_of(name), format_part(name, value)) for name, value in known if value is not None]
+    return [("seen", f"{format_duration(max(0.0, now - last.timestamp))} ago"), *shown]

@@ -89,6 +89,8 @@ def watch_training(
         JobNotFound, CommandError: at the first look only; later failures are retried.
         AlreadySupervised, LeaseLost: with `plan`, another supervisor has the training, or took it over.
     """
+    from training_monitor.core.interrupts import only_looking
+
     events = stopping or threading.Event(), refresh or threading.Event()
     watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, on_look, *events)
     with ExitStack() as closing:
@@ -97,7 +99,10 @@ def watch_training(
         if on_line is not None:
             closing.callback(watcher.follow(watch.noting_ends(on_line), polls=False))
         try:
-            return watch.run()
+            with only_looking(
+                f"the watch of {watcher.job.label} ended here, and nothing else: the same call goes on with it"
+            ):
+                return watch.run()
         except LeaseLost as error:
             watch.post(templates.taken_over(watcher.job.label, reason=error.what, number=error.number))
             raise

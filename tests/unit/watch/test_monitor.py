@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport
+from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
 from training_monitor.core.models import JobView
 from training_monitor.core.reports import MonitorReport
+from training_monitor.core.values import WatchedJob
 from training_monitor.watch.monitor import JobMonitor, detect_stall, monitor_job, start_background_monitor
 
 JOB = "process:job"
@@ -260,6 +262,29 @@ def test_a_stall_of_nothing_is_an_error() -> None:
         detect_stall("local", "process:nowhere", **Watched(Behaviour()).reach)
 
 
+def test_an_interrupt_says_that_only_the_looking_ended() -> None:
+    watched = Watched(Behaviour(total=10_000))
+
+    def press_ctrl_c() -> None:
+        raise KeyboardInterrupt
+
+    watched.clock.at(100, press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt, match="no longer looking at process:job, which goes on"):
+        watched.watch()
+    assert watched.jobs.running() == [watched.job]
+
+
+def test_an_interrupt_by_a_signal_keeps_its_number() -> None:
+    def end() -> None:
+        raise KeyboardInterrupt(15)
+
+    watched = Watched(Behaviour(total=10_000))
+    watched.clock.at(100, end)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        watched.watch()
+    assert caught.value.args == (15,)
+
+
 # ---------------------------------------------------------------- start_background_monitor
 
 
@@ -283,3 +308,45 @@ def test_a_background_monitor_of_a_wrong_name_keeps_the_error_too() -> None:
     thread: Any = start_background_monitor("local", "process:a/b", **Watched(Behaviour()).reach)
     thread.join(30)
     assert isinstance(thread.error, SettingsError)
+
+
+def test_a_background_monitor_takes_a_watched_job_as_monitor_job_does() -> None:
+    watched = Watched(Behaviour(total=100))
+    thread = start_background_monitor("local", WatchedJob(job_id=JOB, name="llama"), **watched.reach)
+    thread.join(30)
+    assert thread.job_id == "llama" and thread.result and thread.result["status"] == "SUCCEEDED"
+
+
+def test_a_background_monitor_shows_the_present_verdict_and_no_line_of_the_log() -> None:
+    watched = Watched(Behaviour(total=100))
+    thread = start_background_monitor("local", JOB, 30, **watched.reach)
+    thread.join(30)
+    assert thread.verdict and thread.verdict.state == "finished" and thread.observations[-1].step == 100
+    asked = len(watched.transport.asked)
+    for shown in (repr(thread), thread._repr_html_()):
+        assert "finished" in shown and "process:job" in shown and "step" in shown and "loss=" not in shown
+    assert len(watched.transport.asked) == asked, "showing it asks nothing"
+
+
+def test_a_background_monitor_that_has_not_looked_knows_nothing() -> None:
+    gate = threading.Event()
+    transport = FakeTransport(lambda script: (gate.wait(60), ("", 0))[1])
+    thread = start_background_monitor("local", JOB, 30, transport=transport)
+    assert "not looked at yet" in repr(thread) and "(unknown)" not in repr(thread) and thread.verdict is None
+    assert "unknown" in thread._repr_html_() and "watching" in repr(thread)
+    thread.stop()
+    gate.set()
+    thread.join(60)
+
+
+def test_a_background_monitor_that_is_stopped_leaves_the_job_running() -> None:
+    watched, looked = Watched(Behaviour(total=10**9)), threading.Event()
+    clock = SystemClock()
+    thread = start_background_monitor(
+        "local", JOB, 3600, on_view=lambda view: looked.set(), transport=watched.transport, clock=clock
+    )
+    assert looked.wait(60)
+    thread.stop()
+    thread.join(60)
+    assert not thread.is_alive() and thread.result is None and thread.error is None
+    assert watched.jobs.running() == [watched.job] and "stopped" in repr(thread)
