@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from training_monitor.logs.patterns import parse_metrics as parse_metrics
     from training_monitor.logs.totals import LogTotals as LogTotals
     from training_monitor.logs.training_log import parse_progress as parse_progress
+    from training_monitor.notebook.display import show as show
     from training_monitor.notify.notifier import TrainingNotifier as TrainingNotifier
     from training_monitor.observe.check import check_training as check_training
     from training_monitor.observe.health_report import (
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from training_monitor.runs.monitor import TrainingMonitor as TrainingMonitor
     from training_monitor.uploads.checkpoint import upload_checkpoint as upload_checkpoint
     from training_monitor.watch.monitor import (
+        BackgroundMonitor as BackgroundMonitor,
         JobMonitor as JobMonitor,
         detect_stall as detect_stall,
         monitor_job as monitor_job,
@@ -159,6 +161,7 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         "logs.patterns": "parse_metrics",
         "logs.totals": "LogTotals",
         "logs.training_log": "parse_progress",
+        "notebook.display": "show",
         "notify.notifier": "TrainingNotifier",
         "observe.check": "check_training",
         "observe.health_report": "get_training_health print_training_health",
@@ -166,7 +169,7 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         "runs.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
         "runs.monitor": "TrainingMonitor",
         "uploads.checkpoint": "upload_checkpoint",
-        "watch.monitor": "JobMonitor detect_stall monitor_job start_background_monitor",
+        "watch.monitor": "BackgroundMonitor JobMonitor detect_stall monitor_job start_background_monitor",
         "watch.terminate": "terminate_training",
         "watch.watch": "watch_training",
         "watch.watcher": "TrainingWatcher",

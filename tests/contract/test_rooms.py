@@ -28,7 +28,7 @@ LEVELS = (  # a room imports itself and rooms of the levels before its own
     "fleet",
     "screens",
     "web",
-    "mcp",
+    "mcp notebook",
     "cli",
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms.split()}

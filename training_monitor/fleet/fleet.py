@@ -212,6 +212,12 @@ class FleetMonitor(Engine):
             refreshing=refreshing,
         )
 
+    def _repr_html_(self) -> str:
+        from training_monitor.core.panel_html import format_html
+        from training_monitor.core.panels import panel_of
+
+        return format_html(panel_of(self.snapshot()))
+
     def clear_logs(self) -> None:
         """Forget the log lines shown so far."""
         for member in self._all_members():

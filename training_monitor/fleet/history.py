@@ -30,7 +30,7 @@ from itertools import accumulate, groupby
 from math import fsum, inf, isfinite
 from typing import Any
 
-from training_monitor.core.errors import ParseError, SettingsError
+from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
@@ -350,6 +350,15 @@ class History:
     def _store(self) -> Store:
         self._opened = self._opened or self._open_store()
         return self._opened
+
+    def _repr_html_(self) -> str:
+        from training_monitor.core.panel_html import format_html
+        from training_monitor.core.panels import Panel, clean, panel_of
+
+        try:
+            return format_html(panel_of(self.members(), "History"))
+        except TrainingMonitorError as error:
+            return format_html(Panel("History", "unknown", clean(error)))
 
     def add(self, samples: Mapping[str, FleetSample]) -> None:
         """Store one sample of each member, by its key, in one transaction; then tidy a little if it is time.

@@ -23,9 +23,9 @@ from training_monitor.jobs.attempts import training_name
 from training_monitor.restart.restart import find_run
 from training_monitor.screens.fleet.pages import confirmation_phrase, describe_act
 from training_monitor.screens.fleet.view import FleetView
-from training_monitor.screens.kit.text import UNICODE, format_number, format_percent, format_price, format_total
+from training_monitor.screens.kit.text import UNICODE, format_price, format_total
 from training_monitor.web.access import Refused
-from training_monitor.web.charts import Format, Point, describe_point, draw_chart, points_of, sum_points
+from training_monitor.web.charts import CHARTS, Chart, Point, describe_point, draw_chart, points_of, sum_points
 from training_monitor.web.pages import (
     alerts_of,
     attempts_page,
@@ -46,25 +46,6 @@ NOW_SECONDS = 30.0  # a chart that ends this short a time ago ends now
 AHEAD_HOURS = 24.0
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A field of the samples and how it is drawn; see `draw_chart`."""
-
-    field: str
-    title: str
-    unit: str = ""
-    show: Format = format_number
-    least: float | None = None
-    most: float | None = None
-
-
-CHARTS = (
-    Chart("loss", "Loss"),
-    Chart("steps_per_second", "Speed", "steps/s", least=0.0),
-    Chart("gpu_utilization", "GPU", "%", format_percent, 0.0, 100.0),
-    Chart("memory_utilization", "GPU memory", "%", format_percent, 0.0, 100.0),
-    Chart("total_cost", "Cost", "", format_total, 0.0),
-)
 _COST_FIELDS = ("cost_per_hour", "total_cost", "eta_seconds")  # those of `project_cost`
 _RATE = Chart("cost_per_hour", "Price of the fleet", "per hour", format_price, 0.0)
 

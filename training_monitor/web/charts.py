@@ -15,7 +15,7 @@ from math import ceil, floor, fsum, isfinite, log10, nan
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.fleet.values import FleetSample
-from training_monitor.screens.kit.text import format_number
+from training_monitor.screens.kit.text import format_number, format_percent, format_total
 
 MOST_POINTS = 240
 LEAST_SUMMED, MOST_SUMMED = 10.0, 96  # seconds between two sums, and their number
@@ -42,6 +42,27 @@ class Point:
     low: float | None
     high: float | None
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A field of the samples and how it is drawn; see `draw_chart`."""
+
+    field: str
+    title: str
+    unit: str = ""
+    show: Format = format_number
+    least: float | None = None
+    most: float | None = None
+
+
+CHARTS = (
+    Chart("loss", "Loss"),
+    Chart("steps_per_second", "Speed", "steps/s", least=0.0),
+    Chart("gpu_utilization", "GPU", "%", format_percent, 0.0, 100.0),
+    Chart("memory_utilization", "GPU memory", "%", format_percent, 0.0, 100.0),
+    Chart("total_cost", "Cost", "", format_total, 0.0),
+)
 
 
 def points_of(samples: Sequence[FleetSample], field: str, begin: float, end: float) -> tuple[Point, ...]:
