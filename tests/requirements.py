@@ -1,4 +1,4 @@
-"""The programs that integration tests need, and what happens when one is missing.
+"""The programs and packages that integration tests need, and what happens when one is missing.
 
 A missing program skips the test with a line that says so. Where a test run must not skip, name the programs in
 TRAINING_MONITOR_REQUIRE (separated by commas or spaces): a missing one then fails the test.
@@ -6,12 +6,13 @@ TRAINING_MONITOR_REQUIRE (separated by commas or spaces): a missing one then fai
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -42,6 +43,14 @@ def require(name: str, path: str | None = None) -> str:
         if found := shutil.which(program, path=folders):
             return found
     miss(name, f"{name} is not installed")
+
+
+def require_package(name: str) -> Any:
+    """Return a module of a package that not every machine has; skip or fail the test without it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        miss(name, f"{name} is not installed")
 
 
 def miss(name: str, said: str) -> NoReturn:
