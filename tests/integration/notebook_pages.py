@@ -69,7 +69,8 @@ def _cell(cell: Any) -> Iterator[str]:
         for part in re.split(r"\n\n", cell.source):
             level = len(part) - len(part.lstrip("#"))
             tag = f"h{level}" if level else "p"
-            yield f"<{tag}>{escape(part.lstrip('# '))}</{tag}>"
+            text = re.sub("`([^`]+)`", r"<code>\1</code>", escape(part.lstrip("# ")))
+            yield f"<{tag}>{text}</{tag}>"
         return
     yield f'<pre class="code">{escape(cell.source)}</pre>'
     for output in cell.outputs:

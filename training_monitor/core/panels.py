@@ -28,6 +28,7 @@ LEVELS = {
     **dict.fromkeys(("unknown", "timeout"), "unknown"),
 }
 _HEADLINE = ("schema", "verdict", "healthy", "success")  # never a fact of their own
+_NO_NEWS = ("not_looked_at", "unlisted", "unlisted_checkpoints")  # of none of these
 _JUDGED = ("verdict", "level", "health_status")  # columns
 _COLUMNS = {  # of rows with the key
     "seconds_without_step": "name verdict state reason step total_steps loss steps_per_second eta_seconds",
@@ -91,6 +92,8 @@ def panel_of(value: object, title: str = "") -> Panel:
     facts, lists, tables, unknown = list[tuple[str, str]](), [], list[Table](), []
     for name, part in _flat(parts):
         kind = _kind_of(part)
+        if name in _NO_NEWS and not part:
+            continue
         if part is None:
             unknown.append(label_of(name))
         elif kind == "rows":
