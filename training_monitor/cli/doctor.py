@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.output import BAD, OK, paint, print_json, put, say
-from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest, last_lines
+from training_monitor.core.errors import LocalFailure, SettingsError, TrainingMonitorError, closest, last_lines
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Question
@@ -24,6 +24,7 @@ from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.store import Store
 from training_monitor.core.units import plural
 from training_monitor.targets.asking import ask, read_text, side_by_side
+from training_monitor.targets.connect import check_this_machine
 from training_monitor.targets.transport import LocalTransport
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Check:
 
 def doctor(args: Namespace) -> int:
     """Run the command; exit status 1 when an installed tool does not work, or a target does not answer."""
-    subjects = [_python, _state, _kubectl, _ssh, _vastai, _gpus, *(partial(_target, each) for each in args.targets)]
+    own = (_python, _this_machine, _state, _kubectl, _ssh, _vastai, _gpus)
+    subjects = [*own, *(partial(_target, each) for each in args.targets)]
     answers = side_by_side([lambda subject=subject: list(subject()) for subject in subjects])  # type: ignore[misc]
     checks = [
         check
@@ -76,6 +78,13 @@ def _run(*argv: str) -> tuple[bool, str, str]:
 
 def _python() -> Iterator[Check]:
     yield Check("python", "ok", f"{sys.version.split()[0]} {sys.executable}")
+
+
+def _this_machine() -> Iterator[Check]:
+    try:
+        check_this_machine()
+    except LocalFailure as error:
+        yield Check("target local", "missing", error.what, error.hint or "")
 
 
 def _state() -> Iterator[Check]:

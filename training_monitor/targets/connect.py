@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from training_monitor.core.errors import InstanceNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.errors import InstanceNotFound, LocalFailure, SettingsError, TargetUnreachable
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import CommandResult
 from training_monitor.core.settings import VAST_KEY_PATH, runtime_dir, state_dir, vast_key_path
@@ -23,18 +23,38 @@ from training_monitor.targets.transport import (
 
 VAST_TIMEOUT = 60.0
 _PAGE, _MOST_PAGES = 25, 400
+_PROC = "/proc/self/stat"
 
 
 def connect(target: Target, transport: Transport | None = None) -> Transport:
-    """Return the transport that runs commands on `target`, over `transport` (default: this machine)."""
+    """Return the transport that runs commands on `target`, over `transport` (default: this machine).
+
+    Raises:
+        LocalFailure: the target is this machine, and this is no Linux.
+        CommandError: vast.ai does not tell the address of an instance.
+    """
     inner = transport or LocalTransport()
     if target.kind == "local":
+        if transport is None:
+            check_this_machine()
         return inner
     if target.kind == "pod":
         return KubectlTransport(inner, target.namespace or "default", target.name, target.container, target.context)
     if target.kind == "vast" and target.address is None:
         return _ssh(resolve_vast(target, inner), inner)
     return _ssh(target, inner)
+
+
+def check_this_machine() -> None:
+    """Raise LocalFailure where the processes of this machine cannot be seen: without them, all would seem to be gone.
+
+    The other targets need nothing of Linux here.
+    """
+    if not os.path.exists(_PROC):
+        raise LocalFailure(
+            f"the target local needs Linux's /proc, which this machine ({os.uname().sysname}) does not have",
+            hint="watch from here what runs on Linux: ssh://host, a pod, vast://ID",
+        )
 
 
 def resolve_target(target: str | Target, *, namespace: str = "default", transport: Transport | None = None) -> Target:
