@@ -58,7 +58,8 @@ def test_the_example_shows_what_it_should(executed: Any) -> None:
     html, text = outputs_of(executed), outputs_of(executed, "text/plain")
     assert re.search(r"tm-(ok|warning)\">.{1,40}</span> <strong>local</strong>", html["check"])
     assert "process:fit-" in html["check"] and "3000" in html["check"]
-    assert re.match(r"(running|starting) \(\w+\): ", text["monitor"]) and "watching" in html["monitor"]
+    assert re.match(r"<BackgroundMonitor: (running|starting) \(\w+\): ", text["monitor"])
+    assert "watching" in html["monitor"]
     assert re.search(r'<svg[^>]* aria-label="Loss: from [\d.]+, to ', html["history"]) and "<path" in html["history"]
     assert re.search(r"^[▁-█ ]+  Loss: from ", text["history"], re.MULTILINE)
     assert "running" in text["after"] and text["end"] == "'STOPPED'"

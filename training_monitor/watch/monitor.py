@@ -374,6 +374,8 @@ class BackgroundMonitor(threading.Thread):
 
         state = "watching" if self.is_alive() else "ended" if self.result or self.error else "stopped"
         facts = [("job", clean(self.job_id)), ("monitor", state)]
+        if self.result:
+            facts.append(("result", clean(f"{self.result['status']}: {self.result['reason']}")))
         if self.error:
             return Panel("unknown", "unknown", clean(self.error.what), tuple(facts))
         if self._monitor is None or (verdict := self.verdict) is None:
@@ -384,9 +386,9 @@ class BackgroundMonitor(threading.Thread):
         return Panel(verdict.state, verdict.verdict, clean(verdict.reason), tuple(facts), lists)
 
     def __repr__(self) -> str:
-        from training_monitor.core.panels import format_text
-
-        return format_text(self.panel())
+        panel = self.panel()
+        facts = "; ".join(f"{name} {text}" for name, text in panel.facts)
+        return f"<{type(self).__name__}: {panel.title} ({panel.level}): {panel.said}; {facts}>"
 
     def _repr_html_(self) -> str:
         from training_monitor.core.panel_html import format_html

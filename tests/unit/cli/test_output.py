@@ -14,7 +14,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from training_monitor.cli.live import LiveDisplay, LiveLine
-from training_monitor.cli.output import complain, hint, print_json, put, put_masked, say
+from training_monitor.cli.output import complain, hint, interrupted_status, print_json, put, put_masked, say
 from training_monitor.cli.service import ServiceDisplay
 from training_monitor.core import masking
 from training_monitor.core.models import Event, RunOutcome
@@ -178,3 +178,10 @@ def test_an_event_as_json_tells_by_a_key_how_the_run_ended(capsys: pytest.Captur
     ServiceDisplay(as_json=True).event(Event("finished", "completed", "demo-1", outcome=RunOutcome.COMPLETED))
     ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["kind"], each["outcome"]) for each in ended] == [("finished", "stopped"), ("finished", "completed")]
+
+
+@pytest.mark.parametrize(
+    ("said", "status"), [((), 130), ((15,), 143), (("no longer looking at a, which goes on",), 130)]
+)
+def test_an_interrupt_is_the_status_of_its_signal(said: tuple[object, ...], status: int) -> None:
+    assert interrupted_status(KeyboardInterrupt(*said)) == status

@@ -325,6 +325,7 @@ def test_a_background_monitor_shows_the_present_verdict_and_no_line_of_the_log()
     asked = len(watched.transport.asked)
     for shown in (repr(thread), thread._repr_html_()):
         assert "finished" in shown and "process:job" in shown and "step" in shown and "loss=" not in shown
+        assert "SUCCEEDED: exit status 0" in shown and "\n" not in repr(thread)
     assert len(watched.transport.asked) == asked, "showing it asks nothing"
 
 
@@ -332,7 +333,7 @@ def test_a_background_monitor_that_has_not_looked_knows_nothing() -> None:
     gate = threading.Event()
     transport = FakeTransport(lambda script: (gate.wait(60), ("", 0))[1])
     thread = start_background_monitor("local", JOB, 30, transport=transport)
-    assert "not looked at yet" in repr(thread) and "(unknown)" not in repr(thread) and thread.verdict is None
+    assert "unknown (unknown): not looked at yet" in repr(thread) and thread.verdict is None
     assert "unknown" in thread._repr_html_() and "watching" in repr(thread)
     thread.stop()
     gate.set()
