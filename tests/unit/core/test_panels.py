@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import deque
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.core.test_public_api import PACKAGES
 from training_monitor.core.errors import TargetUnreachable
+from training_monitor.core.frozen import fields, is_dataclass
 from training_monitor.core.models import Checkpoint, CommandResult, Gpu, JobStatus, JobView, NewLog, Progress
 from training_monitor.core.panel_html import STYLE, format_html
 from training_monitor.core.panels import MOST_ROWS, MOST_TEXT, Panel, format_text, panel_of, table_of
@@ -189,3 +192,16 @@ def test_every_rule_of_the_style_is_for_panels_alone() -> None:
     )
     assert "url(" not in STYLE and "@import" not in STYLE
     assert format_html(Panel("a")).count("<script") == 0
+
+
+def test_no_public_value_has_a_log_in_what_is_shown() -> None:
+    logs = {"log_tail", "recent_output", "recent_logs", "log_lines", "partial", "stdout"}
+    seen = set[str]()
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for found in (getattr(module, name) for name in module.__all__):
+            if isinstance(found, type) and is_dataclass(found):
+                assert hasattr(found, "_repr_html_"), found
+                seen |= {each.name for each in fields(found) if each.name in logs}
+                assert not [each.name for each in fields(found) if each.name in logs and each.repr], found
+    assert {"log_tail", "recent_output", "recent_logs"} <= seen
