@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from math import nan
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.panel_html import format_figure, format_html
@@ -11,7 +12,7 @@ from training_monitor.core.panels import Panel, clean, format_text, panel_of
 from training_monitor.core.units import format_duration, format_sparkline
 from training_monitor.core.values import Observation
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.history import DAY, History
+from training_monitor.fleet.history import DAY, LAST_TIME, History
 from training_monitor.fleet.trends import series
 from training_monitor.fleet.values import FleetSample
 from training_monitor.watch.monitor import BackgroundMonitor
@@ -20,6 +21,7 @@ from training_monitor.web.charts import CHARTS, Chart, Point, describe_points, d
 MOST_CHARTED = 4  # members of a history
 WIDTH, HEIGHT = 480, 160  # pixels
 _CELLS = 40  # of a line of blocks
+_FIELDS = tuple(chart.field for chart in CHARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +67,34 @@ def show(value: object) -> Shown:
 
 def _show_history(history: History) -> Shown:
     members = sorted(history.members(), key=lambda member: -member.last)
-    fields = [chart.field for chart in CHARTS]
     samples = [
-        (clean(each.key), tuple(history.read(each.key, each.last - DAY, fields=fields)))
+        (clean(each.key), _samples_of(history.read(each.key, each.last - DAY, fields=_FIELDS)))
         for each in members[:MOST_CHARTED]
     ]
     return Shown(panel_of(members, "History"), tuple(samples))
 
 
 def _samples_of(looks: Sequence[FleetSample | Observation]) -> tuple[FleetSample, ...]:
-    """Return samples, oldest first; of an observation, what is charted."""
+    """Return what is charted, oldest first, without what has no time of the calendar."""
 
     def sample(look: FleetSample | Observation) -> FleetSample:
-        if isinstance(look, FleetSample):
-            return look
-        values = {name: getattr(look, name) for name in ("loss", "steps_per_second", "gpu_utilization", "step")}
-        return FleetSample(look.timestamp, values)
+        values = look.values if isinstance(look, FleetSample) else {name: getattr(look, name, None) for name in _FIELDS}
+        return FleetSample(look.timestamp, {name: _number(values.get(name)) for name in _FIELDS})
 
-    return tuple(sorted(map(sample, looks), key=lambda each: each.timestamp))
+    known = [look for look in looks if 0 <= look.timestamp < LAST_TIME]
+    return tuple(sorted(map(sample, known), key=lambda each: each.timestamp))
+
+
+def _number(value: float | None) -> float | None:
+    """Return a value as a float; nan where none can hold it."""
+    try:
+        return value if value is None else float(value)
+    except OverflowError:
+        return nan
 
 
 def _panel_of_samples(samples: Sequence[FleetSample]) -> Panel:
-    span = format_duration(samples[-1].timestamp - samples[0].timestamp)
+    span = format_duration(samples[-1].timestamp - samples[0].timestamp) if samples else "no known time"
     return Panel(f"{len(samples)} samples", said=f"of {span}")
 
 

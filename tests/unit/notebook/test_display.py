@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 import xml.etree.ElementTree as ElementTree
-from math import nan
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,39 @@ def test_any_other_value_is_what_it_shows_of_itself() -> None:
     assert f"{show(verdict)}".startswith("stalled (failed): no step for 12m")
     for plain in ("a text", 7, None, {}, object):
         assert body_of(show(plain)) is not None and f"{show(plain)}"
+
+
+ODD = [nan, inf, -inf, 1e308, -1e308, 5e-324, 0, 1, None, -1, 10**400]
+NAMES = ["verdict", "reason", "health", "status", "state", "jobs", "a_seconds", "x_at", "since", 1, None, ("a",)]
+
+
+def odd_value(rng: random.Random, depth: int = 0) -> object:
+    """A value of any kind, with texts that nobody should write."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return rng.choice(ODD)
+    if kind == 1:
+        return "".join(chr(rng.choice([rng.randrange(0x3000), 7, 0x202E, 0xD800, 60, 38])) for _ in range(20))
+    if kind == 2 and depth < 4:
+        return [odd_value(rng, depth + 1) for _ in range(rng.randrange(4))]
+    if kind == 3 and depth < 4:
+        return {rng.choice(NAMES): odd_value(rng, depth + 1) for _ in range(rng.randrange(6))}
+    if kind == 4:
+        return Observation(rng.choice([nan, inf, -1.0, NOW]), step=rng.choice(ODD), loss=rng.choice(ODD))  # type: ignore[arg-type]
+    return rng.choice([b"\xff", {1, 2}, rng.random()])
+
+
+def test_odd_values_are_shown_whatever_they_are() -> None:
+    rng = random.Random(7)
+    for _ in range(1000):
+        shown = show(odd_value(rng))
+        assert body_of(shown) is not None and f"{shown}"
+
+
+def test_odd_samples_are_charts() -> None:
+    rng = random.Random(8)
+    for _ in range(200):
+        times = [rng.choice([nan, inf, -5.0, 0.0, 1e308, NOW, NOW + rng.random()]) for _ in range(8)]
+        samples = [FleetSample(at, {name: rng.choice(ODD) for name in ("loss", "total_cost")}) for at in times]
+        shown = show(samples)
+        assert body_of(shown) is not None and f"{shown}".startswith(f"{sum(0 <= at < 1e11 for at in times)} samples")
