@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -382,5 +383,7 @@ def advise(channel: str, error: TrainingMonitorError) -> str | None:
             return "wait: it asks for fewer messages"
         return _ADVICE.get((channel, error.status)) or error.hint
     if isinstance(error, ToolNotFound) and channel == "desktop":
+        if sys.platform == "darwin":
+            return "a Mac has no notify-send: use the channel command, with a program that shows the notice"
         return "install notify-send (apt-get install libnotify-bin)"
     return error.hint or ("check server, user and password" if channel == "email" else None)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
-from training_monitor.core.errors import CommandFailed, RestError, SettingsError, TrainingMonitorError
+from training_monitor.core.errors import CommandFailed, RestError, SettingsError, ToolNotFound, TrainingMonitorError
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import Delivery, Notice
-from training_monitor.notify.channels import CommandChannel, Desktop, Doors, NotifiedUser, Telegram, WebList
+from training_monitor.notify.channels import CommandChannel, Desktop, Doors, NotifiedUser, Telegram, WebList, advise
 from training_monitor.notify.notifier import TrainingNotifier
 
 FAILED = Notice("failed", "Failed", job_id="run", priority="high")
@@ -210,6 +210,14 @@ def test_a_command_gets_nothing_of_the_notice_in_its_arguments() -> None:
 def test_a_program_that_is_not_there_is_passed_over() -> None:
     delivery = TrainingNotifier([CommandChannel(("no-such-program-here",)), Line()]).notify(None, "x")
     assert delivery == Delivery("line", True, 2, "command: no-such-program-here is not installed here")
+
+
+@pytest.mark.parametrize(("platform", "advice"), [("linux", "apt-get install libnotify-bin"), ("darwin", "a Mac has")])
+def test_a_desktop_without_its_program_gets_advice_that_fits(
+    platform: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    assert advice in (advise("desktop", ToolNotFound("notify-send is not installed here")) or "")
 
 
 # ---------------------------------------------------------------- what cannot be
