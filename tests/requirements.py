@@ -50,7 +50,8 @@ def require_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        miss(name, f"{name} is not installed")
+        package = name.partition(".")[0]
+        miss(package, f"{package} is not installed")
 
 
 def miss(name: str, said: str) -> NoReturn:
