@@ -1,20 +1,49 @@
-"""SKILL.md keeps the Agent Skills specification (https://agentskills.io/specification), and names what exists."""
+"""SKILL.md and references keep the Agent Skills specification (https://agentskills.io/specification), and name what is.
+
+Their snippets run in tests/integration/test_documents.py and tests/evals/test_snippets.py.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
-from training_monitor.cli.parsing import build_parser
+import pytest
 
-TEXT = (Path(__file__).parents[2] / "SKILL.md").read_text()
+from tests.requirements import require
+from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.parsing import build_parser
+from training_monitor.core import reports
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "SKILL.md").read_text()
+REFERENCES = sorted((ROOT / "references").iterdir())
+PAGES = [ROOT / "SKILL.md", *REFERENCES]
 KEYS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
+LINK = re.compile(r"\]\(([^)\s]*)\)")
+MOST_WORDS = 2500  # under 5000 tokens
 
 
 def frontmatter() -> dict[str, str]:
     _, head, _ = TEXT.split("---\n", 2)
     return dict(line.split(": ", 1) for line in head.splitlines())
+
+
+def commands_of(page: Path) -> list[str]:
+    """The commands in a page: in its blocks of code, and in its sentences."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```(?:bash|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"`(training-monitor [^`]+)`", text)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("training-monitor")] + inline
+
+
+def parsers() -> dict[str, CommandParser]:
+    [commands] = [action.choices for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
+    return dict(commands)
 
 
 def test_the_frontmatter_has_only_the_keys_of_the_specification() -> None:
@@ -34,8 +63,40 @@ def test_the_compatibility_note_is_short_enough() -> None:
     assert len(frontmatter()["compatibility"]) <= 500
 
 
-def test_the_body_is_short_enough_to_be_read_at_once() -> None:
-    assert len(TEXT.splitlines()) < 500
+def test_every_page_is_short_enough_to_be_read_at_once() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        assert len(text.splitlines()) < 500 and len(text.split()) < MOST_WORDS, page.name
+
+
+def test_the_reference_validator_accepts_it(tmp_path: Path) -> None:
+    folder = tmp_path / "training-monitor"
+    shutil.copytree(ROOT / "references", folder / "references")
+    shutil.copy(ROOT / "SKILL.md", folder)
+    command = [require("agentskills"), "validate", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "Valid skill" in done.stdout, done.stdout + done.stderr
+
+
+def test_every_document_is_one_level_deep_and_linked_from_the_skill() -> None:
+    assert {link for link in LINK.findall(TEXT) if not link.startswith("#")} == {
+        f"references/{page.name}" for page in REFERENCES
+    }
+    for page in REFERENCES:
+        assert page.suffix == ".md" and not LINK.findall(page.read_text()), page.name
+
+
+def test_the_first_call_is_check() -> None:
+    assert commands_of(ROOT / "SKILL.md")[0].startswith("training-monitor check ")
+    assert re.findall("^## (.*)", TEXT, re.MULTILINE)[0] == "First call"
+
+
+def test_every_command_in_the_pages_is_one_that_it_takes() -> None:
+    found = [command for page in PAGES for command in commands_of(page)]
+    assert len(found) > 12
+    for command in found:
+        words = [word for word in shlex.split(command)[1:] if word != "…"]
+        assert build_parser().parse_args(words).subcommand == words[0], command
 
 
 def test_every_function_in_the_table_is_public() -> None:
@@ -48,8 +109,21 @@ def test_every_function_in_the_table_is_public() -> None:
         assert name in importlib.import_module(f"training_monitor.{room}".rstrip(".")).__all__, name
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_in_a_page_is_one_of_its_commands(page: Path) -> None:
+    text = page.read_text()
+    named = {name for name in re.findall(r"[`| ]([a-z]+)[ `]", text)} & set(parsers())
+    known = {option for name in named for action in parsers()[name]._actions for option in action.option_strings}
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) - {"--resume"} <= known
+
+
 def test_every_command_in_the_table_exists() -> None:
-    [commands] = [action.choices for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
     rows = [line for line in TEXT.splitlines() if line.startswith("|") and line.count("|") == 4]
     named = {name for row in rows[2:] for name in re.findall(r"`([a-z]+)[ `]", row.split("|")[2])}
-    assert named and named <= set(commands)
+    assert named - {"failure"} and named - {"failure"} <= set(parsers())
+
+
+def test_every_key_of_a_report_is_explained() -> None:
+    text = (ROOT / "references" / "check.md").read_text()
+    keys = {*reports.CheckReport.__annotations__, *reports.JobCheckReport.__annotations__}
+    assert {key for key in keys if not re.search(f'[`"]{key}[`"]', text)} == set()

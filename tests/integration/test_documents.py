@@ -22,7 +22,8 @@ from training_monitor.cli import demo_training
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs/training_service.md"})  # which rents machines
-DOCUMENTS = [ROOT / "README.md", ROOT / "SKILL.md", *PAGES]
+SKILL = [ROOT / "SKILL.md", *sorted((ROOT / "references").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *SKILL, *PAGES]
 HEAD, WORKER = "training-head-abc123", "training-worker-def456"
 FENCE = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

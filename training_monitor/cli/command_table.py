@@ -173,6 +173,11 @@ GROUPS: dict[str, dict[str, Command]] = {
         "notify": Command(
             "notifying", "prove the channels that notices go by, send one, or list those sent", ("--test", "--list")
         ),
+        "skill": Command(
+            "skill",
+            "the skill for AI agents: print it, or put it where they look",
+            ("", "restart", "--install", "--install .claude/skills"),
+        ),
         "config": Command("doctor", "which settings file is read, and what is wrong with it", ("--check",)),
     },
 }

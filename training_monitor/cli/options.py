@@ -139,6 +139,19 @@ def add_doctor(command: CommandParser) -> None:
     command.value("targets", "TARGET", "also see whether these answer", nargs="*")
 
 
+def add_skill(command: CommandParser) -> None:
+    command.value("page", "PAGE", "print this document of references instead of SKILL.md", nargs="?")
+    command.value(
+        "--install",
+        "DIR",
+        "write DIR/training-monitor (default: in ~/.agents/skills and ~/.claude/skills, where ~/.agents or ~/.claude "
+        "is; .claude/skills for one project)",
+        nargs="?",
+        const="",
+    )
+    command.flag("--force", "with --install, also replace files that were edited there")
+
+
 def add_vast(command: CommandParser) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument("--instances", type=_instances, metavar="A,B", help="only these")

@@ -1,0 +1,169 @@
+"""What a release is made of: built by `python -m build`, checked by twine, and installed into an empty environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+from tests.requirements import require
+from training_monitor import __version__
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(([^)\s]*)\)")
+LIMIT = 300  # seconds, for a build that fetches its backend
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@dataclass(frozen=True)
+class Release:
+    sdist: Path
+    wheel: Path
+
+    @property
+    def source(self) -> dict[str, bytes]:
+        """The files of the sdist, by path in its folder."""
+        with tarfile.open(self.sdist) as archive:
+            members = [(each.name.partition("/")[2], archive.extractfile(each)) for each in archive if each.isfile()]
+            return {name: file.read() for name, file in members if file}
+
+    @property
+    def installed(self) -> dict[str, bytes]:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+    @property
+    def metadata(self) -> str:
+        return self.installed[f"training_monitor-{__version__}.dist-info/METADATA"].decode()
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """The sdist, and the wheel that is built from the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [require("pyproject-build"), "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [sdist], [wheel] = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return Release(sdist, wheel)
+
+
+@pytest.fixture(scope="module")
+def run(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs a program of an environment that has the wheel and nothing else."""
+    folder = tmp_path_factory.mktemp("empty")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True, timeout=LIMIT)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv"), "install", "--quiet"]
+    pip += ["--disable-pip-version-check", "--no-index", str(release.wheel)]
+    subprocess.run(pip, check=True, timeout=LIMIT)
+    own = {"HOME": str(folder), "TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | own
+
+    def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(folder / "venv" / "bin" / name), *words]
+        return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=LIMIT)
+
+    return run
+
+
+def files_of(folder: str) -> dict[str, bytes]:
+    """What git keeps of a folder, by path in the project."""
+    kept = (path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix not in (".pyc", ".pyo"))
+    return {str(path.relative_to(ROOT)): path.read_bytes() for path in kept}
+
+
+# ---------------------------------------------------------------- what is in them
+
+
+def test_the_source_has_what_its_pages_speak_of(release: Release) -> None:
+    source = release.source
+    for folder in ("docs", "examples", "references", "tests", "training_monitor"):
+        assert set(files_of(folder)) <= set(source), folder
+    assert {"README.md", "SKILL.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff"} <= set(source)
+
+
+def test_every_link_in_the_source_leads_into_it(release: Release) -> None:
+    source = release.source
+    folders = {str(parent) for name in source for parent in Path(name).parents}
+    for name in (each for each in source if each.endswith(".md") and not each.startswith("tests/")):
+        for link in LINK.findall(source[name].decode()):
+            path = os.path.normpath(Path(name).parent / link.partition("#")[0]) if link[0] != "#" else name
+            assert re.match(r"\w+:", link) or path in source or path in folders, (name, link)
+
+
+def test_the_wheel_has_the_package_and_the_skill_as_they_are_and_no_more(release: Release) -> None:
+    skill = {"SKILL.md": (ROOT / "SKILL.md").read_bytes(), **files_of("references")}
+    expected = files_of("training_monitor") | {f"training_monitor/skill/{name}": data for name, data in skill.items()}
+    assert {name: data for name, data in release.installed.items() if ".dist-info/" not in name} == expected
+
+
+def test_twine_accepts_both(release: Release) -> None:
+    command = [require("twine"), "--no-color", "check", "--strict", str(release.sdist), str(release.wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
+
+
+def test_every_link_of_the_description_works_on_an_index_page(release: Release) -> None:
+    metadata = message_from_string(release.metadata)
+    urls = dict(url.split(", ", 1) for url in metadata.get_all("Project-URL") or [])
+    assert {"Source", "Documentation", "Changelog", "Issues"} <= set(urls)
+    assert all(url.startswith(urls["Source"]) for url in urls.values())
+    links = LINK.findall(str(metadata.get_payload()))
+    files, folders = set(release.source), {str(Path(name).parent) for name in release.source}
+    of_this_version = re.compile(rf"{re.escape(urls['Source'])}/(?:blob|raw)/v{re.escape(__version__)}/([^#]*)")
+    paths = [found[1].rstrip("/") for link in links if (found := of_this_version.match(link))]
+    assert len(paths) > 20 and set(paths) <= files | folders
+    assert all(link.startswith("https://") for link in links)
+    assert {link for link in LINK.findall((ROOT / "README.md").read_text()) if link.startswith(urls["Source"])} == set()
+
+
+def test_it_can_be_cited() -> None:
+    command = [require("cffconvert"), "--validate", "--infile", str(ROOT / "CITATION.cff")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- in an empty environment
+
+
+def test_an_empty_environment_has_the_command_and_nothing_else(run: Run) -> None:
+    assert run("training-monitor", "--version").stdout == f"training-monitor {__version__}\n"
+    code = "from importlib.metadata import distributions; print(*{each.name for each in distributions()})"
+    assert run("python", "-c", code).stdout == "training_monitor\n"
+
+
+def test_the_skill_comes_with_it(run: Run, tmp_path: Path) -> None:
+    assert run("training-monitor", "skill").stdout == (ROOT / "SKILL.md").read_text()
+    for expected in ("installed", "unchanged"):
+        done = run("training-monitor", "skill", "--install", str(tmp_path), "--json")
+        assert done.returncode == 0 and json.loads(done.stdout)["folders"][0]["state"] == expected, done.stderr
+    installed = tmp_path / "training-monitor"
+    assert (installed / "SKILL.md").read_bytes() == (ROOT / "SKILL.md").read_bytes()
+    for name, data in files_of("references").items():
+        assert (installed / name).read_bytes() == data
+
+
+def test_it_judges_a_training(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {step}/200 loss 0.5\n" for step in range(1, 201)) + "Training completed\n")
+    done = run("training-monitor", "check", "local", str(log), "--json")
+    assert done.returncode == 0, done.stderr
+    [job] = json.loads(done.stdout)["jobs"]
+    assert (job["state"], job["step"]) == ("finished", 200)
+
+
+def test_its_demo_comes_to_its_end(run: Run) -> None:
+    done = run("training-monitor", "demo", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["success"] is True
