@@ -10,7 +10,8 @@ from training_monitor.cli.command_table import GROUPS
 from training_monitor.cli.parsing import build_parser
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / name for name in ("README.md", "SKILL.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / name for name in ("README.md", "SKILL.md", "CHANGELOG.md", "examples/README.md")]
+PAGES += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "references").glob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]*)\)")
 
 
