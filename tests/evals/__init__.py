@@ -1,0 +1,1 @@
+"""What somebody who has read the skill alone would type, and conclude."""
