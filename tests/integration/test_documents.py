@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import run_command
-from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.conftest import SshServer, Surroundings, wait_until
 from tests.integration.service_world import NVIDIA_SMI
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.ray_dashboard import RayDashboard
@@ -169,14 +169,55 @@ def test_the_custom_example_restarts_from_a_checkpoint(cluster: KubernetesApi, s
     assert "custom-attempt-1 from checkpoints/step_20" in done.stdout and "successfully" in done.stdout
 
 
-def test_the_watch_example_shows_a_run_to_its_end(surroundings: Surroundings) -> None:
+def watch_example(surroundings: Surroundings, target: str) -> subprocess.CompletedProcess[str]:
     files = [str(surroundings.folder / name) for name in ("log", "pid", "out")]
     training = "echo $$ >pid; for step in 1 2 3 4 5; do echo step $step/5 loss 0.$step; sleep 0.5; done"
     with subprocess.Popen(["sh", "-c", f"{{ {training}; }} >log"], cwd=surroundings.folder) as process:
         assert wait_until(lambda: os.path.exists(files[1]))
-        done = run(surroundings, sys.executable, str(ROOT / "examples/watch_and_save.py"), "local", *files)
+        done = run(surroundings, sys.executable, str(ROOT / "examples/watch_and_save.py"), target, *files)
         process.wait()
+    return done
+
+
+def test_the_watch_example_shows_a_run_to_its_end(surroundings: Surroundings) -> None:
+    done = watch_example(surroundings, "local")
     assert done.returncode == 0 and "step 5/5 loss 0.5" in done.stdout and "finished: " in done.stdout, done.stderr
+
+
+def test_the_watch_example_shows_a_run_on_an_ssh_host(surroundings: Surroundings, sshd: SshServer) -> None:
+    done = watch_example(surroundings, sshd.address)
+    assert done.returncode == 0 and "step 5/5 loss 0.5" in done.stdout and "finished: " in done.stdout, done.stderr
+
+
+def test_the_progress_example_is_seen_to_its_end(surroundings: Surroundings) -> None:
+    done = run(surroundings, sys.executable, str(ROOT / "examples/progress_in_a_script.py"), "2", "0.001")
+    assert done.returncode == 0 and "epoch 2: loss" in done.stdout, done.stderr
+    seen = run_command("top", str(surroundings.folder / "progress"), "--once")
+    assert "FINISHED" in seen.stdout and "2/2" in seen.stdout, seen.stdout
+
+
+AGENT = ROOT / "examples" / "agent_loop.py"
+
+
+def test_the_agent_follows_a_training_to_its_end(cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    job_id = start_process_job(HEAD, f"{sys.executable} train.py --step-seconds 0.1", "followed")
+    done = run(surroundings, sys.executable, str(AGENT), HEAD, job_id)
+    assert done.returncode == 0 and "ok: finished at step 40" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_agent_leaves_a_failure_to_people(cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    crash = "echo step 3/40; echo 'RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB' >&2; exit 1"
+    job_id = start_process_job(HEAD, crash, "crashed")
+    done = run(surroundings, sys.executable, str(AGENT), HEAD, job_id)
+    assert done.returncode == 1 and "cuda_oom" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_agent_takes_no_answer_for_no_verdict(surroundings: Surroundings, sshd: SshServer, tmp_path: Path) -> None:
+    sshd.stop()
+    impatient = tmp_path / "agent_loop.py"
+    impatient.write_text(AGENT.read_text().replace("PAUSE = 5", "PAUSE = 0").replace("IN_A_ROW = 10", "IN_A_ROW = 2"))
+    done = run(surroundings, sys.executable, str(impatient), sshd.address, "train")
+    assert done.returncode == 3 and done.stdout.count("unknown: ") == 2, done.stdout + done.stderr
 
 
 def test_the_stuck_example_tells_the_state_of_a_job(cluster: KubernetesApi, surroundings: Surroundings) -> None:
@@ -184,7 +225,8 @@ def test_the_stuck_example_tells_the_state_of_a_job(cluster: KubernetesApi, surr
     assert done.returncode == 0 and "my-training-attempt-1 is finished: finished" in done.stdout, done.stderr
 
 
-EXAMPLES = ["auto_restart", "background_monitor", "custom_restart", "health_report", "is_it_stuck", "watch_and_save"]
+EXAMPLES = ["agent_loop", "auto_restart", "background_monitor", "custom_restart", "health_report", "is_it_stuck"]
+EXAMPLES += ["rent_and_train", "watch_and_save"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
