@@ -1,7 +1,8 @@
 """A Kubernetes API server on the loopback interface, for the real kubectl to talk to.
 
-Served: what `kubectl get pods`, `kubectl exec` and `kubectl auth can-i` ask for. That is discovery, pods (one, a
-list, by label), access reviews, and `exec` over a WebSocket as in the Kubernetes remotecommand
+Served: what `kubectl get pods`, `kubectl exec`, `kubectl auth can-i` and `kubectl apply --dry-run=client
+--validate=false` ask for. That is discovery, pods (one, a list, by label), access reviews, and `exec` over a WebSocket
+as in the Kubernetes remotecommand
 protocol (subprotocols v4 and v5.channel.k8s.io: each binary message starts with its channel, 0 stdin, 1 stdout,
 2 stderr, 3 the final Status; in v5, channel 255 closes the channel that its second byte names). See
 https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4006-transition-spdy-to-websockets
@@ -396,7 +397,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _static(self) -> None:
-        self._reply(_DISCOVERY[urlsplit(self.path).path])
+        path = urlsplit(self.path).path
+        if path not in (discovery := {**_DISCOVERY, **groups_of(self.api.kinds)}):
+            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        self._reply(discovery[path])
 
     def _version(self) -> None:
         major, minor = self.api.version.lstrip("v").split(".")[:2]
@@ -499,11 +503,31 @@ _DISCOVERY: dict[str, Json] = {
         ],
     },
 }  # fmt: skip
+
+
+def groups_of(kinds: Mapping[str, Mapping[str, str]]) -> dict[str, Json]:
+    """The discovery of further kinds, of which there are no objects: the plural of each, by version (apps/v1)."""
+    found: dict[str, Json] = {"/apis": {**_DISCOVERY["/apis"], "groups": []}}
+    for version, plurals in kinds.items():
+        group, _, number = version.rpartition("/")
+        path = f"/apis/{version}" if group else f"/api/{version}"
+        rows = [
+            {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": ["get", "patch"]}
+            for kind, plural in plurals.items()
+        ]
+        there = _DISCOVERY.get(path, {}).get("resources", [])
+        found[path] = {"kind": "APIResourceList", "groupVersion": version, "resources": [*there, *rows]}
+        if group:
+            served = {"groupVersion": version, "version": number}
+            found["/apis"]["groups"].append({"name": group, "versions": [served], "preferredVersion": served})
+    return found
+
+
 _ROUTES: list[tuple[re.Pattern[str], Callable[..., None]]] = [
     (re.compile(rf"GET {_PODS}/(?P<name>[^/]+)"), _Handler._get_pod),
     (re.compile(rf"(GET|POST) {_PODS}/(?P<name>[^/]+)/exec"), _Handler._exec),
     (re.compile(rf"GET ({_PODS}|/api/v1/pods)"), _Handler._list_pods),
-    (re.compile("GET (/api|/apis|/api/v1)"), _Handler._static),
+    (re.compile("GET (/api|/apis|/api/v1|/apis/[^/]+/[^/]+)"), _Handler._static),
     (re.compile("GET /version"), _Handler._version),
     (re.compile("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), _Handler._access_review),
 ]
@@ -556,6 +580,7 @@ class KubernetesApi:
         self.environ = {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(folder / "cache")}
         self.version = "v1.32.4"
         self.port = 0
+        self.kinds: Mapping[str, Mapping[str, str]] = {}  # beside pods, see groups_of
         self.pods: dict[tuple[str, str], Pod] = {}  # by namespace and name
         self.execs: list[ExecRecord] = []  # every exec asked for, also those that a fault spoiled
         self.forbidden: set[str] = set()  # such as "get pods", "list pods", "create pods/exec"
