@@ -185,7 +185,7 @@ def test_a_file_that_was_named_and_is_not_there_is_a_problem(tmp_path: Path) -> 
 
 def test_a_file_that_is_no_json_is_one_problem(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for text, line, words in [
-        ('{\n"fleet": {"interval": 5,},\n}', 2, "property name"),
+        ('{\n"fleet": {"interval": 5,},\n}', 2, "line 2 column"),
         ("", 1, "Expecting value"),
         ("[]", None, "a table at its top"),
         ("null", None, "a table at its top"),
