@@ -25,7 +25,7 @@ NAMES = {  # where they are not the tool's own
 MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin")  # sshd is in no user's PATH
 TOOLS = (
     *("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "hf", "moto_server", "busybox"),
-    *("agentskills", "pyproject-build", "twine"),
+    *("agentskills", "pyproject-build", "twine", "pipx", "uvx"),
     *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter", "chromium", "chromedriver"),
 )
 

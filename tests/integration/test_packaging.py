@@ -149,6 +149,16 @@ def test_an_empty_environment_has_the_command_and_nothing_else(run: Run) -> None
     assert run("python", "-c", code).stdout == "training_monitor\n"
 
 
+@pytest.mark.parametrize("tool", ["pipx", "uvx"])
+def test_it_runs_as_the_readme_says(release: Release, tool: str, tmp_path: Path) -> None:
+    wheel, environ = str(release.wheel), {**os.environ, "HOME": str(tmp_path), "UV_PYTHON": sys.executable}
+    environ.pop("PYTHONPATH", None)
+    words = {"pipx": ["run", "--spec", wheel], "uvx": ["--from", wheel]}[tool]
+    command = [require(tool), *words, "training-monitor", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout == f"training-monitor {__version__}\n", done.stderr
+
+
 def test_the_skill_comes_with_it(run: Run, tmp_path: Path) -> None:
     assert run("training-monitor", "skill").stdout == (ROOT / "SKILL.md").read_text()
     for expected in ("installed", "unchanged"):
