@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.integration.conftest import Surroundings
+from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.ray_dashboard import RayDashboard
 from tests.requirements import require_module
@@ -32,6 +34,7 @@ KINDS = {
     "apps/v1": {"Deployment": "deployments"},
     "ray.io/v1": {"RayJob": "rayjobs"},
 }
+TOKEN = "a-token-of-some-length"
 VERSION = "1.34"  # of the schemas
 # Of KubeRay's RayJobSpec and what is in it, v1: ray-operator/apis/ray/v1 of the KubeRay repository.
 RAY_JOB = {"jobId", "entrypoint", "backoffLimit", "shutdownAfterJobFinishes", "rayClusterSpec"}
@@ -103,17 +106,24 @@ def test_the_command_in_a_container_is_one_that_there_is(kind: str) -> None:
     assert build_parser().parse_args(words).subcommand == {"Job": "restart", "Deployment": "web"}[kind]
 
 
-# ---------------------------------------------------------------- what the supervisor's container does
+# ---------------------------------------------------------------- what the containers do
 
 
-def start(surroundings: Surroundings) -> subprocess.CompletedProcess[str]:
-    """Run the container's script, with its variables; the checkpoints are where a test may write."""
+def script_of(kind: str, surroundings: Surroundings) -> tuple[list[str], dict[str, str]]:
+    """A container's command with its variables; the checkpoints are where a test may write, and the port is free."""
     program = surroundings.tools / "training-monitor"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m training_monitor "$@"\n')
     program.chmod(0o755)
-    found = container("Job")
-    words = [*found["command"], found["args"][0].replace("/checkpoints/", f"{surroundings.folder}/checkpoints/")]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "NAMESPACE": "default"}
+    found = container(kind)
+    changes = {"/checkpoints/": f"{surroundings.folder}/checkpoints/", "--host 0.0.0.0": "--json --port 0"}
+    [text] = found["args"]
+    for there, here in changes.items():
+        text = text.replace(there, here)
+    return [*found["command"], text], {**os.environ, "PYTHONPATH": str(ROOT), "NAMESPACE": "default", "TOKEN": TOKEN}
+
+
+def supervise(surroundings: Surroundings) -> subprocess.CompletedProcess[str]:
+    words, environ = script_of("Job", surroundings)
     return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
 
 
@@ -128,7 +138,7 @@ def test_the_supervisor_finds_the_head_by_its_label_and_adopts_the_job(
         environ = {"RAY_API_SERVER_ADDRESS": dashboard.address, "TRAINING_MONITOR_TEST": surroundings.mark}
         kube.add_pod("my-training-7h2xk-head-v9q4z", labels=labels, env=environ)
         kube.add_pod("other-head", labels={"ray.io/node-type": "head"}, env=environ)
-        done = start(surroundings)
+        done = supervise(surroundings)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["success"], result["job_id"], result["final_step"]) == (True, "my-training", 40)
@@ -137,7 +147,27 @@ def test_the_supervisor_finds_the_head_by_its_label_and_adopts_the_job(
 def test_the_supervisor_waits_for_a_head_and_its_job_tries_again(
     kube: KubernetesApi, surroundings: Surroundings
 ) -> None:
-    done = start(surroundings)
+    done = supervise(surroundings)
     assert done.returncode == 3 and "0 head pods" in done.stderr
     final = named("Job")["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]
     assert done.returncode not in final and final == [1, 2, 4]
+
+
+def test_the_watcher_serves_metrics_of_every_head(kube: KubernetesApi, surroundings: Surroundings) -> None:
+    for name in ("one-head", "two-head"):
+        kube.add_pod(name, labels={"ray.io/node-type": "head"}, env={"TRAINING_MONITOR_TEST": surroundings.mark})
+    kube.add_pod("one-worker", labels={"ray.io/node-type": "worker"})
+    words, environ = script_of("Deployment", surroundings)
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            port = re.findall(r":(\d+)/", json.loads(process.stdout.readline())["url"])[0]
+            asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+
+            def heads() -> set[str]:
+                with urlopen(asked, timeout=60) as answer:
+                    return set(re.findall(r"\w+-(?:head|worker)", answer.read().decode()))
+
+            assert wait_until(lambda: heads() == {"one-head", "two-head"}), heads()
+        finally:
+            process.terminate()
