@@ -20,8 +20,9 @@ from training_monitor.cli.parsing import build_parser
 from training_monitor.core import reports
 
 ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "training_monitor" / "skill"
 TEXT = (ROOT / "SKILL.md").read_text()
-REFERENCES = sorted((ROOT / "references").iterdir())
+REFERENCES = sorted((FOLDER / "references").iterdir())
 PAGES = [ROOT / "SKILL.md", *REFERENCES]
 KEYS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
 LINK = re.compile(r"\]\(([^)\s]*)\)")
@@ -71,7 +72,7 @@ def test_every_page_is_short_enough_to_be_read_at_once() -> None:
 
 def test_the_reference_validator_accepts_it(tmp_path: Path) -> None:
     folder = tmp_path / "training-monitor"
-    shutil.copytree(ROOT / "references", folder / "references")
+    shutil.copytree(FOLDER / "references", folder / "references")
     shutil.copy(ROOT / "SKILL.md", folder)
     command = [require("agentskills"), "validate", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -124,6 +125,6 @@ def test_every_command_in_the_table_exists() -> None:
 
 
 def test_every_key_of_a_report_is_explained() -> None:
-    text = (ROOT / "references" / "check.md").read_text()
+    text = (FOLDER / "references" / "check.md").read_text()
     keys = {*reports.CheckReport.__annotations__, *reports.JobCheckReport.__annotations__}
     assert {key for key in keys if not re.search(f'[`"]{key}[`"]', text)} == set()

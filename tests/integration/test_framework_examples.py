@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import run_command
-from tests.requirements import require_module
+from tests.requirements import require_package
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {"hugging_face_trainer": ("transformers", "hugging-face"), "lightning_fit": ("lightning", "lightning")}
 
 
 def train(folder: Path, example: str) -> subprocess.CompletedProcess[str]:
-    require_module("torch")
-    require_module(EXAMPLES[example][0])
+    require_package("torch")
+    require_package(EXAMPLES[example][0])
     command = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300)

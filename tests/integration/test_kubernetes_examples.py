@@ -17,7 +17,7 @@ import pytest
 from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.ray_dashboard import RayDashboard
-from tests.requirements import require_module
+from tests.requirements import require_package
 from training_monitor.cli.parsing import build_parser
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ WORKER_GROUP = HEAD_GROUP | {"groupName", "replicas", "minReplicas", "maxReplica
 
 
 def objects() -> list[dict[str, Any]]:
-    yaml = require_module("yaml")
+    yaml = require_package("yaml")
     return [each for file in FILES for each in yaml.safe_load_all(file.read_text())]
 
 
@@ -73,7 +73,7 @@ def test_kubectl_takes_every_file(kube: KubernetesApi) -> None:
 
 
 def test_every_field_is_one_of_kubernetes() -> None:
-    validator = require_module("kubernetes_validate")
+    validator = require_package("kubernetes_validate")
     ray_job = named("RayJob")
     pods = [{"apiVersion": "v1", "kind": "Pod", **template} for template in pod_templates(ray_job)]
     for each in [*(each for each in objects() if each["kind"] != "RayJob"), *pods]:

@@ -44,12 +44,8 @@ def skill(args: Namespace) -> int:
 
 
 def skill_folder() -> str:
-    """Return the folder with SKILL.md and references: in an installed package, or the clone that this runs from."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for folder in (os.path.join(package, "skill"), os.path.dirname(package)):
-        if os.path.isfile(os.path.join(folder, MAIN)):
-            return folder
-    raise TrainingMonitorError(f"{MAIN} is missing in this installation", hint="install training_monitor again")
+    """Return the package's folder with SKILL.md and references."""
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skill")
 
 
 def read_skill(folder: str) -> dict[str, str]:

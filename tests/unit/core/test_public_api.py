@@ -100,6 +100,11 @@ def test_what_type_checkers_are_told_is_what_there_is() -> None:
         assert told == sorted(set(re.findall(r'^ {8}"([a-z_.]+)":', text, re.MULTILINE))), package
 
 
+def test_the_version_is_the_one_of_the_distribution() -> None:
+    setup = (Path(__file__).parents[3] / "setup.cfg").read_text()
+    assert f"version = {training_monitor.__version__}\n" in setup
+
+
 def test_the_version_to_cite_is_this_one() -> None:
     citation = (Path(__file__).parents[3] / "CITATION.cff").read_text()
     assert f"\nversion: {training_monitor.__version__}\n" in citation
