@@ -1,9 +1,7 @@
 """Find metrics in a log with the user's own regular expressions.
 
-The cost of a bad pattern is bounded: only the last MOST_LINES lines of the last MOST_TEXT characters are searched, and
-a pattern sees at most WINDOW characters at a time. Patterns that need exponential time (a repeat of something with a
-variable length, like `(a+)+` or `(\\w+ ?)*`) are refused. A pattern with several unbounded repeats in a row (`.*.*.*x`)
-still takes polynomial time: write what is between the parts instead of `.*`.
+The cost of a bad pattern is bounded: only the last MOST_LINES lines of the last MOST_TEXT characters are searched, each
+as `bounded_search.py` does it.
 """
 
 from __future__ import annotations
@@ -15,18 +13,14 @@ from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, named, read_table
+from training_monitor.logs.bounded_search import find_fault, find_in_windows
 from training_monitor.logs.text import as_whole, log_pieces, parse_number
 
 MOST_LINES = 2000
 MOST_TEXT = 256 * 1024
-WINDOW = 2000
-OVERLAP = 200
 _KINDS = ("float", "int", "str")
-# An unbounded repeat of a group that contains a repeat or an alternative.
-_EXPONENTIAL = regex(r"\((?:[^()\\]|\\.)*[+*}|?](?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,\d*\})")
 
 Value = float | int | str
 
@@ -77,14 +71,10 @@ def _named_pattern(name: str) -> Kind:
 def _read_pattern(value: Any, place: Place) -> Any:
     if not isinstance(value, str):
         return MISFIT
-    try:
-        groups = re.compile(value).groups
-    except (re.error, OverflowError, RecursionError) as error:
-        return place.note(value, f"a regular expression ({error})")
-    if groups != 1:
+    if wrong := find_fault(value):
+        return place.note(value, wrong)
+    if (groups := re.compile(value).groups) != 1:
         return place.note(value, f"one group, not {groups}; (?:...) is none")
-    if _EXPONENTIAL.search(re.sub(r"\(\?:|\{\d+\}", lambda found: found[0][:1].strip("{"), value)):
-        return place.note(value, "no repeat of a part that itself repeats: it can take for ever")
     return value
 
 
@@ -120,20 +110,11 @@ def _last_pieces(text: str) -> list[str]:
 
 
 def _matches(pattern: LogPattern, piece: str) -> list[tuple[int, Value]]:
-    """Return (end, value) of each match; a match cut by the window is left to the next window."""
-    compiled = re.compile(pattern.pattern)
-    values, position = list[tuple[int, Value]](), 0
-    while position <= len(piece):
-        end = position + WINDOW
-        match = compiled.search(piece, position, end)
-        if match is None or (match.end() >= end and end < len(piece)):
-            if end >= len(piece):
-                break
-            position = end - OVERLAP
-            continue
+    """Return (end, value) of each match."""
+    values = list[tuple[int, Value]]()
+    for match in find_in_windows(re.compile(pattern.pattern), piece):
         value = pattern.read(match[1]) if match[1] is not None else None
         values += [(match.end(1), value)] if value is not None else []
-        position = max(match.end(), position + 1)
     return values
 
 

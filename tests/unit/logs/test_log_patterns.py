@@ -7,7 +7,8 @@ import math
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.logs.patterns import MOST_LINES, MOST_TEXT, WINDOW, LogPattern, parse_metrics
+from training_monitor.logs.bounded_search import WINDOW
+from training_monitor.logs.patterns import MOST_LINES, MOST_TEXT, LogPattern, parse_metrics
 
 REWARD = LogPattern("reward", r"reward[=: ]+(\S+)")
 TOKENS = LogPattern("tokens", r"tokens=([\d,.]+)", "int")
