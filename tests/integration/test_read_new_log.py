@@ -15,8 +15,16 @@ import pytest
 from tests.integration.conftest import Place
 from training_monitor.core.errors import AccessDenied, CommandFailed, SettingsError
 from training_monitor.core.models import CommandResult, LogCursor, NewLog, Progress
-from training_monitor.logs.following import FIRST_BYTES, HELD_BYTES, get_log_progress, log_question, read_new_log
+from training_monitor.logs.following import (
+    FIRST_BYTES,
+    HELD_BYTES,
+    get_log_progress,
+    log_question,
+    log_question_of,
+    read_new_log,
+)
 from training_monitor.logs.totals import LogTotals
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.transport import LocalTransport, Stream
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
@@ -104,6 +112,23 @@ class TestGrowth:
         assert here.read() == NewLog("x" * HELD_BYTES, here.cursor)
         here.add("y\n")
         assert here.read().text == "y\n"
+
+    def test_more_than_the_limit_can_be_read_part_by_part(self, log: Log) -> None:
+        def read() -> NewLog:
+            path = str(log.file)
+            question = log_question_of(quote_path(path), path, log.cursor, 50, oldest_first=True)
+            new = Site.of(log.place.address).ask_one(question)
+            log.cursor = new.cursor
+            return new
+
+        lines = [f"step {number} ü\n" for number in range(1, 30)]
+        log.add("".join(lines))
+        parts = [read()]
+        assert parts[0].text.startswith("step 1 ü\n") and parts[0].left_bytes == log.file.stat().st_size - 50
+        while parts[-1].left_bytes:
+            parts.append(read())
+        assert "".join(part.text for part in parts) == "".join(lines)
+        assert not any(part.skipped_bytes for part in parts) and len(parts) > 4
 
     def test_the_pieces_add_up_to_the_whole(self, here: Log) -> None:
         lines = [f"step {number}/999 loss: {number}.5 ä█\n".encode() for number in range(1, 60)]

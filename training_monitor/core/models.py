@@ -233,9 +233,9 @@ class NewLog:
     """What follows a cursor in a log file: `text` is whole lines, and `cursor` is for the next read.
 
     `partial` is the unfinished last line, which the next read returns again. `skipped_bytes` before `text` were not
-    read. reset: None (the log continued) | truncated (emptied or rewritten) | rotated (another file). A `missing` file
-    has no text and keeps the cursor of the request. `age` is the seconds since the last write, by the target's clock;
-    `path` is the file.
+    read, `left_bytes` after it are for the next read. reset: None (the log continued) | truncated (emptied or
+    rewritten) | rotated (another file). A `missing` file has no text and keeps the cursor of the request. `age` is the
+    seconds since the last write, by the target's clock; `path` is the file.
     """
 
     text: str = field(repr=False)
@@ -246,6 +246,7 @@ class NewLog:
     missing: bool = False
     age: float | None = field(default=None, compare=False)
     path: str | None = field(default=None, compare=False)
+    left_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

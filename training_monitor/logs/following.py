@@ -212,9 +212,18 @@ def log_question(path: str, cursor: LogCursor | None = None, limit_bytes: int = 
 
 
 def log_question_of(
-    expression: str, path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES
+    expression: str,
+    path: str,
+    cursor: LogCursor | None = None,
+    limit_bytes: int = LIMIT_BYTES,
+    *,
+    oldest_first: bool = False,
 ) -> Question[NewLog]:
-    """Do the same for a file named by a shell expression; `path` is its name in errors."""
+    """Do the same for a file named by a shell expression; `path` is its name in errors.
+
+    Where there is more than the limit, `oldest_first` reads the part next to the cursor instead of the newest, and
+    `left_bytes` counts the rest; after a rotation or truncation it makes no difference.
+    """
     if not 0 < limit_bytes <= _MOST_BYTES:
         raise SettingsError("limit_bytes", limit_bytes, f"1 to {_MOST_BYTES}")
     script = format_call(
@@ -225,6 +234,7 @@ def log_question_of(
         check=cursor.check if cursor else "",
         limit=limit_bytes,
         most_held=HELD_BYTES,
+        oldest_first=int(oldest_first),
         file=Quoted(expression),
     )
     return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor, limit_bytes), limit=30.0)
@@ -254,6 +264,7 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
         int(fields["skipped"]),
         age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
         path=fields.get("path") or None,
+        left_bytes=int(fields.get("left") or 0),
     )
 
 

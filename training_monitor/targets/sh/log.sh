@@ -1,7 +1,7 @@
 # What a log file has behind a cursor. It is opened once and read through /proc/self/fd, so that all steps see the same
 # file whatever is renamed.
 # uses: file_state file_part
-# needs: file inode offset check limit most_held
+# needs: file inode offset check limit most_held oldest_first
 
 as_lines() { tr '\r' '\n'; }
 
@@ -53,6 +53,11 @@ read_new() {
     fi
   fi
   [ -z "$reset" ] || find_rest_of_old
+  left=0
+  if [ "$oldest_first" -eq 1 ] && [ -z "$reset" ] && [ $((size - from)) -gt "$limit" ]; then
+    left=$((size - from - limit))
+    size=$((from + limit))
+  fi
   choose_range
   held=0
   [ "$size" -eq "$from" ] || held=$(count_held "$new" "$from" $((size - from)))
@@ -101,6 +106,7 @@ print_new() {
   echo "check=$check"
   echo "reset=$reset"
   echo "skipped=$((skip + cut))"
+  echo "left=$left"
   echo "held=$held"
   [ -z "$written" ] || echo "age=$(($(date +%s) - written))"
   echo "path=$(readlink -f "$file")"
