@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         TerminationPlan as TerminationPlan,
         TrainingStatus as TrainingStatus,
         Verdict as Verdict,
+        WaitReport as WaitReport,
     )
     from training_monitor.fleet.fleet import VastAIMonitor as VastAIMonitor
     from training_monitor.fleet.metrics import Health as Health, TrainingMetrics as TrainingMetrics
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
         start_background_monitor as start_background_monitor,
     )
     from training_monitor.watch.terminate import terminate_training as terminate_training
+    from training_monitor.watch.waiting import continue_wait as continue_wait, wait_for as wait_for
     from training_monitor.watch.watch import watch_training as watch_training
     from training_monitor.watch.watcher import TrainingWatcher as TrainingWatcher
 
@@ -143,7 +145,9 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         ),
         "core.logger": "get_logger setup_logging",
         "core.models": "Checkpoint Event Failure JobStatus Progress RunEvent",
-        "core.values": "LossAnalysis Observation ProgressSample StallAnalysis TerminationPlan TrainingStatus Verdict",
+        "core.values": (
+            "LossAnalysis Observation ProgressSample StallAnalysis TerminationPlan TrainingStatus Verdict WaitReport"
+        ),
         "fleet.fleet": "VastAIMonitor",
         "fleet.metrics": "Health TrainingMetrics",
         "health.cluster": "verify_ray_resources",
@@ -171,6 +175,7 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         "uploads.checkpoint": "upload_checkpoint",
         "watch.monitor": "BackgroundMonitor JobMonitor detect_stall monitor_job start_background_monitor",
         "watch.terminate": "terminate_training",
+        "watch.waiting": "continue_wait wait_for",
         "watch.watch": "watch_training",
         "watch.watcher": "TrainingWatcher",
     },

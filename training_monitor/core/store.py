@@ -418,10 +418,19 @@ class Store:
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a forked child may hold a copy until its exec
 
-    def _open_lock(self, key: str) -> IO[str]:
+    def forget_lock(self, key: str) -> None:
+        """Delete the lock file of a key that is no longer used, unless somebody holds it."""
+        with self._open_lock(key) as lock, suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(self._lock_path(key))
+
+    def _lock_path(self, key: str) -> str:
         import hashlib
 
-        path = os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])
+        return os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])
+
+    def _open_lock(self, key: str) -> IO[str]:
+        path = self._lock_path(key)
         try:
             number = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:

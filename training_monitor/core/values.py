@@ -396,3 +396,43 @@ class WatchReport:
     reason: str
     status: TrainingStatus | None
     termination: TerminationReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReport:
+    """How a wait ended; None is unknown. The names are those of `CheckReport` and `JobCheckReport`.
+
+    Attributes:
+        outcome: met (a condition that was waited for holds) | missed (the training ended or stalled without it) |
+            unknown (it ended and nobody knows how, or is there no more) | timeout | interrupted (by `stopping`).
+        condition: the one that holds, as it was given. conditions: all that were waited for.
+        reason: one sentence with the evidence.
+        target, name, job: of the training; its display name and job id.
+        verdict, state: of the last look; unknown while the target cannot be asked.
+        step, total_steps, epoch, loss: of the last look that told them; epoch counts epochs done.
+        checkpoint: the new complete one that was waited for. line: the line of the log that was waited for.
+        seconds: from the beginning of the wait to its end. unseen_seconds: for how long of these it could not be seen.
+        handle: the name under which the wait is kept.
+        errors: what could not be read, as of the last look.
+    """
+
+    schema: str
+    target: str
+    outcome: str
+    condition: str | None
+    conditions: tuple[str, ...]
+    reason: str
+    verdict: str
+    state: str
+    name: str
+    job: str | None
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    loss: float | None
+    checkpoint: Checkpoint | None
+    line: str | None
+    seconds: float
+    unseen_seconds: float
+    handle: str
+    errors: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import fields, replace
-from training_monitor.core.models import JobView, Progress
+from training_monitor.core.models import Answer, JobView, Progress, Question
 from training_monitor.core.records import encode, read_record
 from training_monitor.core.store import MOST_LOOKS, Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
@@ -135,7 +135,11 @@ class Observer:
         self._epochs: EpochCount | None = None
 
     def look(self, now: float) -> Look:
-        """Look once, and remember the observation.
+        """Look once, and remember the observation. Raises like `look_beside`."""
+        return self.look_beside(now)[0]
+
+    def look_beside(self, now: float, *others: Question[Any]) -> tuple[Look, list[Answer[Any]]]:
+        """Look once, remember the observation, and ask other questions in the same round trip.
 
         Raises:
             JobNotFound: the target answered and has no such job.
@@ -146,8 +150,9 @@ class Observer:
         questions = watch_questions(
             self.job, None, self._known, with_log=with_log, with_checkpoints=False, is_first=is_first
         )
-        answers = self.site.ask(*questions)
-        look = read_watch(self.job, answers, with_log=with_log, with_checkpoints=False, is_first=is_first)
+        answers = self.site.ask(*questions, *others)
+        mine, beside = answers[: len(questions)], answers[len(questions) :]
+        look = read_watch(self.job, mine, with_log=with_log, with_checkpoints=False, is_first=is_first)
         if look.view:
             look = replace(look, view=read_last_words(self.site, look.view))
         self._epochs = look.epochs or self._epochs or EpochCount()
@@ -156,7 +161,7 @@ class Observer:
         self.progress = look.read_progress()
         self._open_looks(look)
         self.looks.add(observation_of(look, self.progress, look.text, now, first=not self.looks.is_known(now)))
-        return look
+        return look, beside
 
     def look_at_job(self, now: float) -> JobView:
         """Look once at a training that is a job, and return its view."""

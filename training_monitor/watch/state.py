@@ -41,6 +41,7 @@ LAYOUT = 3
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
 READ_AGAIN = 2048
+KEPT_TAIL = 2048  # characters by which the end of a log is recognised
 _LINE_END = regex(r"[\r\n]+")
 
 
@@ -253,7 +254,8 @@ class WatchState:
         """
         if new.missing and tail:
             ended = max(tail.rfind("\n"), tail.rfind("\r")) + 1
-            new = NewLog(self._new_in(tail[:ended]), None, partial=tail[ended:])
+            new = NewLog(new_in_tail(tail[:ended], self.job_tail), None, partial=tail[ended:])
+            self.job_tail = tail[:ended]
         lines = []
         for line in _LINE_END.split(new.text):
             if line.strip():
@@ -278,12 +280,6 @@ class WatchState:
         self.ended_partial = self.partial
         self.totals.feed(f"{last}\n")
         return [(last, self.totals.progress)]
-
-    def _new_in(self, tail: str) -> str:
-        """Return the part of the log's end that was not in the end seen before."""
-        last, self.job_tail = self.job_tail[-2048:], tail
-        at = tail.rfind(last) if last else -1
-        return tail[at + len(last) :] if at >= 0 else tail
 
     def open_looks(self, target: Target, job: WatchedJob, look: Look) -> None:
         """Load the earlier observations of this training once it is known which one it is."""
@@ -379,6 +375,13 @@ class WatchState:
         newest = self.totals.read_ahead(self.output[-self.read_again :] + self.partial)
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
         return replace(known, **seen) if newest.step is not None or newest.epoch_steps is not None else known
+
+
+def new_in_tail(tail: str, before: str) -> str:
+    """Return the part of a log's end that was not in the end seen before."""
+    last = before[-KEPT_TAIL:]
+    at = tail.rfind(last) if last else -1
+    return tail[at + len(last) :] if at >= 0 else tail
 
 
 def _runtime(look: Look, now: float) -> float | None:
