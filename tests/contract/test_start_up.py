@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[int, int]] = {
     "health local": (84, 95),
     "history": (41, 70),
     "top . --once --json": (61, 75),
-    "config --check": (61, 75),
+    "config --check": (62, 75),
     "status local": (82, 80),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.

@@ -35,10 +35,16 @@ GROUPS: dict[str, dict[str, Command]] = {
             "TARGET WHAT",
         ),
         "wait": Command(
-            "commands",
-            "wait until a training ends or stalls",
-            ("local 12345 && ./evaluate.sh", "my-pod my-training --timeout 1h"),
-            "TARGET WHAT",
+            "waiting",
+            "wait until a training ends or stalls, or until a step, a checkpoint, a line of its log",
+            (
+                "local 12345 && ./evaluate.sh",
+                "my-pod my-training --timeout 1h",
+                "my-pod my-training --for step=1000 --for checkpoint --handle first-save --json",
+                "ssh://me@gpu1 --for gpu-idle=10m --for 'log=val_acc=0\\.9'",
+                "--handle first-save",
+            ),
+            "[TARGET]",
         ),
         "status": Command(
             "commands", "one job's status, or all jobs of a target", ("my-pod", "my-pod my-training"), "TARGET"

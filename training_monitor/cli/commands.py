@@ -24,7 +24,7 @@ from training_monitor.cli.output import (
     say,
 )
 from training_monitor.core.errors import CommandFailed, IncompleteAnswer, JobNotFound, TrainingMonitorError
-from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.frozen import asdict
 from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.reports import CheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
@@ -323,24 +323,6 @@ def _look(args: Namespace) -> JobView:
     monitor.update()
     assert monitor.view
     return monitor.view
-
-
-def wait(args: Namespace) -> int:
-    from training_monitor.observe.meant import find_one
-    from training_monitor.watch import monitor_job
-
-    meant = find_one(args.target, args.what, args.namespace)
-    job = replace(meant.job, name=meant.name)
-    report = monitor_job(args.target, job, args.interval, args.timeout, args.stall_after, namespace=args.namespace)
-    if args.json:
-        print_json(report)
-    else:
-        step_text = "?" if report["final_step"] is None else report["final_step"]
-        say(
-            f"{report['job_id']} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
-            f"{report['reason']}"
-        )
-    return {"SUCCEEDED": OK, "TIMEOUT": UNKNOWN, "UNKNOWN": UNKNOWN}.get(report["status"], BAD)
 
 
 def stop(args: Namespace) -> int:

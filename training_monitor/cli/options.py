@@ -110,9 +110,23 @@ def add_stall(command: CommandParser) -> None:
 
 
 def add_wait(command: CommandParser) -> None:
+    command.value("target", "TARGET", "see below (default: local)", nargs="?", default="local")
+    command.value("what", "WHAT", WHAT, nargs="?")
+    command.namespace()
+    command.value(
+        "--for",
+        "CONDITION",
+        "finished, failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (5m), checkpoint (a new complete one) or "
+        "log=REGEX (a new line); again: whichever holds first",
+        action="append",
+        dest="conditions",
+    )
+    command.value("--handle", "NAME", "for the wait; with it alone, go on with a wait whose caller died")
+    command.flag("--list", "list the waits that are kept")
     command.duration(["--timeout"], "wait no longer than this (default: no limit)")
-    command.duration(INTERVAL, "between looks (default: 30s)", default=30.0)
+    command.duration(INTERVAL, "between looks (default: 30s; with --for 2s to 1m, the longer it waits the more)")
     command.duration(STALL_AFTER, f"{STALLS} (default: by the evidence, as check does)")
+    command.value("--checkpoint-dir", "DIR", "of its checkpoints, for --for checkpoint (default: found, if it can be)")
 
 
 def add_status(command: CommandParser) -> None:

@@ -1,0 +1,131 @@
+"""`wait`: return when a training ends or stalls, or when a condition holds; the exit status says which."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+
+from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.units import format_duration
+from training_monitor.core.values import WaitReport
+
+INTERVAL = 30.0  # seconds between looks without --for
+TOLD_EVERY = 300.0  # seconds between two lines on a terminal
+_EXITS = {"met": OK, "missed": BAD}
+
+
+def wait(args: Namespace) -> int:
+    if args.list:
+        return _list_waits(args)
+    if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
+        raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint with it")
+    if args.conditions or args.handle:
+        return _wait_for_conditions(args)
+    return _wait_for_end(args)
+
+
+def _wait_for_end(args: Namespace) -> int:
+    from training_monitor.observe.meant import find_one
+    from training_monitor.watch.monitor import monitor_job
+
+    meant = find_one(args.target, args.what, args.namespace)
+    job, interval = replace(meant.job, name=meant.name), INTERVAL if args.interval is None else args.interval
+    report = monitor_job(args.target, job, interval, args.timeout, args.stall_after, namespace=args.namespace)
+    if args.json:
+        print_json(report)
+    else:
+        step_text = "?" if report["final_step"] is None else report["final_step"]
+        say(
+            f"{report['job_id']} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
+            f"{report['reason']}"
+        )
+    return {"SUCCEEDED": OK, "TIMEOUT": UNKNOWN, "UNKNOWN": UNKNOWN}.get(report["status"], BAD)
+
+
+def _wait_for_conditions(args: Namespace) -> int:
+    """Wait for --for, or go on with a wait by its handle."""
+    from training_monitor.watch.kept_waits import new_handle
+
+    handle = args.handle or new_handle()
+    try:
+        report = _wait(args, handle)
+    except KeyboardInterrupt as interrupt:
+        hint(f"\nno longer waiting; to go on: training-monitor wait --handle {handle}")
+        raise SystemExit(interrupted_status(interrupt)) from None
+    if args.json:
+        print_json(report)
+    else:
+        say(f"{report.name or report.target} {report.condition or report.outcome}: {report.reason}")
+        for error in report.errors:
+            hint(f"not known: {error}")
+    return _exit_of(report)
+
+
+def _wait(args: Namespace, handle: str) -> WaitReport:
+    from training_monitor.watch.waiting import continue_wait, wait_for
+
+    news = _News(handle)
+    if not args.conditions:
+        if any(each is not None for each in (args.what, args.timeout, args.interval, args.stall_after)):
+            raise SettingsError("--for", None, "what to wait for; --handle alone goes on with a wait")
+        return continue_wait(handle, on_look=news.tell)
+    return wait_for(
+        args.target,
+        args.what,
+        args.conditions,
+        args.timeout,
+        handle,
+        args.namespace,
+        interval=args.interval,
+        stagnation_threshold=args.stall_after,
+        checkpoint_dir=args.checkpoint_dir,
+        on_look=news.tell,
+    )
+
+
+def _exit_of(report: WaitReport) -> int:
+    """Return 0 for a condition that holds and is not bad, 1 for another end, 3 if time ran out or nothing is known."""
+    from training_monitor.watch.conditions import BAD as BAD_CONDITIONS
+
+    return BAD if report.condition in BAD_CONDITIONS else _EXITS.get(report.outcome, UNKNOWN)
+
+
+class _News:
+    """Tells on a terminal what is waited for, at first and then rarely; elsewhere nothing."""
+
+    def __init__(self, handle: str) -> None:
+        self._handle = handle
+        self._told_at: float | None = None
+
+    def tell(self, said: str) -> None:
+        now = time.monotonic()
+        if not sys.stderr.isatty() or (self._told_at is not None and now - self._told_at < TOLD_EVERY):
+            return
+        hint(f"waiting (handle {self._handle})  {said}" if self._told_at is None else said)
+        self._told_at = now
+
+
+def _list_waits(args: Namespace) -> int:
+    """Print the waits that are kept, the last written first."""
+    from training_monitor.core.store import Store
+    from training_monitor.watch.kept_waits import list_waits
+
+    waits = list_waits(Store())
+    if args.json:
+        print_json([asdict(each) for each in waits])
+        return OK
+    now = time.time()
+    rows = []
+    for each in waits:
+        said = f"{each.result.outcome}: {each.result.reason}" if each.result else "not ended"
+        began = f"{format_duration(max(0.0, now - each.began_at))} ago"
+        what = " ".join(filter(None, (each.asked.target, each.asked.what)))
+        rows.append((each.handle, began, what, " or ".join(each.asked.conditions), said))
+    if rows:
+        print_table(("HANDLE", "BEGAN", "TRAINING", "FOR", "RESULT"), rows, gives_way=(4, 3, 2))
+    else:
+        hint("no waits are kept")
+    return OK
