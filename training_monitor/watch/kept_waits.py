@@ -35,15 +35,17 @@ class AskedWait:
 class WaitState:
     """A wait, as it is kept after each look; times are epoch seconds.
 
-    `has_begun` tells whether it has looked. `cursor` is how far its log was searched, `tail` the end of one that has no
-    cursor, and `known` are the checkpoints of the beginning. `idle_since` is since when the GPUs have been idle,
-    `looked_at` the time of the last answer.
+    `attempt` is the number of the newest attempt, 0 for a job that is none, and None where that is unknown. `has_begun`
+    tells whether it has looked. `cursor` is how far its log was searched, `tail` the end of one that has no cursor, and
+    `known` are the checkpoints of the beginning. `idle_since` is since when the GPUs have been idle, `looked_at` the
+    time of the last answer.
     """
 
     asked: AskedWait
     began_at: float
     job: WatchedJob | None = None
     name: str = ""
+    attempt: int | None = None
     has_begun: bool = False
     cursor: LogCursor | None = None
     tail: str = ""

@@ -255,6 +255,8 @@ class _Waiting:
         if self.waits_for_checkpoint and folder is None:
             folder = self.find_folder(meant.job)
         self.state.job, self.state.name = replace(meant.job, output_dir=folder, name=meant.name), meant.name
+        newest = self.newest_attempt()
+        self.state.attempt = None if newest is None else attempt_number(newest)
 
     def find_folder(self, job: WatchedJob) -> str:
         """Return the checkpoint folder of a training that was found by its name alone. Raises SettingsError."""
@@ -446,18 +448,21 @@ class _Waiting:
             return False
 
     def find_next_attempt(self) -> bool:
-        """Return whether there is a later attempt of the same training, and wait for that from now on."""
-        assert self.observer
-        job_id = self.job.job_id or ""
-        found = None
-        if job_id:
-            with suppress(TrainingMonitorError):
-                found = find_meant(self.observer.site, training_name(job_id)).trainings[0].job.job_id
-        if found is None or attempt_number(found) <= attempt_number(job_id):
+        """Return whether there is a later attempt than at the beginning, and wait for that from now on."""
+        found = self.newest_attempt()
+        if found is None or self.state.attempt is None or attempt_number(found) <= self.state.attempt:
             return False
-        self.state.job = replace(self.job, job_id=found, name=found)
-        self.state.name, self.observer, self.ended_looks = found, None, 0
+        self.state.job, self.state.name = replace(self.job, job_id=found, name=found), found
+        self.state.attempt, self.observer, self.ended_looks = attempt_number(found), None, 0
         return True
+
+    def newest_attempt(self) -> str | None:
+        """Return the job id of the newest attempt of the training; None if it has none, or if that is unknown."""
+        if self.job.job_id is None:
+            return None
+        with suppress(TrainingMonitorError):
+            return find_meant(self.site.resolve(), training_name(self.job.job_id)).trainings[0].job.job_id
+        return None
 
     # ------------------------------------------------------------ ending
 

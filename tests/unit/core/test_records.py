@@ -1,6 +1,7 @@
 """Records: what an earlier version wrote is read, what a later one wrote is refused, damage is an error.
 
-`kept_records.jsonl` holds one record of each kind that is kept on disk, as written before `records.py` was.
+`kept_records.jsonl` holds one record of each kind that is kept on disk, as written before `records.py` was, or by the
+first version that kept it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from training_monitor.restart.state import RunState
 from training_monitor.service.sweep import SweepMemory
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
+from training_monitor.watch.kept_waits import WaitState
 from training_monitor.watch.state import WatchState
 from training_monitor.watch.terminate import Termination
 
@@ -43,6 +45,7 @@ KINDS: dict[str, Any] = {
         Notice,
         WatchedJob,
         Outage,
+        WaitState,
     )
 } | {"end": tuple[JobState, str]}
 KEPT = [(KINDS[each["kind"]], each["state"]) for each in WROTE]
