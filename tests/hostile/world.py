@@ -344,6 +344,10 @@ class World:
             "check Ray job": ("check", target, "raysubmit_1"),
             "stall": ("stall", target, job, "--sample", "0"),
             "wait": ("wait", target, job, "--timeout", "30"),
+            "wait for": (
+                "wait", target, job, "--for", "log=loss", "--for", "checkpoint", "--checkpoint-dir", f"{home}/out",
+                "--for", "gpu-idle", "--for", "finished", "--timeout", "30",
+            ),
             "status": ("status", target),
             "status job": ("status", target, job),
             "status Ray job": ("status", target, "raysubmit_1"),
