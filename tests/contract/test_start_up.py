@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[int, int]] = {
     "--help": (4, 15),
     "gpu local": (43, 70),
     "checkpoints local .": (34, 70),
-    "health local": (84, 95),
+    "health local": (85, 95),
     "history": (41, 70),
     "top . --once --json": (61, 75),
     "config --check": (62, 75),

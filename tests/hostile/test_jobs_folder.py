@@ -119,7 +119,7 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
             assert "entry of the jobs folder: a name that no job has: -\n" in err
             assert "and 17 more" in err
         if argv[0] == "status" and "--json" in argv:
-            assert {job["job_id"] for job in json.loads(out)} == {f"process:{name}" for name in GOOD}
+            assert {job["job_id"] for job in json.loads(out)["jobs"]} == {f"process:{name}" for name in GOOD}
 
 
 def test_an_entry_that_spells_a_job_over_two_lines_makes_no_second_one(folder: Path) -> None:

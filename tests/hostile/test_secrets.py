@@ -161,5 +161,5 @@ def test_a_defect_of_ours_is_unknown_and_its_traceback_shows_no_secret(
 
     monkeypatch.setattr("training_monitor.targets.asking.Site.ask", broken)
     done = run_command("gpu", "local", "--json")
-    assert done.returncode == 3 and json.loads(done.stdout)["kind"] == "TrainingMonitorError"
+    assert done.returncode == 3 and json.loads(done.stdout)["kind"] == "Defect"
     assert "ValueError" in done.stderr and secret not in done.stdout + done.stderr and "\x1b" not in done.stderr

@@ -570,7 +570,7 @@ def judge(
         report.add("control characters in its output", name, name, f"{what}: {bad[0][max(0, at - 60) : at + 60]!r}")
 
 
-_LINES = ("run", "restart", "terminate", "wait", "stall")  # one document a line
+_LINES = ("run", "restart", "terminate")  # one document a line
 
 
 def _json_fault(out: str, name: str) -> str | None:

@@ -217,11 +217,11 @@ def test_json_has_every_documented_key(
     process = trainings.start("hung")
     assert main(["check", "local", str(process.pid), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert (report["schema"], report["target"], report["verdict"]) == ("training_monitor.check/1", "local", "failed")
+    assert (report["schema"], report["target"], report["verdict"]) == ("training_monitor.check/2", "local", "failed")
     [job] = report["jobs"]
     assert {
         "verdict", "state", "reason", "remedies", "step", "total_steps", "epoch", "total_epochs", "progress",
-        "steps_per_second", "eta_seconds", "loss", "seconds_without_step", "limit_seconds", "job", "pid", "log",
+        "steps_per_second", "eta_seconds", "loss", "seconds_without_step", "limit_seconds", "job_id", "pid", "log",
         "checkpoint", "gpus", "failure",
     } <= set(job)  # fmt: skip
     assert (job["step"], job["total_steps"], job["progress"], job["epoch"]) == (40, 200, 0.2, None)

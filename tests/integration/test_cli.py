@@ -54,7 +54,7 @@ def job(pod: Pod) -> str:
 def test_status_of_a_running_job(job: str) -> None:
     done = cli("status", "head", job)
     assert done.returncode == 0 and f"{job} RUNNING step 3/9" in done.stdout and done.stderr == ""
-    assert json.loads(cli("status", "head", job, "--json").stdout)["step"] == 3
+    assert json.loads(cli("status", "head", job, "--json").stdout)["jobs"][0]["step"] == 3
 
 
 def test_status_without_a_job_lists_all(job: str) -> None:
@@ -77,7 +77,7 @@ def test_status_of_a_failed_job_names_the_root_of_its_failure(pod: Pod) -> None:
     assert wait_until(lambda: look_at_job("head", job_id).status is JobStatus.FAILED)
     lines = cli("status", "head", job_id).stdout.splitlines()
     assert lines[1:] == [f"  failed: {words.removeprefix('[rank1]: ')}", "  kind of failure: cuda_oom (user)"]
-    found = json.loads(cli("status", "head", job_id, "--json").stdout)["failure"]
+    found = json.loads(cli("status", "head", job_id, "--json").stdout)["jobs"][0]["failure"]
     assert (found["category"], found["action"], found["rank"]) == ("cuda_oom", "stop", 1)
 
 
@@ -263,7 +263,7 @@ def test_colour_is_for_terminals_and_respects_no_color(surroundings: Surrounding
 
 def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) -> None:
     done = cli("doctor", "head", "local", "--json")
-    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert checks["kubectl exec"]["state"] == "ok" and checks["head"]["state"] == "ok"
     assert checks["local"]["found"].startswith("Linux")
     assert re.search(r"kubectl v1\.", checks["kubectl"]["found"]) and checks["kubectl"]["remedy"] == ""

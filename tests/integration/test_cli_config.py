@@ -109,7 +109,8 @@ def test_json_has_all_of_it(tmp_path: Path) -> None:
     expected = "seconds, from 1, or a duration such as 15m"
     problem = {"line": 3, "key": "fleet.interval", "value": "0", "expected": expected}
     assert done.returncode == 1
-    assert json.loads(done.stdout) == {"file": str(file), "problems": [problem], "counts": {}}
+    told = {"file": str(file), "problems": [problem], "counts": {}}
+    assert json.loads(done.stdout) == {"schema": "training_monitor.config/1", **told}
 
 
 def test_without_check_the_file_and_its_keys_are_shown(tmp_path: Path) -> None:
@@ -120,7 +121,8 @@ def test_without_check_the_file_and_its_keys_are_shown(tmp_path: Path) -> None:
         [str(file), "  fleet          groups, alerts", "  notifications  telegram"],
     )
     tables = {"fleet": ["groups", "alerts"], "notifications": ["telegram"]}
-    assert json.loads(config(tmp_path, "--json").stdout) == {"file": str(file), "tables": tables}
+    told = {"schema": "training_monitor.config/1", "file": str(file), "tables": tables}
+    assert json.loads(config(tmp_path, "--json").stdout) == told
 
 
 def test_without_check_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

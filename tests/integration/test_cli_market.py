@@ -60,10 +60,10 @@ def test_instances_as_json_say_whose_they_are_and_keep_secrets(vast: VastApi) ->
     vast.add_instance(7, label=label, extra_env=[["HF_TOKEN", "hf_secret123"]], jupyter_token="jupytersecret")
     vast.add_instance(8, dph_total=None)
     answer = ask("instances")
-    assert (answer["dollars_per_hour"], answer["price_unknown"]) == (0.5, 1)
+    assert (answer["cost_per_hour"], answer["cost_unknown"]) == (0.5, 1)
     seven, eight = answer["instances"]
     assert seven["job"] == {"owner": "anna", "job_id": "portrait-1", "attempt": 2} and seven["label"] == label
-    assert (eight["job"], eight["price_per_hour"], eight["num_gpus"]) == (None, None, 1)
+    assert (eight["job"], eight["cost_per_hour"], eight["num_gpus"]) == (None, None, 1)
     for command in (("instances",), ("instances", "7"), ("instances", "--json"), ("instances", "7", "--json")):
         assert not re.search("hf_secret123|jupytersecret", cli(*command).stdout)
 
@@ -79,7 +79,7 @@ def test_a_listing_that_cannot_be_had_is_unknown_and_no_empty_table(vast: VastAp
     vast.fail_with = status
     done = cli("instances")
     assert (done.returncode, done.stdout) == (3, "") and "nobody knows what is rented" in done.stderr
-    assert set(ask("instances", status=3)) == {"error", "kind", "hint"}
+    assert set(ask("instances", status=3)) == {"schema", "error", "kind", "hint"}
 
 
 def test_a_broken_listing_is_unknown(vast: VastApi) -> None:
@@ -111,7 +111,7 @@ def test_one_instance_is_described(vast: VastApi) -> None:
     assert done.returncode == 0
     for told in ("vast://7", "success, running", "portrait-1, machine 2 of it, queued by anna", "ssh5.vast.ai:10007"):
         assert told in done.stdout
-    assert ask("instances", "7")["job"]["job_id"] == "portrait-1"
+    assert ask("instances", "7")["instances"][0]["job"]["job_id"] == "portrait-1"
 
 
 def test_an_instance_that_is_not_there_is_a_definite_no(vast: VastApi) -> None:
@@ -295,7 +295,7 @@ def test_the_credit_of_vast_ai_and_how_long_it_lasts(vast: VastApi) -> None:
     assert done.returncode == 0
     assert done.stdout.splitlines() == ["vast.ai credit $12.50", "  2 instances: $2.500 per hour", "  lasts 5h00m"]
     answer = ask("credits")
-    assert (answer["balance"]["credit"], answer["forecast"]["hours_left"], answer["error"]) == (12.5, 5.0, None)
+    assert (answer["credit"], answer["forecast"]["hours_left"], answer["error"]) == (12.5, 5.0, None)
     vast.add_instance(9, dph_total=None)
     assert "lasts at most 5h00m" in cli("credits").stdout
 
@@ -311,7 +311,7 @@ def test_a_credit_without_a_listing_says_what_is_known_of_it(vast: VastApi) -> N
     done = cli("credits")
     assert done.returncode == 3 and done.stdout == "vast.ai credit $12.50\n" and "how long" in done.stderr
     answer = ask("credits", status=3)
-    assert answer["balance"]["credit"] == 12.5 and answer["forecast"] is None and answer["error"]
+    assert answer["credit"] == 12.5 and answer["forecast"] is None and answer["error"]
 
 
 def test_no_credit_is_bad(vast: VastApi) -> None:
@@ -342,7 +342,7 @@ def test_a_payment_with_another_amount_is_refused(surroundings: Surroundings) ->
     assert (done.returncode, done.stdout) == (1, "")
     assert "payment 17 is recorded already: $20.00 were deposited with it, not $200.00" in done.stderr
     assert "--withdraw" in done.stderr and ask(*pay, "200", status=1)["kind"] == "InvalidTransition"
-    assert ask("credits", "anna")["balance"] == 20
+    assert ask("credits", "anna")["credit"] == 20
 
 
 def test_a_wrong_deposit_is_corrected_by_a_counter_entry(surroundings: Surroundings) -> None:
@@ -418,7 +418,7 @@ def test_the_key_of_vast_ai_is_in_no_output(vast: VastApi) -> None:
 
 def test_doctor_says_whether_rented_machines_let_us_in(vast: VastApi) -> None:
     def key_check() -> tuple[str, str]:
-        checks = {check["name"]: check for check in json.loads(cli("doctor", "--json").stdout)}
+        checks = {check["name"]: check for check in json.loads(cli("doctor", "--json").stdout)["checks"]}
         assert checks["vastai"]["state"] == "ok"
         return checks["vastai ssh key"]["state"], checks["vastai ssh key"]["remedy"]
 

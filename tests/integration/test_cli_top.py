@@ -89,7 +89,7 @@ def ask(where: str | Path, status: int) -> dict[str, dict[str, Any]]:
     """The rows of --json by the names of their runs."""
     lines = run(str(where), "--json", status=status).stdout.splitlines()
     assert len(lines) == 1
-    return {row["run"]["name"]: row for row in json.loads(lines[0])["rows"]}
+    return {row["run"]["name"]: row for row in json.loads(lines[0])["runs"]}
 
 
 # ---------------------------------------------------------------- once
@@ -172,7 +172,8 @@ def test_a_folder_that_cannot_be_asked_is_unknown(folder: Folder, surroundings: 
 )
 def test_wrong_use_is_status_2_and_says_what_was_expected(folder: Folder, words: list[str]) -> None:
     done = run(str(folder.path), *words, status=2)
-    assert not done.stdout and "error:" in done.stderr
+    assert "error:" in done.stderr
+    assert json.loads(done.stdout)["kind"] == "SettingsError" if "--json" in words else not done.stdout
 
 
 def test_runs_on_another_machine_are_seen_through_ssh(folder: Folder, sshd: SshServer) -> None:
@@ -257,7 +258,7 @@ def test_headless_with_json_prints_a_line_for_each_look(folder: Folder) -> None:
     top = Headless(folder, "--json", "-i", "0.1")
     assert top.process.stdout
     lines = [json.loads(top.process.stdout.readline()) for _ in range(3)]
-    assert all([row["run"]["name"] for row in line["rows"]] == ["a"] for line in lines)
+    assert all([row["run"]["name"] for row in line["runs"]] == ["a"] for line in lines)
     assert top.end(signal.SIGTERM)[0] == 143 and not top.csv.exists()
 
 

@@ -61,8 +61,9 @@ def test_one_look_says_where_the_run_is(start: object, surroundings: Surrounding
     done = cli("watch", "local", *run.options, "--once")
     assert done.returncode == 0 and "running  [#...............]   8%  step 3/40  loss 0.3" in done.stdout
     status = json.loads(cli("watch", "local", *run.options, "--once", "--json").stdout)
-    assert status["is_running"] is True and status["progress"]["step"] == 3 and status["totals"]["last_loss"] == 0.3
-    assert len(status["loss"]) == 4 and status["stall"]["reason"] == "Insufficient samples (2/4)"
+    assert status["is_running"] is True and status["step"] == 3 and status["totals"]["last_loss"] == 0.3
+    assert len(status["loss_analysis"]) == 4 and status["loss"] == 0.3
+    assert status["stall"]["reason"] == "Insufficient samples (2/4)"
 
 
 def test_a_run_is_found_by_its_pid(start: object) -> None:
@@ -116,7 +117,7 @@ def test_every_line_is_an_object_with_json(start: object) -> None:
     run = start(40, "exit 0")  # type: ignore[operator]
     done = cli("watch", "local", *run.options, "--stream", "--poll-interval", "0.5", "--json")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    lines = [row["progress"]["step"] for row in rows if row["kind"] == "line"]
+    lines = [row["step"] for row in rows if row["kind"] == "line"]
     assert lines == list(range(1, 41)) and rows[-1]["kind"] == "result" and rows[-1]["end"] == "finished"
 
 

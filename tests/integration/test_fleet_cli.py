@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from tests.integration.conftest import Place, SshServer, Surroundings, wait_unti
 from tests.integration.screens import PATIENCE, Screen
 from tests.loopback.vast import LIST, VastApi, failure
 from tests.loopback.vast_rows import KEY
-from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.screens.fleet.app import SORTS
 
@@ -529,7 +527,7 @@ def test_pods_hosts_instances_and_jobs_are_one_fleet(screen: Screen, account: Ac
     screen.shows(r"process:x has ended: STOPPED", r"^> local.*stopped")
     screen.press("q")
     screen.ended(0)
-    rows = ask("fleet", "--no-history", "--log-path", account.pattern, *words, status=0)["rows"]
+    rows = ask("fleet", "--no-history", "--log-path", account.pattern, *words, status=0)["members"]
     assert [(row["key"], row["status"], row["step"]) for row in rows] == [
         ("local#process:x", "stopped", 4),
         (f"{host}#{account.pattern}", "unknown", 10),
@@ -550,7 +548,7 @@ def test_a_group_of_the_settings_file_is_shown_by_name(screen: Screen, account: 
     screen.shows("all, 2 members", "2 ok", "llama")
     screen.press("q")
     screen.ended(0)
-    rows = ask("fleet", "--group", "nightly", status=0)["rows"]
+    rows = ask("fleet", "--group", "nightly", status=0)["members"]
     assert [(row["instance_id"], row["name"]) for row in rows] == [(FIRST, "*/training.log"), (FIRST + 2, "llama")]
 
 
@@ -570,22 +568,21 @@ def test_json_tells_all_of_every_row(account: Account) -> None:
     account.rent(2, running=1)
     account.add(FIRST + 2, actual_status="exited", intended_status="running", status_msg="OOM")
     told = ask("vast", "--log-path", account.pattern, status=1)
-    assert {"timestamp", "rows", "summary", "groups", "listed_at", "error", "stale_since", "alerts"} <= told.keys()
-    names = {field.name for field in fields(TrainingMetrics)} | {"health", "reason", "progress_percent"}
-    assert all(row.keys() == names for row in told["rows"])
-    first, second, third = told["rows"]
-    assert (first["key"], first["status"], first["health"], first["reason"]) == (
+    assert {"timestamp", "members", "summary", "groups", "listed_at", "error", "stale_since", "alerts"} <= told.keys()
+    assert told["schema"] == "training_monitor.vast/1" and told["verdict"] == "failed"
+    first, second, third = told["members"]
+    assert (first["key"], first["status"], first["verdict"], first["reason"]) == (
         f"vast://{FIRST}",
         "running",
-        "healthy",
+        "ok",
         "step 10 of 100",
     )
-    assert (first["progress_percent"], first["loss"], first["recent_logs"]) == (10.0, 0.5, ["step 10/100 loss 0.5"])
-    assert (second["health"], second["progress_percent"], second["loss"]) == ("unknown", None, None)
-    assert (third["status"], third["health"]) == ("exited", "error") and "OOM" in third["reason"]
-    assert told["error"] is None and told["summary"]["dollars_per_hour"] == 1.5
+    assert (first["progress"], first["loss"], first["recent_logs"]) == (0.1, 0.5, ["step 10/100 loss 0.5"])
+    assert (second["verdict"], second["progress"], second["loss"]) == ("unknown", None, None)
+    assert (third["status"], third["verdict"]) == ("exited", "failed") and "OOM" in third["reason"]
+    assert told["error"] is None and told["summary"]["cost_per_hour"] == 1.5
     account.write("step 11/100 loss nan\n")
-    assert ask("vast", "--log-path", account.pattern, status=1)["rows"][0]["loss"] is None
+    assert ask("vast", "--log-path", account.pattern, status=1)["members"][0]["loss"] is None
 
 
 def test_the_exit_status_says_how_the_fleet_is(account: Account) -> None:
@@ -630,12 +627,12 @@ def test_without_the_cli_it_is_unknown_and_says_what_to_install(surroundings: Su
 def test_the_mock_needs_nothing_and_shows_every_state(surroundings: Surroundings) -> None:
     done = run("vast", "--mock", PATH="/nowhere", HOME="/nowhere")
     assert done.returncode == 1 and not done.stderr
-    rows = ask("vast", "--mock", status=1)["rows"]
-    assert {row["health"] for row in rows} == {"healthy", "warning", "error", "unknown"}
-    some = ask("vast", "--mock", "--group", "lora", status=1)["rows"]
+    rows = ask("vast", "--mock", status=1)["members"]
+    assert {row["verdict"] for row in rows} == {"ok", "warning", "failed", "unknown"}
+    some = ask("vast", "--mock", "--group", "lora", status=1)["members"]
     assert [row["key"] for row in some] == [row["key"] for row in rows if "lora" in row["groups"]] != []
     named = run("vast", "--mock", "--instances", "7,8,7", "--json")
-    assert [row["instance_id"] for row in json.loads(named.stdout)["rows"]] == [7, 8]
+    assert [row["instance_id"] for row in json.loads(named.stdout)["members"]] == [7, 8]
 
 
 @pytest.mark.parametrize(

@@ -261,4 +261,4 @@ def test_the_command_names_what_it_did_not_look_at(many: Path, capsys: pytest.Ca
     assert "older checkpoints or closed folders, not looked at" in shown and f"* step     {MANY - 1}" in shown
     assert main(["checkpoints", "local", str(many), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["latest"]["step"] == MANY - 1 and said["unlisted"] + len(said["checkpoints"]) >= MANY
+    assert said["checkpoint"]["step"] == MANY - 1 and said["unlisted_checkpoints"] + len(said["checkpoints"]) >= MANY

@@ -487,6 +487,7 @@ def settings(services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def call(*words: str) -> int:
     parser = CommandParser()
     parser.flag("--json", "print JSON")
+    parser.set_defaults(subcommand="notify")
     add_notify(parser)
     return run_notify(parser.parse_args(words))
 
@@ -505,7 +506,7 @@ def test_the_test_says_what_is_wrong_and_what_to_try(
     assert "answered 401" in telegram_line and "try: check the token: @BotFather" in telegram_line
     assert slack_line == "slack: ok"
     assert call("--test", "--channel", "slack", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["channels"][0]["ok"] is True
+    assert json.loads(capsys.readouterr().out)["channels"][0]["success"] is True
 
 
 def test_nothing_configured_is_wrong_use(

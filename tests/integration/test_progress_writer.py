@@ -472,7 +472,7 @@ def test_values_that_cannot_be_edited_are_shown_and_edits_of_them_refused(script
         assert wait_until(lambda: script.has("RUNNING") and len(script.read()["variables"]) == 4)
         top = [sys.executable, "-m", "training_monitor", "top", str(script.file.parent), "--json"]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        [row] = json.loads(subprocess.run(top, env=environ, capture_output=True, timeout=60).stdout)["rows"]
+        [row] = json.loads(subprocess.run(top, env=environ, capture_output=True, timeout=60).stdout)["runs"]
         shown = {each["name"]: (each["value"], each["type"], each["editable"]) for each in row["run"]["variables"]}
         assert shown == {
             "betas": ("(0.9, 0.999)", "tuple", False),

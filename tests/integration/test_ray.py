@@ -281,7 +281,7 @@ class TestLog:
 def check(job: str, **more: Any) -> JobCheckReport:
     """The one job of that name, as `check_training` sees it."""
     [found] = check_training(HEAD, job, **more)["jobs"]
-    assert found["job"] == job
+    assert found["job_id"] == job
     return found
 
 

@@ -124,7 +124,7 @@ def test_headless_and_json_see_a_pod_as_the_screen_does(
     process = train(pod.root, surroundings.mark)
     command = [*TOP, "k8s://default/head:~/progress", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    (row,) = json.loads(done.stdout)["rows"]
+    (row,) = json.loads(done.stdout)["runs"]
     assert (row["status"], row["is_alive"], row["run"]["process"]["pid"]) == ("RUNNING", True, process.pid)
     assert row["processes"] == 3 and row["cpu_percent"] is not None
     process.kill()

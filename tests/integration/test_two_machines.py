@@ -125,7 +125,7 @@ def test_the_second_one_is_refused_while_the_first_lives_also_with_a_wrong_clock
     eve = Machine("machine-e", place)
     assert ended(eve.start("status", place.address, "process:two-attempt-1", "--json"), eve) == 0
     [said] = [json.loads((eve.folder / "out").read_text())]
-    assert said["supervisor"]["host"] == "machine-a" and said["supervisor"]["age"] <= LEASE
+    assert said["jobs"][0]["supervisor"]["host"] == "machine-a" and said["jobs"][0]["supervisor"]["age"] <= LEASE
     assert ended(first, ann) == 0
     assert census.most == 1
 
@@ -168,7 +168,7 @@ def test_a_living_one_gives_way_to_take_over(place: Place, census: Census) -> No
     assert wait_until(lambda: ann.says("started"), 60), ann.error()
     second = bob.supervise("--take-over", steps=120)
     assert ended(first, ann) == 4 and "two was taken over by " in ann.error()
-    assert ann.events()[-1]["kind"] == "LeaseLost" and "@machine-b" in ann.events()[-1]["owner"]
+    assert ann.events()[-1]["kind"] == "LeaseLost" and "@machine-b" in ann.events()[-1]["error"]
     assert ended(ann.start("notify", "--list", "--json"), ann) == 0
     [kept] = ann.events()[-1]["notices"]
     told = kept["notice"]

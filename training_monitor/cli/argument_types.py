@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from math import nan
-from typing import Any
+from typing import Any, NoReturn
 
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.core.units import parse_duration
@@ -111,11 +111,26 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=terminal_columns() - 2)
 
 
+class WrongUse(SystemExit):
+    """The end of a command line that is wrong, with exit status 2: `what` is wrong, and what to try."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(2)
+        self.what, self.hint = what, hint
+
+
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command, with short calls for the usual kinds of arguments and those of several commands."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Help, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error to stderr, and raise WrongUse."""
+        try:
+            super().error(message)
+        except SystemExit:
+            raise WrongUse(message, f"{self.prog} --help") from None
 
     def flag(self, name: str, help: str) -> None:
         """Declare an option without a value."""

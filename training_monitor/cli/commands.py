@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from training_monitor.cli.keys import progress_keys, verdict_keys
 from training_monitor.cli.output import (
     BAD,
     EXITS,
@@ -26,7 +27,7 @@ from training_monitor.cli.output import (
 from training_monitor.core.errors import CommandFailed, IncompleteAnswer, JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import asdict
 from training_monitor.core.models import Answer, JobStatus, JobView
-from training_monitor.core.reports import CheckReport, JobCheckReport
+from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import NotSeen, Verdict, WatchedJob
@@ -52,7 +53,7 @@ def check(args: Namespace) -> int:
     except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
         return refuse(error, args, USAGE)
     if args.json:
-        print_json(report)
+        print_json(args, report)
     else:
         show(report)
     return EXITS[report["verdict"]]
@@ -69,16 +70,19 @@ def stall(args: Namespace) -> int:
     if not report["jobs"]:
         kind = IncompleteAnswer if report["not_seen"] else JobNotFound
         raise kind(report["reason"], hint="name a PID, a log file or a job")
-    for found in report["jobs"]:
-        if args.json:
-            stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
-            print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.stall_after, **found})
-        else:
-            is_said = found["state"] in ENDS
-            say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
+    if args.json:
+        jobs = [{"stalled": _is_stalled(found), **found} for found in report["jobs"]]
+        print_json(args, {**report, "stall_after": args.stall_after, "jobs": jobs})
+    for found in [] if args.json else report["jobs"]:
+        is_said = found["state"] in ENDS
+        say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
     for each in report["not_seen"]:
         hint(f"not seen: {NotSeen(**each)}")
     return EXITS[report["verdict"]]
+
+
+def _is_stalled(job: JobCheckReport) -> bool | None:
+    return None if job["verdict"] == "unknown" else job["state"] == "stalled"
 
 
 def show(report: CheckReport) -> None:
@@ -139,8 +143,8 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
     if job["seconds_without_step"] is not None and job["state"] not in ENDS:
         limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
         yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
-    if job["job"]:
-        yield "job", job["job"]
+    if job["job_id"]:
+        yield "job", job["job_id"]
     if job["pid"] is not None:
         yield "process", f"{job['pid']}  {job['command'] or ''}".rstrip()
     elif job["command"]:
@@ -162,10 +166,10 @@ def _numbers(job: JobCheckReport) -> Iterator[str]:
         yield f"ETA {format_duration(job['eta_seconds'])}"
 
 
-def _gpu(gpu: dict[str, object]) -> str:
+def _gpu(gpu: GpuCheckReport) -> str:
     if gpu["error"]:
         return f"{gpu['index']}: {gpu['error']}"
-    used, power = gpu["utilization"], gpu["power_fraction"]
+    used, power = gpu["gpu_utilization"], gpu["gpu_power"]
     words = ["?" if used is None else f"{used:.0f} %"]
     if isinstance(power, float):
         words.append(f"{power:.0%} of its power")
@@ -182,9 +186,8 @@ def _list_jobs(args: Namespace) -> int:
     judged, listing = judge_jobs(args.target, args.namespace)
     claims = _ask_claims(args) if judged else Answer("claims", None)
     if args.json:
-        print_json(
-            [{**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)} for view, verdict in judged]
-        )
+        jobs = [_job_keys(view, verdict, claims) for view, verdict in judged]
+        print_json(args, {"jobs": jobs, "not_seen": listing.not_seen, "odd": listing.odd})
     elif not judged and not listing.not_seen:
         say(f"{args.target}: no jobs")
         hint("`training-monitor check TARGET` also finds trainings that are no jobs")
@@ -212,8 +215,8 @@ def _show_job(args: Namespace) -> int:
     metrics = parse_metrics(view.log_tail, load_log_patterns())
     claims = _ask_claims(args)
     if args.json:
-        said = {**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)}
-        print_json({**said, "metrics": metrics, "failure": verdict.failure})
+        job = {**_job_keys(view, verdict, claims), "metrics": metrics}
+        print_json(args, {"jobs": [job], "not_seen": [], "odd": []})
     else:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
@@ -223,10 +226,6 @@ def _show_job(args: Namespace) -> int:
         if verdict.failure and verdict.failure.category not in UNNAMED_FAILURES:
             say(f"  kind of failure: {verdict.failure.category} ({verdict.failure.error_class})")
     return BAD if verdict.verdict == "failed" else _EXIT.get(view.status, OK)
-
-
-def _verdict_dict(verdict: Verdict) -> dict[str, object]:
-    return {name: getattr(verdict, name) for name in ("state", "verdict", "reason", "seconds_without_step")}
 
 
 def _ask_claims(args: Namespace) -> Answer[Claims]:
@@ -251,7 +250,7 @@ def _say_supervisor(claims: Answer[Claims], view: JobView) -> None:
         say(f"  who supervises it is not known: {error}")
 
 
-def _claim_dict(claims: Answer[Claims], view: JobView) -> dict[str, object]:
+def _claim_keys(claims: Answer[Claims], view: JobView) -> dict[str, object]:
     try:
         claim = _claim_on(claims, view)
     except TrainingMonitorError as error:
@@ -260,21 +259,11 @@ def _claim_dict(claims: Answer[Claims], view: JobView) -> dict[str, object]:
     return {"supervisor": told, "supervisor_error": None}
 
 
-def _job_dict(view: JobView) -> dict[str, object]:
-    job = job_progress(view.progress)
-    return {
-        "job_id": view.job_id,
-        "status": view.status.value,
-        "message": view.message,
-        "exit_code": view.exit_code,
-        "step": job.step,
-        "total_steps": job.total_steps,
-        "loss": view.progress.loss,
-        "steps_per_second": view.progress.steps_per_second,
-        "eta_seconds": job.eta_seconds,
-        "log_age": view.log_age,
-        "started_at": view.started_at,
-    }
+def _job_keys(view: JobView, verdict: Verdict, claims: Answer[Claims]) -> dict[str, object]:
+    looked = {name: getattr(view, name) for name in ("job_id", "status", "message", "exit_code")}
+    times = {"log_age": view.log_age, "started_at": view.started_at}
+    judged = {**progress_keys(view.progress), **times, **verdict_keys(verdict)}
+    return {**looked, **judged, **_claim_keys(claims, view), "metrics": None}
 
 
 def _position(view: JobView) -> str:
@@ -285,8 +274,7 @@ def step(args: Namespace) -> int:
     view = _look(args)
     job = job_progress(view.progress)
     if args.json:
-        own = {"step": job.step, "total_steps": job.total_steps, "fraction": job.fraction}
-        print_json({**asdict(view.progress), **own, "eta_seconds": job.eta_seconds, "eta_scope": "job"})
+        print_json(args, {"job_id": args.job, **progress_keys(view.progress)})
     elif job.step is None:
         hint(f"{args.job} has not printed a step yet")
     else:
@@ -303,7 +291,7 @@ def logs(args: Namespace) -> int:
     if len(lines) <= args.tail and len(view.log_tail.encode()) >= LOG_BYTES:
         hint(f"only the last {format_bytes(LOG_BYTES)} of the log were read: it has older lines")
     if args.json:
-        print_json({"job_id": args.job, "log": text})
+        print_json(args, {"job_id": args.job, "text": text})
     elif text:
         say(text.removesuffix("\n"))
     return OK
@@ -334,7 +322,7 @@ def stop(args: Namespace) -> int:
         return _stop_process(args, job)
     ended = stop_job(args.target, args.job, args.namespace, grace=args.stop_grace, on_progress=hint)
     if args.json:
-        print_json({"job_id": args.job, "status": ended})
+        print_json(args, {"job_id": args.job, "name": args.job, "status": ended})
     else:
         say(f"{args.job} {ended}: nothing of it is left")
     return OK
@@ -348,7 +336,7 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
     if left:
         raise CommandFailed(f"{job.label}: not even SIGKILL ended {', '.join(left)}", target=args.target)
     if args.json:
-        print_json({"job_id": None, "name": job.label, "status": "STOPPED"})
+        print_json(args, {"job_id": None, "name": job.label, "status": "STOPPED"})
     else:
         say(f"{job.label} is stopped: nothing of it is left")
     return OK

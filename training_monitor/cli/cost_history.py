@@ -61,7 +61,7 @@ def list_costs(
     together = Line("all", _sum(machines, [each.key for each in members], days))
     if args.json:
         told = {"members": [_told(line, "key") for line in lines], "groups": [_told(line, "name") for line in sums]}
-        print_json({"days": _names(days, "%Y-%m-%d"), **told, "all": _told(together)})
+        print_json(args, {"days": _names(days, "%Y-%m-%d"), **told, "all": _told(together)})
     elif lines:
         _print([*lines, *(Line(f"group {line.name}", line.costs) for line in sums), together], days)
         if begin < days[0]:

@@ -56,7 +56,7 @@ def doctor(args: Namespace) -> int:
         for check in ([Check("?", "broken", str(found))] if isinstance(found, TrainingMonitorError) else found)
     ]
     if args.json:
-        print_json(checks)
+        print_json(args, {"checks": checks})
     else:
         for check in checks:
             colour = {"ok": "green", "missing": "yellow", "broken": "red"}[check.state]
@@ -333,7 +333,7 @@ def config(args: Namespace) -> int:
 def _check_file(args: Namespace) -> int:
     check = check_settings(args.file)
     if args.json:
-        print_json(check)
+        print_json(args, check)
     elif not check.problems:
         say(_summary(check))
     for problem in [] if args.json else check.problems:
@@ -347,7 +347,7 @@ def _show_file(args: Namespace) -> int:
     file, settings = load_settings(args.file)
     tables = {name: list(table) if isinstance(table, dict) else [] for name, table in settings.items()}
     if args.json:
-        print_json({"file": file, "tables": tables})
+        print_json(args, {"file": file, "tables": tables})
         return OK
     say(_quoted(file) if file else _nowhere())
     for name, keys in tables.items():

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
+from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
-from training_monitor.cli.output import BAD, OK, UNKNOWN, can_show_screen, complain, print_json, put_lines, table_width
+from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import asdict, replace
@@ -28,10 +29,20 @@ from training_monitor.fleet import (
 )
 from training_monitor.fleet.config import parse_member
 from training_monitor.fleet.history import History, mock_history
+from training_monitor.fleet.metrics import LEVELS
+from training_monitor.fleet.values import REPORTED
+from training_monitor.judging.judge import NOBODY_LOOKED, VERDICTS
 from training_monitor.logs import load_log_patterns
 from training_monitor.targets.target import parse_target
 
 PIPED_WIDTH = 400  # wide enough that nothing is cut
+_VERDICTS = {level: verdict for verdict, level in LEVELS.items()}
+_COSTS = {  # sums, and their names in JSON
+    "dollars_per_hour": "cost_per_hour",
+    "dollars_spent": "total_cost",
+    "dollars_to_completion": "cost_to_completion",
+    "hidden_dollars_per_hour": "hidden_cost_per_hour",
+}
 
 
 def vast(args: Namespace) -> int:
@@ -130,7 +141,7 @@ def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig)
     snapshot = fleet.snapshot()
     snapshot = replace(snapshot, rows=tuple(row for row in snapshot.rows if args.group in (None, *row.groups)))
     if args.json:
-        print_json({**asdict(snapshot), "rows": [_row(row, config, snapshot.timestamp) for row in snapshot.rows]})
+        print_json(args, _snapshot_keys(snapshot, config), _verdict_of(snapshot, config))
     else:
         _print_table(snapshot, config)
     if snapshot.error:
@@ -145,10 +156,28 @@ def log_beside_the_screen() -> None:
             setup_logging(log_file="/dev/stderr")
 
 
-def _row(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any]:
-    health = row.health(config.thresholds, now)
-    judged = {"health": health.level, "reason": health.reason, "progress_percent": row.progress_percentage()}
-    return {**asdict(row), **judged, "eta_seconds": row.seconds_left(), "recent_logs": list(row.recent_logs)}
+def _snapshot_keys(snapshot: FleetSnapshot, config: FleetConfig) -> dict[str, Any]:
+    """Return a snapshot by the names of other commands: members, verdicts and costs."""
+    keys, summary = asdict(snapshot), asdict(snapshot.summary)
+    del keys["rows"]
+    levels = summary.pop("levels")
+    summary["verdicts"] = {verdict: levels.get(level, 0) for verdict, level in LEVELS.items()}
+    for told, name in _COSTS.items():
+        summary[name] = summary.pop(told)
+    members = [_member_keys(row, config, snapshot.timestamp) for row in snapshot.rows]
+    return {**keys, "members": members, "summary": summary}
+
+
+def _member_keys(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any]:
+    """Return a member; its verdict and reason are those of its row, which also knows its machine and its cost."""
+    keys = asdict(row)
+    for name, told in REPORTED.items():
+        keys[name] = keys.pop(told)
+    health, percent = row.health(config.thresholds, now), row.progress_percentage()
+    keys |= verdict_keys(row.verdict or NOBODY_LOOKED)
+    keys |= {"verdict": _VERDICTS[health.level], "reason": health.reason}
+    keys |= {"progress": None if percent is None else percent / 100.0, "eta_seconds": row.seconds_left()}
+    return {**keys, "recent_logs": list(row.recent_logs)}
 
 
 def _print_table(snapshot: FleetSnapshot, config: FleetConfig) -> None:
@@ -161,7 +190,10 @@ def _print_table(snapshot: FleetSnapshot, config: FleetConfig) -> None:
 
 def fleet_status(snapshot: FleetSnapshot, config: FleetConfig) -> int:
     """Return 1 when a member is in error, 3 when one is unknown or the listing failed."""
-    levels = [row.health(config.thresholds, snapshot.timestamp).level for row in snapshot.rows]
-    if "error" in levels:
-        return BAD
-    return UNKNOWN if snapshot.error or "unknown" in levels else OK
+    return EXITS[_verdict_of(snapshot, config)]
+
+
+def _verdict_of(snapshot: FleetSnapshot, config: FleetConfig) -> str:
+    """Return the worst verdict of its members; unknown at best when the listing failed."""
+    found = {_VERDICTS[row.health(config.thresholds, snapshot.timestamp).level] for row in snapshot.rows}
+    return max(found | ({"unknown"} if snapshot.error else {"ok"}), key=VERDICTS.index)

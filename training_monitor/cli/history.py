@@ -15,7 +15,6 @@ from typing import IO, Any
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import OK, hint, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import asdict
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
@@ -44,13 +43,13 @@ def list_members(kept: History, args: Namespace, members: Sequence[HistoryMember
         samples = kept.read(each.key, max(args.since, recent), args.until, fields={"step", *shown})
         newest = {field: _newest(samples, field) for field in ("step", *shown)}
         if args.json:
-            found.append({**_named(each), **{field: plain(value) for field, value in newest.items()}})
+            found.append({**_named(each), "newest": newest})
             continue
         seen = f"{format_duration(max(0.0, time.time() - each.last))} ago"
         lines = ((_number(field, newest[field]), _sparkline(samples, field, width, args.until)) for field in shown)
         rows.append((each.key, seen, _number("step", newest["step"]), *chain.from_iterable(lines)))
     if args.json:
-        print_json({"members": found})
+        print_json(args, {"members": found})
     elif rows:
         header = chain.from_iterable((_heading(field), "") for field in shown)
         print_table(("MEMBER", "SEEN", "STEP", *header), rows, gives_way=(0,))
@@ -72,13 +71,19 @@ def describe(kept: History, args: Namespace, members: Sequence[HistoryMember]) -
         samples = kept.read(member.key, args.since, args.until)
         cost = None if _why_not(samples) else project_cost(samples, hours=AHEAD)
         if args.json:
-            fields = {field: asdict(trend(samples, field)) for field in args.field or FIELDS}
-            values = {field: {name: plain(value) for name, value in each.items()} for field, each in fields.items()}
-            found.append({**_named(member), "seen": len(samples), "fields": values, "cost": cost})
+            fields = {field: trend(samples, field) for field in args.field or FIELDS}
+            found.append({**_named(member), "seen": len(samples), "fields": fields, "cost": _cost_keys(cost)})
         else:
             _print_member(args, member, samples, cost)
     if args.json:
-        print_json({"members": found})
+        print_json(args, {"members": found})
+
+
+def _cost_keys(cost: CostProjection | None) -> dict[str, Any] | None:
+    if cost is None:
+        return None
+    so_far = {"cost_per_hour": cost.dollars_per_hour, "total_cost": cost.spent}
+    return {**so_far, "hours": cost.hours, "cost_ahead": cost.dollars, "cost_to_completion": cost.to_completion}
 
 
 def _print_member(
@@ -133,7 +138,7 @@ def compare(kept: History, args: Namespace, members: Sequence[HistoryMember]) ->
         {member.key: kept.read(member.key, args.since, args.until, fields=COMPARED) for member in members}
     )
     if args.json:
-        print_json({"runs": [{name: plain(value) for name, value in asdict(run).items()} for run in runs]})
+        print_json(args, {"members": runs})
         return
     if not runs:
         return

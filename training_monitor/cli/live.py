@@ -9,12 +9,14 @@ import os
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable
 
+from training_monitor.cli.keys import event_keys
 from training_monitor.cli.output import hint, paint, print_json, put, say
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import begin_thread
-from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event, JobView, Progress
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.shown import shown, shown_lines
@@ -78,29 +80,18 @@ class LiveLine:
 class LiveDisplay:
     """Shows the events of `auto_restart`."""
 
-    def __init__(self, *, as_json: bool, heading: str | None = None) -> None:
+    def __init__(self, args: Namespace, *, heading: str | None = None) -> None:
         """Print `heading` before the first event."""
-        self._json, self._heading = as_json, heading
+        self._args, self._heading = args, heading
         self._live = LiveLine(_PLAIN_SECONDS)
         self._since: tuple[str, float, int] | None = None
 
     def show(self, event: Event) -> None:
-        if self._heading and not self._json:
+        if self._heading and not self._args.json:
             hint(self._heading)
         self._heading = None
-        if self._json:
-            view = asdict(event.view.progress) if event.view else None
-            print_json(
-                {
-                    "kind": event.kind,
-                    "text": event.text,
-                    "job_id": event.job_id,
-                    "attempt": event.attempt,
-                    "progress": view,
-                    "checkpoint": event.checkpoint,
-                    "outcome": event.outcome,
-                }
-            )
+        if self._args.json:
+            print_json(self._args, event_keys(event))
         elif event.kind == "progress" and event.view:
             self._live.draw(f"attempt {event.attempt}", *view_parts(event.view, self._speed(event.view)))
         else:

@@ -97,12 +97,20 @@ def _run_interruptibly(words: list[str]) -> int:
     import signal
 
     gc.set_threshold(10_000)  # most objects are made by imports, and stay
+    from training_monitor.cli.argument_types import WrongUse
     from training_monitor.cli.parsing import parse
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # they end a command like Ctrl-C does; nohup still works
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupt)
-    return _run(parse(words))
+    try:
+        return _run(parse(words))
+    except WrongUse as error:
+        if "--json" in (words[: words.index("--")] if "--" in words else words):
+            from training_monitor.cli.output import print_error
+
+            print_error(error.what, "SettingsError", error.hint)
+        raise
 
 
 def _run(args: Namespace) -> int:
@@ -139,11 +147,11 @@ def _refuse_defect(error: Exception, args: Namespace) -> int:
     import traceback
 
     from training_monitor.cli.output import UNKNOWN, hint, refuse
-    from training_monitor.core.errors import TrainingMonitorError
+    from training_monitor.core.errors import Defect
 
     hint(traceback.format_exc())
     what = f"unexpected {type(error).__name__}: {error}"
-    return refuse(TrainingMonitorError(what, hint="report it with the lines above"), args, UNKNOWN)
+    return refuse(Defect(what, hint="report it with the lines above"), args, UNKNOWN)
 
 
 def _read_alone(args: Namespace) -> None:

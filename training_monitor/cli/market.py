@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural
@@ -74,8 +74,9 @@ def instances(args: Namespace) -> int:
     """List the account's instances, or describe one, and return the exit status."""
     try:
         if args.id is not None:
-            return _show_instance(_describe(show_instance(args.id)), args)
-        rows = list_instances()
+            rows: Sequence[Mapping[str, Any]] = [show_instance(args.id)]
+        else:
+            rows = list_instances()
     except InstanceNotFound as error:
         return refuse(error, args, BAD)
     except CommandError as error:
@@ -83,7 +84,11 @@ def instances(args: Namespace) -> int:
         return refuse(error, args, UNKNOWN)
     burn, found = forecast_burn(rows, None), [_describe(row) for row in rows]
     if args.json:
-        print_json({"instances": found, "dollars_per_hour": burn.dollars_per_hour, "price_unknown": burn.unknown})
+        costs = {"cost_per_hour": burn.dollars_per_hour, "cost_unknown": burn.unknown}
+        print_json(args, {"instances": found, **costs})
+        return OK
+    if args.id is not None:
+        _print_instance(found[0])
         return OK
     header = ("ID", "STATUS", "GPU", "$/H", "UPTIME", "LABEL/JOB", "SSH")
     if found:
@@ -98,15 +103,15 @@ def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an instance that may be shown: the service's row also has tokens and the environment."""
     label, started = read_label(row.get("label")), known_number(row.get("start_date"))
     return {
-        "id": row["id"],
+        "instance_id": row["id"],
         "status": _text(row.get("actual_status") or row.get("cur_state")),
         "intended_status": _text(row.get("intended_status")),
         "status_message": _text(row.get("status_msg")),
         "gpu_name": _text(row.get("gpu_name")),
         "num_gpus": _whole(row.get("num_gpus")),
-        "price_per_hour": known_number(row.get("dph_total")),
-        "storage_price_per_hour": known_number(row.get("storage_total_cost")),
-        "uptime": None if started is None else max(0.0, time.time() - started),
+        "cost_per_hour": known_number(row.get("dph_total")),
+        "storage_cost_per_hour": known_number(row.get("storage_total_cost")),
+        "runtime_seconds": None if started is None else max(0.0, time.time() - started),
         "label": _text(row.get("label")),
         "job": None if label is None else {"owner": label[0], "job_id": label[1], "attempt": label[2]},
         "ssh": f"{row['ssh_host']}:{row['ssh_port']}" if row.get("ssh_host") and row.get("ssh_port") else None,
@@ -123,8 +128,8 @@ def _instance_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
         label = "* {owner}/{job_id}/{attempt}".format_map(
             {**each["job"], "owner": cut(each["job"]["owner"], LEAST_WIDTH)}
         )
-    price = number(each["price_per_hour"], 3)
-    return str(each["id"]), each["status"] or "?", _gpus(each), price, _uptime(each), label, each["ssh"] or "-"
+    price = number(each["cost_per_hour"], 3)
+    return str(each["instance_id"]), each["status"] or "?", _gpus(each), price, _uptime(each), label, each["ssh"] or "-"
 
 
 def _gpus(each: Mapping[str, Any]) -> str:
@@ -133,22 +138,19 @@ def _gpus(each: Mapping[str, Any]) -> str:
 
 
 def _uptime(each: Mapping[str, Any]) -> str:
-    return format_duration(each["uptime"])
+    return format_duration(each["runtime_seconds"])
 
 
-def _show_instance(each: dict[str, Any], args: Namespace) -> int:
-    if args.json:
-        print_json(each)
-        return OK
+def _print_instance(each: Mapping[str, Any]) -> None:
     job = "-"
     if each["job"]:
         job = "{job_id}, machine {attempt} of it, queued by {owner}".format_map(each["job"])
     lines = (
-        ("target", f"vast://{each['id']}"),
+        ("target", f"vast://{each['instance_id']}"),
         ("status", f"{each['status'] or '?'}, wanted: {each['intended_status'] or '?'}"),
         ("message", each["status_message"]),
         ("GPU", _gpus(each)),
-        ("price", f"${number(each['price_per_hour'], 3)}/h, stopped ${number(each['storage_price_per_hour'], 3)}/h"),
+        ("price", f"${number(each['cost_per_hour'], 3)}/h, stopped ${number(each['storage_cost_per_hour'], 3)}/h"),
         ("uptime", _uptime(each)),
         ("job", job),
         ("label", each["label"]),
@@ -159,7 +161,6 @@ def _show_instance(each: dict[str, Any], args: Namespace) -> int:
     )
     for name, value in lines:
         say(f"{name:<8} {one_line(value or '-')}")
-    return OK
 
 
 def _burn_in_words(burn: BurnForecast) -> str:
@@ -186,7 +187,7 @@ def offers(args: Namespace) -> int:
         return refuse(error, args, UNKNOWN)
     shown = found[: args.limit]
     if args.json:
-        print_json({"offers": shown, "found": len(found), "query": query, "loosen": loose})
+        print_json(args, {"offers": shown, "found": len(found), "query": query, "loosen": loose})
         return OK if found else BAD
     if shown:
         header = ("ID", "GPU", "N", "VRAM", "$/H", "RELIABILITY", "COUNTRY", "DOWN", "MACHINE")
@@ -244,7 +245,7 @@ def dataset(args: Namespace) -> int:
         args.path, min_images=args.min_images, require_captions=args.require_captions, trigger=args.trigger
     )
     if args.json:
-        print_json(report)
+        print_json(args, report)
         return OK if report.is_valid else BAD
     formats = ", ".join(f"{count} {name}" for name, count in sorted(report.formats.items()))
     say(f"{one_line(report.path)}: {plural(report.images, 'image')}{f' ({formats})' if formats else ''}")
@@ -270,7 +271,7 @@ def keys(args: Namespace) -> int:
     report = setup_ssh_key(args.path) if args.setup else check_ssh_keys(args.path)
     good = report.registered and not report.open_to_others
     if args.json:
-        print_json(report)
+        print_json(args, report)
         return OK if good else BAD
     say(f"{one_line(report.private_key)}{': made' if report.made else ''}")
     say(f"  {one_line(report.public_key)}")
@@ -310,7 +311,8 @@ def _show_balance(args: Namespace) -> int:
     except CommandError as error:
         failure = error
     if args.json:
-        print_json({"balance": balance, "forecast": burn, "error": None if failure is None else failure.what})
+        said = None if failure is None else failure.what
+        print_json(args, {**asdict(balance), "forecast": _forecast_keys(burn), "error": said})
     else:
         say(f"vast.ai credit ${balance.credit:.2f}")
     if burn and not args.json:
@@ -325,6 +327,13 @@ def _show_balance(args: Namespace) -> int:
     return OK if balance.credit > 0 else BAD
 
 
+def _forecast_keys(burn: BurnForecast | None) -> dict[str, Any] | None:
+    if burn is None:
+        return None
+    counts = {"instances": burn.instances, "storage_only": burn.storage_only, "cost_unknown": burn.unknown}
+    return {"cost_per_hour": burn.dollars_per_hour, "hours_left": burn.hours_left, **counts}
+
+
 def _show_account(args: Namespace) -> int:
     ledger = Credits()
     if args.deposit is not None or args.withdraw is not None:
@@ -335,7 +344,7 @@ def _show_account(args: Namespace) -> int:
     moved = ledger.movements(args.account)
     balance = sum_movements(moved)
     if args.json:
-        print_json({"account": args.account, "balance": balance, "movements": moved})
+        print_json(args, {"account": args.account, "credit": balance, "movements": moved})
         return OK if moved else BAD
     if not moved:
         hint(f"{args.account}: no such account, nothing was ever paid in")
@@ -423,7 +432,7 @@ def _confirm_all(args: Namespace) -> None:
 
 def _show_sweep(report: SweepReport, args: Namespace) -> None:
     if args.json:
-        print_json(report)
+        print_json(args, report)
         return
     if args.every:
         say(time.strftime("%Y-%m-%d %H:%M:%S"))

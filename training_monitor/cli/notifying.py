@@ -104,7 +104,7 @@ def _tell(args: Namespace) -> int:
     delivery = _notifier(args.channel, with_web=True).notify(args.user, args.message, args.priority, args.job)
     sent = delivery.success and not (delivery.channel == "web" and delivery.error)
     if args.json:
-        print_json(delivery)
+        print_json(args, delivery)
     elif sent:
         say(f"{delivery.channel}: sent ({plural(delivery.attempts, 'try', 'tries')})")
     if delivery.error and not args.json:
@@ -118,23 +118,23 @@ def _test(args: Namespace) -> int:
     user = notifier.find_user(args.user)
     results = [_prove(notifier, channel, user) for channel in notifier.channels]
     if args.json:
-        print_json({"channels": results})
+        print_json(args, {"channels": results})
     for result in [] if args.json else results:
         advice = f"; try: {result['hint']}" if result["hint"] else ""
-        say(f"{result['channel']}: {'ok' if result['ok'] else result['error'] + advice}")
-    return OK if all(result["ok"] for result in results) else BAD
+        say(f"{result['channel']}: {'ok' if result['success'] else result['error'] + advice}")
+    return OK if all(result["success"] for result in results) else BAD
 
 
 def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> dict[str, Any]:
     from training_monitor.notify.channels import advise
     from training_monitor.notify.notifier import plain_notice
 
-    result = {"channel": channel.name, "ok": False, "attempts": 0, "error": None, "hint": None}
+    result = {"channel": channel.name, "success": False, "attempts": 0, "error": None, "hint": None}
     if obstacle := notifier.obstacle(channel, user):
         return {**result, "error": f"not tried: {obstacle}", "hint": "add it to the settings, or choose a --user"}
     tries, error = notifier.try_channel(channel, user, plain_notice(_TEST_TEXT))
     if error is None:
-        return {**result, "ok": True, "attempts": tries}
+        return {**result, "success": True, "attempts": tries}
     return {**result, "attempts": tries, "error": error.what, "hint": advise(channel.name, error)}
 
 
@@ -144,7 +144,7 @@ def _list(args: Namespace) -> int:
 
     kept = Store().recent_notices(args.job, _LISTED)
     if args.json:
-        print_json({"notices": kept})
+        print_json(args, {"notices": kept})
     elif not kept:
         hint("no notices")
     for each in [] if args.json else kept:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
@@ -21,7 +21,9 @@ from training_monitor.core.errors import (
     LeaseLost,
     SettingsError,
     TrainingMonitorError,
+    kind_of,
 )
+from training_monitor.core.frozen import asdict
 from training_monitor.core.masking import plain, redact
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import plural
@@ -128,16 +130,39 @@ def interrupted_status(error: KeyboardInterrupt) -> int:
     return 128 + (number if isinstance(number, int) else signal.SIGINT)
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON document on one line of stdout; NaN and infinities become null, secrets are masked."""
-    _write(sys.stdout, _OUT, f"{json.dumps(plain(value), ensure_ascii=True)}\n")
+def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> None:
+    """Print what a command found as one JSON document on one line of stdout: strict JSON, with secrets masked.
+
+    Args:
+        args: of the command line; their subcommand names the schema.
+        keys: the document's own keys, a mapping or a dataclass; NaN and infinities become null.
+        verdict: ok | warning | failed | unknown, where there is one.
+    """
+    from training_monitor.core.envelope import wrap
+
+    own, target = keys if isinstance(keys, Mapping) else asdict(keys), getattr(args, "target", None)
+    if target is not None:
+        from training_monitor.targets.target import parse_target
+
+        target = str(parse_target(target, namespace=args.namespace))
+    _print_document(wrap(args.subcommand, own, target=target, verdict=verdict))
+
+
+def print_error(error: str, kind: str, hint: str | None) -> None:
+    """Print an error as a JSON document on stdout."""
+    from training_monitor.core.envelope import wrap
+
+    _print_document(wrap("error", {"error": error, "kind": kind, "hint": hint}))
+
+
+def _print_document(document: dict[str, Any]) -> None:
+    _write(sys.stdout, _OUT, f"{json.dumps(plain(document), ensure_ascii=True, allow_nan=False)}\n")
 
 
 def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
     """Print an error to stderr, with --json also as JSON to stdout, and return the status."""
     if args.json:
-        said = {"error": error.what, "kind": type(error).__name__, "hint": error.hint}
-        print_json({**said, "owner": error.owner} if isinstance(error, LeaseLost) else said)
+        print_error(error.what, kind_of(error), error.hint)
     complain(str(error))
     return status
 

@@ -8,7 +8,6 @@ from training_monitor.cli.output import (
     BAD,
     EXITS,
     OK,
-    UNKNOWN,
     format_unlisted,
     hint,
     number,
@@ -29,7 +28,7 @@ def health(args: Namespace) -> int:
     folder = args.checkpoint_dir or _found_folder(args)
     report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
     if args.json:
-        print_json(report)
+        print_json(args, report)
     else:
         say(format_training_health(report))
     return EXITS[report["verdict"]]
@@ -49,9 +48,10 @@ def gpu(args: Namespace) -> int:
     from training_monitor.health import check_gpu_utilization
 
     report = check_gpu_utilization(args.target, args.namespace)
+    verdict = "ok" if report["healthy"] else "unknown" if report["gpu_count"] is None else "failed"
     if args.json:
-        print_json(report)
-        return OK if report["healthy"] else UNKNOWN if report["gpu_count"] is None else BAD
+        print_json(args, report, verdict)
+        return EXITS[verdict]
     for index, name in enumerate(report["gpu_names"]):
         used, draw = number(report["memory_used"][index]), number(report["power_draw"][index])
         total, limit = number(report["memory_total"][index], 0, " MB"), number(report["power_limit"][index], 0, " W")
@@ -62,7 +62,7 @@ def gpu(args: Namespace) -> int:
         say(f"  pid {process['pid']}  {number(process['memory'], 0, ' MB')}  {process['name']}")
     if report["error"]:
         hint(f"{args.target}: {report['error']}")
-    return OK if report["healthy"] else UNKNOWN if report["gpu_count"] is None else BAD
+    return EXITS[verdict]
 
 
 def efa(args: Namespace) -> int:
@@ -70,21 +70,23 @@ def efa(args: Namespace) -> int:
 
     report = check_efa_utilization(args.target, args.namespace, all_pods=args.pods)
     active = {True: "active", False: "NOT active", None: "unknown"}[report["efa_active"]]
+    verdict = {True: "ok", False: "failed", None: "unknown"}[report["efa_active"]]
     if args.json:
-        print_json(report)
+        print_json(args, report, verdict)
     else:
         say(f"EFA {active}, transport {report['transport']}: {report['details']}")
         for node in report["per_node"] if len(report["per_node"]) > 1 else ():
             say(f"  {node['pod']}: {node['transport']}: {node['details']}")
-    return {True: OK, False: BAD, None: UNKNOWN}[report["efa_active"]]
+    return EXITS[verdict]
 
 
 def resources(args: Namespace) -> int:
     from training_monitor.health import verify_ray_resources
 
     report = verify_ray_resources(args.target, args.namespace)
+    verdict = "ok" if report["healthy"] else "unknown"
     if args.json:
-        print_json(report)
+        print_json(args, report, verdict)
     elif report["error"]:
         hint(f"{args.target}: {report['error']}")
     else:
@@ -94,7 +96,7 @@ def resources(args: Namespace) -> int:
         )
         for demand in report["pending_demands"]:
             say(f"  waiting: {demand}")
-    return OK if report["healthy"] else UNKNOWN
+    return EXITS[verdict]
 
 
 def checkpoints(args: Namespace) -> int:
@@ -105,7 +107,8 @@ def checkpoints(args: Namespace) -> int:
     found = there or CheckpointListing(())
     latest = found.newest_complete
     if args.json:
-        print_json({"checkpoints": found.checkpoints, "latest": latest, "unlisted": found.unlisted})
+        found_keys = {"checkpoints": found.checkpoints, "unlisted_checkpoints": found.unlisted}
+        print_json(args, {"directory": args.directory, "checkpoint": latest, **found_keys})
     else:
         if found.unlisted:
             say(f"? {format_unlisted(found.unlisted)}")

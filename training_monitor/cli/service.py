@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from training_monitor.cli.keys import event_keys
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, refuse, say
@@ -59,9 +60,9 @@ class ServiceDisplay:
     A context manager: while it lasts, a thread checks for silent jobs.
     """
 
-    def __init__(self, *, as_json: bool, job_id: str | None = None) -> None:
+    def __init__(self, args: Namespace, *, job_id: str | None = None) -> None:
         """Show only `job_id`; without it, each line names its job."""
-        self._json, self._job_id = as_json, job_id
+        self._args, self._job_id = args, job_id
         self._live = LiveLine(PLAIN_SECONDS)
         self._lock = threading.Lock()
         self._waiting = Waiting(self._aside)
@@ -82,9 +83,8 @@ class ServiceDisplay:
         if event.job_id:
             self._heard_of(self._job_id or event.job_id)
         with self._lock:
-            if self._json:
-                said = {"kind": event.kind, "text": event.text, "job_id": event.job_id, "outcome": event.outcome}
-                print_json(said)
+            if self._args.json:
+                print_json(self._args, event_keys(event))
                 return
             if event.job_id is None:  # an event of the worker itself
                 self._live.clear()
@@ -102,7 +102,7 @@ class ServiceDisplay:
         if self._job_id:
             self._heard_of(self._job_id)
         with self._lock:
-            if not self._json and job_progress(update.progress).step is not None:
+            if not self._args.json and job_progress(update.progress).step is not None:
                 self._live.draw(*progress_parts(update.progress, update.progress.steps_per_second))
 
     def _aside(self, text: str) -> None:
@@ -156,12 +156,12 @@ def launch(args: Namespace) -> int:
         return _show_end(job, args)
     if not args.watch:
         if args.json:
-            print_json(_as_json(job))
+            print_json(args, {"kind": "result", "job": _job_keys(job)})
         else:
             say(f"{job.id} {job.state.value.lower()}")
             hint(f"`training-monitor worker` works through the queue; `training-monitor queue {job.id}` shows it")
         return OK
-    display = ServiceDisplay(as_json=args.json, job_id=job.id)
+    display = ServiceDisplay(args, job_id=job.id)
     if not args.json:
         hint(f"{job.id}: Ctrl-C leaves it as it is; the same command with --id {job.id} goes on")
         if holder := _holder(job):
@@ -180,7 +180,7 @@ def launch(args: Namespace) -> int:
     except KeyboardInterrupt as interrupt:
         job = TrainingQueue().get(job.id)
         if args.json:
-            print_json({"kind": "interrupted", **_as_json(job)})
+            print_json(args, {"kind": "interrupted", "job": _job_keys(job)})
         _say_left(job)
         return interrupted_status(interrupt)
     return _show_end(TrainingQueue().get(job.id), args)
@@ -189,7 +189,7 @@ def launch(args: Namespace) -> int:
 def _show_end(job: QueuedJob, args: Namespace) -> int:
     """Print how a job ended, or that another worker still has it."""
     if args.json:
-        print_json({**({"kind": "result"} if args.watch else {}), **_as_json(job)})
+        print_json(args, {"kind": "result", "job": _job_keys(job)})
     else:
         _print_job(job)
     if not job.state.is_terminal:
@@ -358,7 +358,7 @@ def queue(args: Namespace) -> int:
         except InvalidTransition as error:  # it is over
             return refuse(error, args, BAD)
         if args.json:
-            print_json(_as_json(job))
+            print_json(args, {"jobs": [_job_keys(job)]})
             return OK
         _print_job(job)
         if args.cancel:
@@ -366,7 +366,7 @@ def queue(args: Namespace) -> int:
         return OK
     found = jobs.list_jobs(None if args.all else _UNFINISHED)
     if args.json:
-        print_json({"jobs": [_as_json(job) for job in found]})
+        print_json(args, {"jobs": [_job_keys(job) for job in found]})
         return OK
     if not found:
         hint("no job waits or runs" + ("" if args.all else " (--all lists those that have ended)"))
@@ -438,13 +438,14 @@ def _upload_line(upload: UploadReport) -> str:
     return f"{upload.destination}: {became}"
 
 
-def _as_json(job: QueuedJob) -> dict[str, Any]:
+def _job_keys(job: QueuedJob) -> dict[str, Any]:
     """Return a job with its cost; of its variables only the names are shown, and which variable has the value."""
-    shown = asdict(job)
+    shown = {"job_id": job.id, **asdict(job)}
+    del shown["id"]
     shown["request"]["env"] = {
         name: value if value.startswith("env:") else MASK for name, value in job.request.env.items()
     }
-    return {**shown, "cost": _cost(job)}
+    return {**shown, "total_cost": _cost(job)}
 
 
 # ---------------------------------------------------------------- worker
@@ -454,7 +455,7 @@ def worker(args: Namespace) -> int:
     """Run the jobs of the queue."""
     config = load_service_config()
     _need_tools()
-    display = ServiceDisplay(as_json=args.json)
+    display = ServiceDisplay(args)
     if not args.json:
         hint("Ctrl-C ends the worker, not the trainings: their machines go on")
     try:

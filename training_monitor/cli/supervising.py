@@ -102,7 +102,7 @@ def restart(args: Namespace) -> int:
 def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:
     from training_monitor.notify import templates
 
-    display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
+    display = LiveDisplay(args, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
     hearing = ExitStack()
     try:
         on_event, on_look, post = hearing.enter_context(_hearing(args, name, display))
@@ -176,7 +176,7 @@ def describe_interrupted(run: RunState | None, name: str) -> str:
 
 def show_result(report: RestartReport, args: Namespace) -> int:
     if args.json:
-        print_json({"kind": "result", **report})
+        print_json(args, {"kind": "result", **report})
     else:
         print_summary(report, f"{_program()} logs {getattr(args, 'target', 'local')} {report['job_id']}")
     return OK if report["success"] else BAD
@@ -221,7 +221,7 @@ def _run_demo(folder: str, args: Namespace) -> int:
             "leaving a damaged checkpoint, and hang once. auto_restart supervises it here:\n"
             f"  {shlex.join(command)}\n"
         )
-    display = LiveDisplay(as_json=args.json)
+    display = LiveDisplay(args)
     store = Store(os.path.join(folder, "state"))
     try:
         report = auto_restart("local", DEMO_NAME, output, 5, 0.5, 2.5, 0.4, config, on_event=display.show, store=store)

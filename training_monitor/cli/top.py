@@ -7,10 +7,10 @@ import threading
 from argparse import Namespace
 from typing import Any
 
+from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.output import (
-    BAD,
+    EXITS,
     OK,
-    UNKNOWN,
     can_show_screen,
     complain,
     hint,
@@ -22,6 +22,7 @@ from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import asdict
 from training_monitor.core.units import plural
+from training_monitor.judging.judge import VERDICTS
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv
 from training_monitor.runs.remote_runs import open_runs
@@ -29,7 +30,6 @@ from training_monitor.runs.values import EDITABLE_TYPES, Limits, RunsSnapshot
 
 PIPED_WIDTH = 200
 _CPU_SECONDS = 1.0
-VERDICT_KEYS = ("state", "verdict", "seconds_without_step", "limit_seconds", "remedies", "failure")
 LEAVE_SECONDS = 2.0  # how long to wait for pending actions; Ctrl-C ends the wait
 
 
@@ -50,12 +50,12 @@ def top(args: Namespace) -> int:
         return OK
     snapshot = look_with_cpu(collector)
     if args.json:
-        print_json(document_of(snapshot))
+        print_json(args, snapshot_keys(snapshot), _verdict_of(snapshot))
     elif snapshot.error is None:
         _print_table(snapshot)
     if snapshot.error:
         complain(snapshot.error)
-    return _status(snapshot)
+    return EXITS[_verdict_of(snapshot)]
 
 
 def look_with_cpu(collector: RunCollector) -> RunsSnapshot:
@@ -76,24 +76,23 @@ def _check(args: Namespace, is_screen: bool) -> None:
         args.parser.error("--csv-interval needs --headless, or a terminal for the screen")
 
 
-def _status(snapshot: RunsSnapshot) -> int:
-    """Return 3 when the folder could not be asked; 1 when a run failed, was killed or stalls; 3 when one is unknown."""
+def _verdict_of(snapshot: RunsSnapshot) -> str:
+    """Return the worst verdict of the runs; unknown when the folder could not be asked."""
     if snapshot.error:
-        return UNKNOWN
-    verdicts = {row.verdict.verdict for row in snapshot.rows}
-    return BAD if "failed" in verdicts else UNKNOWN if "unknown" in verdicts else OK
+        return "unknown"
+    return max((row.verdict.verdict for row in snapshot.rows), key=VERDICTS.index, default="ok")
 
 
-def document_of(snapshot: RunsSnapshot) -> dict[str, Any]:
-    """Return the document for `--json`; a run's verdict has the same keys as in `check --json`."""
-    document = asdict(snapshot)
-    for row in document["rows"]:
-        verdict = row.pop("verdict")
-        row["reason"] = row["reason"] or verdict["reason"]
-        row |= {key: verdict[key] for key in VERDICT_KEYS}
-        for variable in row["run"]["variables"]:
+def snapshot_keys(snapshot: RunsSnapshot) -> dict[str, Any]:
+    """Return the keys of the JSON document."""
+    keys = asdict(snapshot)
+    keys["refreshing"] = keys.pop("is_refreshing")
+    keys["runs"] = keys.pop("rows")
+    for row, told in zip(snapshot.rows, keys["runs"]):
+        told |= {**verdict_keys(row.verdict), "reason": row.reason or row.verdict.reason}
+        for variable in told["run"]["variables"]:
             variable["editable"] = variable["type"] in EDITABLE_TYPES
-    return document
+    return keys
 
 
 def _print_table(snapshot: RunsSnapshot) -> None:
@@ -117,7 +116,7 @@ def _collect(collector: RunCollector, args: Namespace) -> None:
         began = clock.monotonic()
         snapshot = collector.look_once()
         if args.json:
-            print_json(document_of(snapshot))
+            print_json(args, snapshot_keys(snapshot), _verdict_of(snapshot))
         said = _complain_once(snapshot, said)
         if file:
             try:

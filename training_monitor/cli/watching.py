@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from training_monitor.cli.keys import event_keys, progress_keys, status_keys
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
 from training_monitor.cli.output import (
@@ -113,7 +114,7 @@ def _follow(
     watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
 ) -> WatchReport | None:
     """Watch a training and print what happens, as lines or JSON objects."""
-    display = _Display(as_json=args.json)
+    display = _Display(args)
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
@@ -183,13 +184,13 @@ def terminate(args: Namespace) -> int:
         hint(f"ending {watcher.job.label} on {watcher.target}; the same command goes on where it was interrupted")
     if not is_terminating(watcher):
         watcher.poll()
-    display = _Display(as_json=args.json)
+    display = _Display(args)
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         with _explained(watcher):
             report = terminate_training(watcher, _plan(args), outbox=outbox, on_event=display.event)
     if args.json:
-        print_json({"kind": "result", **asdict(report)})
+        print_json(args, {"kind": "result", **asdict(report)})
     else:
         _print_termination(report)
     return OK if report.success else BAD
@@ -214,7 +215,7 @@ def upload(args: Namespace) -> int:
     destination = typed_or_variable("destination", args.destination)
     report = upload_checkpoint(target, args.path, destination, on_progress=progress)
     if args.json:
-        print_json(report)
+        print_json(args, report)
     elif report.verified:
         say(f"{report.destination}: {plural(len(report.files), 'file')} verified")
     else:
@@ -272,8 +273,8 @@ def _plan(args: Namespace) -> TerminationPlan:
 class _Display:
     """Shows updates as one live line on a terminal, else as plain lines or JSON objects."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._json, self._live = as_json, LiveLine(PLAIN_SECONDS)
+    def __init__(self, args: Namespace) -> None:
+        self._args, self._live = args, LiveLine(PLAIN_SECONDS)
         self._status: TrainingStatus | None = None
         self._shown: Progress | None = None
         self._drawn: tuple[object, ...] | None = None
@@ -281,8 +282,9 @@ class _Display:
 
     def line(self, update: LogUpdate) -> None:
         """Show a new line of a streamed log."""
-        if self._json:
-            print_json({"kind": "line", **asdict(update)})
+        if self._args.json:
+            seen = {"line": update.line, "timestamp": update.timestamp, "stall": update.stall}
+            print_json(self._args, {"kind": "line", **seen, **progress_keys(update.progress)})
         elif update.progress != self._shown:
             self._shown = update.progress
             self._draw(update)
@@ -290,14 +292,14 @@ class _Display:
     def status(self, status: TrainingStatus) -> None:
         """Show a poll."""
         self._status = status
-        if self._json:
-            print_json({"kind": "status", **asdict(status)})
+        if self._args.json:
+            print_json(self._args, _look_keys(status))
         else:
             self._draw(status)
 
     def event(self, event: Event) -> None:
-        if self._json:
-            print_json({"kind": event.kind, "text": event.text, "job_id": event.job_id})
+        if self._args.json:
+            print_json(self._args, event_keys(event))
             return
         self._live.print_event(event)
 
@@ -319,11 +321,17 @@ class _Display:
         self._live.draw(*parts)
 
 
+def _look_keys(status: TrainingStatus) -> dict[str, Any]:
+    """Return one look: `end` is how the training ended, as far as that look tells."""
+    ended = decide_end(status)
+    return {"kind": "status", **status_keys(status), "end": ended[0] if ended else None}
+
+
 def _show_once(status: TrainingStatus, args: Namespace) -> int:
-    ended, verdict = decide_end(status), status.verdict or NOBODY_LOOKED
+    verdict = status.verdict or NOBODY_LOOKED
     code = EXITS[verdict.verdict]
     if args.json:
-        print_json({**asdict(status), "end": ended[0] if ended else None, "reason": verdict.reason})
+        print_json(args, _look_keys(status))
         return code
     running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
     stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
@@ -342,7 +350,9 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
 
 def _show_end(report: WatchReport, args: Namespace) -> int:
     if args.json:
-        print_json({"kind": "result", **asdict(report)})
+        last = _look_keys(report.status) if report.status else None
+        told = {"end": report.end, "reason": report.reason, "termination": report.termination}
+        print_json(args, {"kind": "result", **told, "last_look": last})
     else:
         said, more = _end_and_rest(report)
         colour = "green" if report.end == "finished" else "red"

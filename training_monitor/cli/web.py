@@ -72,7 +72,7 @@ class _Told:
 
     def __init__(self, args: Namespace, port: int) -> None:
         host = "127.0.0.1" if is_loopback(args.host) else next(iter(args.name), args.host)
-        self._address, self._json, self._is_first = f"http://{_bracketed(host)}:{port}", args.json, True
+        self._address, self._args, self._is_first = f"http://{_bracketed(host)}:{port}", args, True
 
     def ready(self) -> None:
         """Say where to sign in with the token."""
@@ -82,8 +82,8 @@ class _Told:
         """Say a link: the first one, or the next."""
         is_first, self._is_first = self._is_first, False
         with suppress(OutputLost, BrokenPipeError):  # nobody reads it any more, and the page goes on
-            if is_first and self._json:
-                print_json({"url": f"{self._address}{path}", "pid": os.getpid()})
+            if is_first and self._args.json:
+                print_json(self._args, {"url": f"{self._address}{path}", "pid": os.getpid()})
             elif is_first:
                 say(f"Open {self._address}{path}\nCtrl-C ends it.")
             else:

@@ -17,7 +17,10 @@ TrainingMonitorError
 ├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
 ├─ AlreadySupervised                 another supervisor holds this job
 ├─ LeaseLost                         another worker owns the job now: .owner .number
-└─ InvalidTransition  InsufficientCredits
+├─ InvalidTransition  InsufficientCredits
+└─ Defect                            this program went wrong: the result is unknown
+
+`kind_of` names the class of an error for programs: these names are all that JSON documents of errors have.
 """
 
 from __future__ import annotations
@@ -197,6 +200,15 @@ class InvalidTransition(TrainingMonitorError):
 
 class InsufficientCredits(TrainingMonitorError):
     pass
+
+
+class Defect(TrainingMonitorError):
+    """An error that nobody expected: a defect of this program. Whatever was asked is unknown."""
+
+
+def kind_of(error: TrainingMonitorError) -> str:
+    """Return the name of the error's class, or of the first class above it that this module defines."""
+    return next(each.__name__ for each in type(error).__mro__ if each.__module__ == __name__)
 
 
 def text_of(value: object) -> str:

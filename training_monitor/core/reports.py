@@ -5,7 +5,10 @@ An unknown reading is None, never 0; an `error` text tells "could not ask" from 
 The annotations here are no strings, each of which would be compiled at import.
 """
 
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
+
+from training_monitor.core.models import Checkpoint
+from training_monitor.core.values import NotSeen
 
 
 class GpuProcessReport(TypedDict):
@@ -94,13 +97,19 @@ class HealthEfaReport(TypedDict):
     per_node: list[NodeEfaReport]
 
 
+class RefusedCheckpointReport(TypedDict):
+    path: str
+    step: int
+    problem: str | None
+
+
 class HealthCheckpointReport(TypedDict):
     latest_step: int | None
     latest_path: str | None
     checkpoint_count: int | None
     checkpoint_dir: str | None
     not_looked_at: int | None
-    refused: list[dict[str, Any]]
+    refused: list[RefusedCheckpointReport]
     error: str | None
 
 
@@ -154,7 +163,7 @@ class HealthReport(TypedDict):
     `silent` names the targets that gave no answer at all.
     """
 
-    schema: int
+    schema: str
     healthy: bool
     verdict: str
     issues: list[str]
@@ -233,10 +242,22 @@ class RestartReport(TypedDict):
     duration: float
 
 
+class GpuCheckReport(TypedDict):
+    """A GPU: `gpu_utilization` in per cent, `gpu_power` its power draw over its limit, 0 to 1."""
+
+    index: int | None
+    name: str | None
+    gpu_utilization: float | None
+    gpu_power: float | None
+    memory_used_mb: float | None
+    memory_total_mb: float | None
+    error: str | None
+
+
 class JobCheckReport(TypedDict):
     """One training that `check_training` found; None is unknown, and `progress` is 0 to 1.
 
-    `job` is its job id, `pid` its main process, `log` the path of its log, `name` its display name, `checkpoint` the
+    `pid` is its main process, `log` the path of its log, `name` its display name, `checkpoint` the
     newest complete one. `gpus` are those that its processes use, or else all of the target and its sibling pods.
     """
 
@@ -258,13 +279,13 @@ class JobCheckReport(TypedDict):
     seconds_without_step: float | None
     limit_seconds: float | None
     name: str
-    job: str | None
+    job_id: str | None
     pid: int | None
     command: str | None
     log: str | None
-    checkpoint: dict[str, Any] | None
-    gpus: list[dict[str, Any]]
-    failure: dict[str, Any] | None
+    checkpoint: Annotated[dict[str, Any], Checkpoint] | None
+    gpus: list[GpuCheckReport]
+    failure: Annotated[dict[str, Any], FailureReport] | None
     errors: list[str]
 
 
@@ -281,6 +302,6 @@ class CheckReport(TypedDict):
     verdict: str
     reason: str
     not_looked_at: int
-    not_seen: list[dict[str, Any]]
+    not_seen: list[Annotated[dict[str, Any], NotSeen]]
     remedies: list[str]
     jobs: list[JobCheckReport]

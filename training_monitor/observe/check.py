@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.models import Answer, Gpu, JobView, Progress, Question
-from training_monitor.core.reports import CheckReport, JobCheckReport
+from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
 from training_monitor.core.values import JobListing, NotSeen, Verdict, WatchedJob
@@ -31,7 +32,6 @@ from training_monitor.targets.asking import Site, ask_many, side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
-SCHEMA = "training_monitor.check/1"
 MOST_TRAININGS = 20
 
 
@@ -75,7 +75,7 @@ def check_training(
     not_seen = [*meant.not_seen, *_not_looked_at(left)]
     verdict, reason = _sum_up(site, jobs, not_seen)
     return CheckReport(
-        schema=SCHEMA,
+        schema=schema_name("check"),
         target=str(site),
         verdict=verdict,
         reason=reason,
@@ -267,7 +267,7 @@ def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
         seconds_without_step=verdict.seconds_without_step,
         limit_seconds=verdict.limit_seconds,
         name=meant.name,
-        job=meant.job.job_id,
+        job_id=meant.job.job_id,
         pid=identity.pid if identity else meant.job.pid,
         command=meant.command or (look.process.command if look.process else None),
         log=look.log.path if look.log else meant.job.log_file,
@@ -291,12 +291,12 @@ def _sharpen(seen: _Seen, verdict: Verdict) -> Iterator[str]:
         yield "neither its processes nor its GPUs are seen from here: ask the pod or host where they are"
 
 
-def _gpu_report(gpu: Gpu) -> dict[str, Any]:
+def _gpu_report(gpu: Gpu) -> GpuCheckReport:
     return {
         "index": gpu.index,
         "name": gpu.name,
-        "utilization": gpu.utilization,
-        "power_fraction": power_fraction(gpu),
+        "gpu_utilization": gpu.utilization,
+        "gpu_power": power_fraction(gpu),
         "memory_used_mb": gpu.memory_used_mb,
         "memory_total_mb": gpu.memory_total_mb,
         "error": gpu.error,

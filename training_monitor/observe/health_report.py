@@ -9,6 +9,7 @@ from typing import Any
 from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.averages import average
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, PodState, Progress, Question, RayResources
@@ -115,7 +116,7 @@ def get_training_health(
     job_answers = seen.answers[0]
     job = _judge_job(job_id, seen, store, clock.time(), findings) if job_id else None
     report = HealthReport(
-        schema=1,
+        schema=schema_name("health"),
         healthy=False,
         verdict="unknown",
         issues=[],

@@ -10,7 +10,7 @@ from training_monitor.cli.commands import show
 
 UNKNOWN = dict.fromkeys(
     ("step", "total_steps", "epoch", "progress", "loss", "steps_per_second", "eta_seconds", "seconds_without_step")
-    + ("limit_seconds", "job", "pid", "command", "log", "checkpoint")
+    + ("limit_seconds", "job_id", "pid", "command", "log", "checkpoint")
 )
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +21,7 @@ from training_monitor.core import masking
 from training_monitor.core.models import Event, RunOutcome
 
 THREADS, LINES = 8, 40
+JSON_ARGS = Namespace(subcommand="run", json=True)
 
 
 class YieldingStream(io.StringIO):
@@ -69,7 +71,7 @@ def listen(monkeypatch: pytest.MonkeyPatch, name: str = "stdout") -> io.StringIO
 
 def test_documents_of_many_threads_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = listen(monkeypatch)
-    in_threads(lambda number: print_json({"number": number, "text": "x\ny" * 50}))
+    in_threads(lambda number: print_json(JSON_ARGS, {"number": number, "text": "x\ny" * 50}))
     rows = [json.loads(line) for line in stdout.getvalue().splitlines()]
     assert sorted(row["number"] for row in rows) == list(range(THREADS * LINES))
 
@@ -174,8 +176,8 @@ def test_text_from_outside_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_event_as_json_tells_by_a_key_how_the_run_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    LiveDisplay(as_json=True).show(Event("finished", "stopped: by alice", outcome=RunOutcome.STOPPED))
-    ServiceDisplay(as_json=True).event(Event("finished", "completed", "demo-1", outcome=RunOutcome.COMPLETED))
+    LiveDisplay(JSON_ARGS).show(Event("finished", "stopped: by alice", outcome=RunOutcome.STOPPED))
+    ServiceDisplay(JSON_ARGS).event(Event("finished", "completed", "demo-1", outcome=RunOutcome.COMPLETED))
     ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["kind"], each["outcome"]) for each in ended] == [("finished", "stopped"), ("finished", "completed")]
 

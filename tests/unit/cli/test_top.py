@@ -8,7 +8,7 @@ from typing import cast
 
 from tests.fakes import EPOCH, FakeClock
 from tests.unit.runs.run_world import look, machine, process, run
-from training_monitor.cli.top import document_of, look_with_cpu
+from training_monitor.cli.top import look_with_cpu, snapshot_keys
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.values import FINISHED, FolderLook, RunSource
@@ -74,7 +74,7 @@ def test_a_second_look_that_fails_takes_nothing_from_the_first() -> None:
 def test_json_tells_the_verdict_beside_the_documented_status() -> None:
     hung, gone = run(step=40, step_at=EPOCH - 7200), run("gone", process=None, updated_at=EPOCH - 60)
     collector, _ = collect(lambda clock, number: look((hung, gone), machine(process(100))))
-    first, second = document_of(collector.look_once())["rows"]
+    first, second = snapshot_keys(collector.look_once())["runs"]
     assert (first["status"], first["state"], first["verdict"]) == ("RUNNING", "stalled", "failed")
     assert "no step for 2h00m" in first["reason"] and first["seconds_without_step"] == 7200.0 > first["limit_seconds"]
     assert (second["status"], second["state"], second["verdict"]) == ("UNKNOWN", "unknown", "unknown")

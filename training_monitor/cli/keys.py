@@ -1,0 +1,48 @@
+"""The keys that JSON documents of several commands share, under one name each. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training_monitor.core.frozen import asdict
+from training_monitor.core.models import Event, Progress
+from training_monitor.core.values import TrainingStatus, Verdict
+from training_monitor.judging.judge import NOBODY_LOOKED
+
+_OF_A_LOG = (  # how it counts; the keys of a job are made from them
+    "eta_scope",
+    "epoch_step",
+    "epoch_steps",
+    "epochs_done",
+    "epochs_planned",
+    "steps_before",
+)
+
+
+def progress_keys(progress: Progress) -> dict[str, Any]:
+    """Return how far a job is, over all its epochs, by the names that `check` has for it."""
+    from training_monitor.logs.job_progress import job_progress
+
+    job = job_progress(progress)
+    seen = {name: value for name, value in asdict(progress).items() if name not in _OF_A_LOG}
+    of_job = {"step": job.step, "total_steps": job.total_steps, "epoch": job.epoch, "total_epochs": job.total_epochs}
+    return {**seen, **of_job, "eta_seconds": job.eta_seconds, "progress": job.fraction}
+
+
+def verdict_keys(verdict: Verdict) -> dict[str, Any]:
+    """Return what the judge says, by the names that `check` has for it."""
+    return {name: value for name, value in asdict(verdict).items() if name != "stall"}
+
+
+def status_keys(status: TrainingStatus) -> dict[str, Any]:
+    """Return one look of a watcher."""
+    seen = {name: value for name, value in asdict(status).items() if name not in ("progress", "verdict", "loss")}
+    seen["runtime_seconds"] = seen.pop("runtime")
+    judged = {**progress_keys(status.progress), **verdict_keys(status.verdict or NOBODY_LOOKED)}
+    return {**judged, "loss_analysis": asdict(status.loss) if status.loss else None, **seen}
+
+
+def event_keys(event: Event) -> dict[str, Any]:
+    """Return an event of a supervised, watched or rented training; `progress` also says how far the job is."""
+    told = {name: getattr(event, name) for name in ("kind", "text", "job_id", "attempt", "checkpoint", "outcome")}
+    return {**told, **progress_keys(event.view.progress)} if event.view else told
