@@ -7,38 +7,46 @@ import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from training_monitor.core.frozen import fields, is_dataclass
 
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
+Definitions = dict[str, dict[str, Any]]
 
 
-def json_schema(kind: Any) -> dict[str, Any]:
+def json_schema(kind: Any, definitions: Definitions | None = None) -> dict[str, Any]:
     """Return the schema of the values of a type.
 
     Args:
         kind: a type that `core/records.py` can write: plain values, None, enums, tuples, lists, mappings, dataclasses,
             TypedDicts, literals, and unions of them. Any other type is a value of any kind.
+            `Annotated[dict[str, Any], X]` has the keys of X, `Annotated[str, Literal["a", "b"]]` one of the words.
+        definitions: where dataclasses and TypedDicts are added by their names, and referred to; None: each is written
+            out where it is used.
     """
     origin, args = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return {"type": _PLAIN[kind]}
     if origin in (Union, UnionType):
-        return _union([json_schema(each) for each in args])
+        return _union([json_schema(each, definitions) for each in args])
+    if origin is Annotated:
+        told = (each for each in args[1:] if _is_table(each) or get_origin(each) is Literal)
+        return json_schema(next(told, args[0]), definitions)
     if origin is Literal:
         return {"enum": list(args)}
-    if is_typeddict(kind) or is_dataclass(kind):
-        return _table(kind)
+    if _is_table(kind):
+        return _table(kind, definitions) if definitions is None else _reference(kind, definitions)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"enum": [each.value for each in kind]}
     container = origin or kind
     if not isinstance(container, type) or container is object:
         return {}
     if issubclass(container, Mapping):
-        return {"type": "object", "additionalProperties": json_schema(args[1])} if args else {"type": "object"}
+        items = {"additionalProperties": json_schema(args[1], definitions)} if args else {}
+        return {"type": "object", **items}
     if issubclass(container, (list, tuple)) or container.__module__ == "collections.abc":
-        return _list(args)
+        return _list(args, definitions)
     return {}
 
 
@@ -53,16 +61,30 @@ def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
 
 
-def _list(args: tuple[Any, ...]) -> dict[str, Any]:
+def _list(args: tuple[Any, ...], definitions: Definitions | None) -> dict[str, Any]:
     """Return the schema of a list. Items of a tuple of fixed length may differ: then nothing is said of them."""
     kinds = [each for each in args if each is not ...]
-    return {"type": "array", "items": json_schema(kinds[0])} if len(kinds) == 1 else {"type": "array"}
+    return {"type": "array", "items": json_schema(kinds[0], definitions)} if len(kinds) == 1 else {"type": "array"}
 
 
-def _table(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
+def _is_table(kind: Any) -> bool:
+    return is_typeddict(kind) or (isinstance(kind, type) and is_dataclass(kind))
+
+
+def _reference(kind: Any, definitions: Definitions) -> dict[str, Any]:
+    """Return a reference to the definition of a class, which has its docstring."""
+    name = kind.__name__
+    if name not in definitions:
+        told = definitions[name] = {"description": inspect.cleandoc(kind.__doc__ or "")}  # it may refer to itself
+        told |= _table(kind, definitions)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _table(kind: Any, definitions: Definitions | None) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
     names = [each.name for each in fields(kind)] if is_dataclass(kind) else list(hints)
-    schema: dict[str, Any] = {"type": "object", "properties": {name: json_schema(hints[name]) for name in names}}
+    properties = {name: json_schema(hints[name], definitions) for name in names}
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required := [name for name in names if name in getattr(kind, "__required_keys__", names)]:
         schema["required"] = required
     return schema

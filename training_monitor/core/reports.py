@@ -5,10 +5,15 @@ An unknown reading is None, never 0; an `error` text tells "could not ask" from 
 The annotations here are no strings, each of which would be compiled at import.
 """
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from training_monitor.core.models import Checkpoint
 from training_monitor.core.values import NotSeen
+
+VerdictWord = Annotated[str, Literal["ok", "warning", "failed", "unknown"]]
+StateWord = Annotated[
+    str, Literal["starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown"]
+]
 
 
 class GpuProcessReport(TypedDict):
@@ -134,8 +139,8 @@ class JobReport(TypedDict):
     loss: float | None
     log_age: float | None
     error: str | None
-    state: str
-    verdict: str
+    state: StateWord
+    verdict: VerdictWord
     reason: str
 
 
@@ -165,7 +170,7 @@ class HealthReport(TypedDict):
 
     schema: str
     healthy: bool
-    verdict: str
+    verdict: VerdictWord
     issues: list[str]
     remedies: list[str]
     silent: list[str]
@@ -261,8 +266,8 @@ class JobCheckReport(TypedDict):
     newest complete one. `gpus` are those that its processes use, or else all of the target and its sibling pods.
     """
 
-    verdict: str
-    state: str
+    verdict: VerdictWord
+    state: StateWord
     reason: str
     since: float | None
     confidence: str
@@ -299,7 +304,7 @@ class CheckReport(TypedDict):
 
     schema: str
     target: str
-    verdict: str
+    verdict: VerdictWord
     reason: str
     not_looked_at: int
     not_seen: list[Annotated[dict[str, Any], NotSeen]]

@@ -429,12 +429,15 @@ def percent_done(row: RunRow) -> float | None:
 def loss_of(row: RunRow) -> float | None:
     """Return the newest loss of a run, by the first of LOSSES: nan and infinities are values, None is unknown."""
     for name in LOSSES:
-        loss = row.run.metrics.get(name)
-        if isinstance(loss, str):
-            loss = _WORDED.get(loss)
-        if loss is not None and not isinstance(loss, bool):
+        loss = metric_value(row.run.metrics.get(name))
+        if isinstance(loss, int | float) and not isinstance(loss, bool):
             return float(loss)
     return None
+
+
+def metric_value(value: Scalar) -> Scalar:
+    """Return the value of a metric; nan and infinities, which a progress file has as words, as numbers."""
+    return _WORDED.get(value, value) if isinstance(value, str) else value
 
 
 def status_word(row: RunRow) -> str:

@@ -34,7 +34,7 @@ class JudgedInstance(TypedDict):
     kind: foreign | kept (on purpose) | finished | left_over | stuck | max_runtime | orphan | down | at_work.
     reason: one sentence.
     job_id: the job in its label; None for a foreign one.
-    runtime: seconds since it was rented, or first seen if that is unknown; None for a foreign one.
+    runtime_seconds: seconds since it was rented, or first seen if that is unknown; None for a foreign one.
     seconds_left: the rest of the grace period of a kept one; None: kept as long as nothing changes.
     cost_per_hour: in dollars; None if unknown.
     acknowledged: vast.ai accepted a request to destroy it; a destroyed one without that went by itself, or the reply
@@ -48,7 +48,7 @@ class JudgedInstance(TypedDict):
     job_id: str | None
     label: str | None
     status: str | None
-    runtime: float | None
+    runtime_seconds: float | None
     seconds_left: float | None
     cost_per_hour: float | None
     acknowledged: bool
@@ -192,7 +192,7 @@ def _describe(
         job_id=job_id,
         label=_text(row.get("label")),
         status=_text(row.get("actual_status")),
-        runtime=runtime,
+        runtime_seconds=runtime,
         seconds_left=seconds_left,
         cost_per_hour=cost_per_hour(row),
         acknowledged=False,
@@ -339,7 +339,7 @@ def describe_alert(judged: JudgedInstance) -> SweepAlert | None:
         instance_id=judged["instance_id"],
         reason=judged["reason"],
         job_id=judged["job_id"],
-        seconds=judged["runtime"],
+        seconds=judged["runtime_seconds"],
         cost_per_hour=judged["cost_per_hour"],
     )
 

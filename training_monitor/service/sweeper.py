@@ -256,7 +256,7 @@ class _Sweep:
             self._tell("refused", f"instance {number} is kept after all: {judged['reason']}", judged["job_id"])
             self.report["kept"].append(judged)
             return
-        doomed = {"swept": judged, "runtime": judged["runtime"]}
+        doomed = {"swept": judged, "runtime": judged["runtime_seconds"]}
         self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
         if job and job.work.outcome is None and is_at_work(row, job):
             self.queue.request_end(job.id, JobState.FAILED, judged["reason"])

@@ -77,7 +77,7 @@ def test_what_has_no_label_of_this_owner_is_foreign_whatever_its_age_and_state(s
         for details in [{}, {"start_date": 0}, {"actual_status": "offline"}, {"start_date": NOW - 1e7}]:
             with subtests.test(label=label, details=details):
                 verdict = decide(row(label, **details), job(JobState.COMPLETED), first_seen=0.0)
-                assert (verdict["action"], verdict["kind"], verdict["job_id"], verdict["runtime"]) == (
+                assert (verdict["action"], verdict["kind"], verdict["job_id"], verdict["runtime_seconds"]) == (
                     "foreign",
                     "foreign",
                     None,
@@ -217,7 +217,7 @@ def test_a_machine_beyond_its_hard_timeout_goes_when_no_worker_is_there() -> Non
     verdict = decide(old, job(lease_until=None))
     assert (verdict["action"], verdict["kind"]) == ("terminate", "max_runtime")
     assert verdict["reason"] == "Instance exceeded max runtime (4.20h > 4.0h limit)"
-    assert verdict["runtime"] == pytest.approx(4.2 * HOUR)
+    assert verdict["runtime_seconds"] == pytest.approx(4.2 * HOUR)
     alert = describe_alert(verdict)
     assert alert and (alert["type"], alert["job_id"]) == ("MAX_RUNTIME_EXCEEDED", "lora-1")
 
@@ -257,7 +257,7 @@ def test_a_start_that_is_none_counts_from_when_the_machine_was_first_seen(subtes
     ]:
         with subtests.test(start=start):
             strange = row(start_date=start)
-            assert decide(strange, job())["runtime"] == HOUR
+            assert decide(strange, job())["runtime_seconds"] == HOUR
             assert outcome(strange, job()) == ("keep", "at_work")
             assert outcome(strange, job(lease_until=None), first_seen=NOW - 5 * HOUR) == ("terminate", "max_runtime")
             assert outcome({"id": 7, "label": OURS}, job(lease_until=None), first_seen=NOW - 5 * HOUR)[0] == "terminate"
@@ -265,12 +265,12 @@ def test_a_start_that_is_none_counts_from_when_the_machine_was_first_seen(subtes
 
 def test_a_machine_is_no_older_than_its_job() -> None:
     young = job(created_at=NOW - HOUR, lease_until=None)
-    assert decide(row(start_date=NOW - 90 * HOUR), young)["runtime"] == HOUR
+    assert decide(row(start_date=NOW - 90 * HOUR), young)["runtime_seconds"] == HOUR
     assert outcome(row(start_date=NOW - 90 * HOUR), young) == ("keep", "at_work")
 
 
 def test_a_first_look_that_lies_ahead_is_now() -> None:
-    assert decide(row(start_date=None), first_seen=NOW + HOUR)["runtime"] == 0.0
+    assert decide(row(start_date=None), first_seen=NOW + HOUR)["runtime_seconds"] == 0.0
 
 
 # ---------------------------------------------------------------- orphans

@@ -1,0 +1,743 @@
+"""The types of the JSON documents of the commands, from which `docs/write_schemas.py` writes their schemas.
+
+A document has `schema` and the keys of its class, with `target` and `verdict` where it has them. No command imports
+this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from training_monitor.cli.doctor import Check, SettingsCheck
+from training_monitor.core.models import Checkpoint, Failure
+from training_monitor.core.reports import (
+    CheckReport,
+    EfaClusterReport,
+    GpuReport,
+    HealthReport,
+    JobCheckReport,
+    MonitorReport,
+    RayResourcesReport,
+    RestartReport,
+    StateWord,
+    VerdictWord,
+)
+from training_monitor.core.store import KeptNotice
+from training_monitor.core.values import (
+    Delivery,
+    LossAnalysis,
+    NotSeen,
+    StallAnalysis,
+    TerminationReport,
+    UploadedFile,
+    UploadReport,
+)
+from training_monitor.fleet.trends import RunComparison, Trend
+from training_monitor.fleet.values import FleetAlert
+from training_monitor.runs.values import Estimate, OwnResources, Scalar, TreeRow, Usage
+from training_monitor.service.credits import Movement
+from training_monitor.service.dataset import DatasetReport
+from training_monitor.service.sweeper import SweepReport
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.vast.account import SshKeyReport
+from training_monitor.vast.offers import Offer, OfferQuery
+from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
+
+StatusWord = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED", "UNKNOWN"]
+
+EventKind = Literal[
+    "progress", "started", "adopted", "resumed", "detected", "refused", "waiting", "unreachable", "reached", "moved",
+    "stopping", "stopped", "removed", "finished",
+]  # fmt: skip
+
+
+class OfTarget(TypedDict):
+    target: str
+
+
+class Judged(TypedDict):
+    verdict: VerdictWord
+
+
+class ErrorDocument(TypedDict):
+    """Why there is no other document, what kind of error it is, and what to try."""
+
+    error: str
+    kind: str
+    hint: str | None
+
+
+# ---------------------------------------------------------------- keys that several documents have
+
+
+class ProgressKeys(TypedDict):
+    """How far a job is over all its epochs, by its log: `progress` is 0 to 1, `eta_seconds` until its last step."""
+
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    total_epochs: float | None
+    progress: float | None
+    loss: float | None
+    learning_rate: float | None
+    grad_norm: float | None
+    steps_per_second: float | None
+    tokens_per_second: float | None
+    samples_per_second: float | None
+    eta_seconds: float | None
+    checkpoint_step: int | None
+    finished: bool | None
+
+
+class VerdictKeys(Judged):
+    """What the judge says, as `Verdict` defines it."""
+
+    state: StateWord
+    reason: str
+    since: float | None
+    confidence: str
+    recommendation: str
+    seconds_without_step: float | None
+    limit_seconds: float | None
+    remedies: list[str]
+    failure: Failure | None
+
+
+class StatusKeys(ProgressKeys, VerdictKeys):
+    """One look at a watched training, as `TrainingStatus` defines it; `end` is how it ended, as far as that tells."""
+
+    is_running: bool | None
+    status: StatusWord
+    exit_code: int | None
+    message: str | None
+    runtime_seconds: float | None
+    stall: StallAnalysis
+    loss_analysis: LossAnalysis | None
+    checkpoints: list[Checkpoint] | None
+    unlisted_checkpoints: int
+    recent_output: str
+    totals: dict[str, Any]
+    generation: int
+    timestamp: float
+    errors: list[str]
+    kind: Literal["status"]
+    end: str | None
+
+
+class EventDocument(TypedDict):
+    """What was seen or done, as `Event` defines it."""
+
+    kind: EventKind
+    text: str
+    job_id: str | None
+    attempt: int
+    checkpoint: str | None
+    outcome: str | None
+
+
+class ProgressDocument(EventDocument, ProgressKeys):
+    """An event of a look at the job, with how far it is."""
+
+
+# ---------------------------------------------------------------- jobs and trainings
+
+
+class StallJob(JobCheckReport):
+    stalled: bool | None
+
+
+class StallDocument(CheckReport):
+    """What `check` says; `stall_after` is the limit of the command line in seconds."""
+
+    stall_after: float | None
+    jobs: list[StallJob]  # type: ignore[misc]
+
+
+class WaitDocument(MonitorReport, OfTarget):
+    """How a training ended, or that it stalls or time ran out; `duration` in seconds."""
+
+
+class Supervisor(TypedDict):
+    """Who supervises a training: since when (epoch seconds), and how many seconds ago it last said so."""
+
+    host: str
+    user: str
+    pid: int
+    boot: str
+    folder: str
+    since: float
+    age: float
+
+
+class StatusJob(ProgressKeys, VerdictKeys):
+    """A job: `log_age` is the seconds since the last write to its log, `metrics` by the log patterns of the settings.
+
+    `metrics` is None where all jobs are listed.
+    """
+
+    job_id: str
+    status: StatusWord
+    message: str | None
+    exit_code: int | None
+    log_age: float | None
+    started_at: float | None
+    supervisor: Supervisor | None
+    supervisor_error: str | None
+    metrics: Mapping[str, float | None] | None
+
+
+class StatusDocument(OfTarget):
+    """The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs."""
+
+    jobs: list[StatusJob]
+    not_seen: list[NotSeen]
+    odd: list[NotSeen]
+
+
+class StepDocument(OfTarget, ProgressKeys):
+    job_id: str
+
+
+class LogsDocument(OfTarget):
+    job_id: str
+    text: str
+
+
+class StopDocument(OfTarget):
+    """A stopped job; `job_id` is None for a process that is no job."""
+
+    job_id: str | None
+    name: str
+    status: StatusWord
+
+
+class EventOfTarget(EventDocument, OfTarget):
+    pass
+
+
+class ProgressOfTarget(ProgressDocument, OfTarget):
+    pass
+
+
+class RestartResult(RestartReport, OfTarget):
+    kind: Literal["result"]
+
+
+class DemoResult(RestartReport):
+    kind: Literal["result"]
+
+
+class WatchStatus(StatusKeys, OfTarget):
+    pass
+
+
+class WatchLine(ProgressKeys, OfTarget):
+    """A line of a followed log."""
+
+    kind: Literal["line"]
+    line: str
+    timestamp: float
+    stall: StallAnalysis
+
+
+class WatchResult(OfTarget):
+    """How a watch ended."""
+
+    kind: Literal["result"]
+    end: str
+    reason: str
+    last_look: StatusKeys | None
+    termination: TerminationReport | None
+
+
+class TerminateResult(OfTarget):
+    """How a training was ended, as `TerminationReport` defines it."""
+
+    kind: Literal["result"]
+    success: bool
+    end: str
+    reason: str
+    stopped: bool | None
+    left: list[str]
+    checkpoints: list[Checkpoint]
+    checkpoint: Checkpoint | None
+    uploads: list[UploadReport]
+    destroyed: bool | None
+    kept: str | None
+    duration: float
+    errors: list[str]
+    gone: bool | None
+    unlisted_checkpoints: int
+
+
+class UploadDocument(OfTarget):
+    """An upload, as `UploadReport` defines it."""
+
+    destination: str
+    verified: bool
+    files: list[UploadedFile]
+    attempts: int
+    error: str | None
+
+
+# ---------------------------------------------------------------- one reading
+
+
+class HealthDocument(HealthReport, OfTarget):
+    pass
+
+
+class GpuDocument(GpuReport, OfTarget, Judged):
+    pass
+
+
+class EfaDocument(EfaClusterReport, OfTarget, Judged):
+    pass
+
+
+class ResourcesDocument(RayResourcesReport, OfTarget, Judged):
+    pass
+
+
+class CheckpointsDocument(OfTarget):
+    """The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one."""
+
+    directory: str
+    checkpoint: Checkpoint | None
+    checkpoints: list[Checkpoint]
+    unlisted_checkpoints: int
+
+
+# ---------------------------------------------------------------- many trainings
+
+
+class FleetMember(VerdictKeys):
+    """A member, as `TrainingMetrics` defines its values; verdict and reason are those of its row on the screen."""
+
+    key: str
+    name: str
+    groups: list[str]
+    instance_id: int | str
+    gpu_type: str | None
+    status: str
+    job_status: str | None
+    is_running: bool | None
+    finished: bool | None
+    missing: bool
+    run: int
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    total_epochs: int | None
+    epochs_done: float | None
+    progress: float | None
+    loss: float | None
+    loss_analysis: LossAnalysis | None
+    learning_rate: float | None
+    grad_norm: float | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    gpu_utilization: float | None
+    memory_utilization: float | None
+    disk_utilization: float | None
+    ram_utilization: float | None
+    gpu_power: float | None
+    gpu_temperature: float | None
+    cost_per_hour: float | None
+    total_cost: float | None
+    runtime_seconds: float | None
+    started_at: float | None
+    last_updated: float | None
+    stale_since: float | None
+    log_age: float | None
+    recent_logs: list[str]
+    extra: Mapping[str, float | None]
+    message: str | None
+    error: str | None
+    absent: str | None
+
+
+class FleetSums(TypedDict):
+    """The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each."""
+
+    verdicts: Mapping[str, int]
+    cost_per_hour: float
+    unpriced: int
+    total_cost: float
+    without_total: int
+    credit: float | None
+    credit_hours: float | None
+    cost_to_completion: float | None
+    seconds_to_completion: float | None
+    without_price: int
+    without_eta: int
+    hidden: int
+    hidden_cost_per_hour: float
+
+
+class FleetDocument(Judged):
+    """A look at a fleet, as `FleetSnapshot` defines it; `verdict` is the worst of its members."""
+
+    timestamp: float
+    members: list[FleetMember]
+    summary: FleetSums
+    alerts: list[FleetAlert]
+    groups: list[str]
+    interval: float
+    paused: bool
+    refreshing: bool
+    listed_at: float | None
+    error: str | None
+    stale_since: float | None
+
+
+class WebDocument(TypedDict):
+    """Where the page is, and the process that serves it."""
+
+    url: str
+    pid: int
+
+
+class RunVariable(TypedDict):
+    """A variable of a script, as `Variable` defines it."""
+
+    name: str
+    value: Scalar
+    type: str
+    edit: str | None
+    error: str | None
+    pending: str | None
+    editable: bool
+
+
+class RunFile(TypedDict):
+    """What a run wrote of itself, as `Run` defines it."""
+
+    name: str
+    path: str
+    control_path: str
+    folder: str | None
+    status: str | None
+    phase: str | None
+    epoch: int | None
+    total_epochs: int | None
+    batch: int | None
+    total_batches: int | None
+    validation_batch: int | None
+    total_validation_batches: int | None
+    step: int | None
+    total_steps: int | None
+    run: Estimate
+    epoch_time: Estimate
+    training: Estimate
+    validation: Estimate
+    validation_seconds: float | None
+    metrics: Mapping[str, Scalar]
+    losses: list[float | None]
+    variables: list[RunVariable]
+    process: Identity | None
+    started_at: float | None
+    ended_at: float | None
+    updated_at: float | None
+    step_at: float | None
+    error_message: str | None
+    exit_code: int | None
+    script: str | None
+    stdout_path: str | None
+    stderr_path: str | None
+    wandb_url: str | None
+    resources: OwnResources
+    error: str | None
+
+
+class TopRun(VerdictKeys):
+    """A run and its processes, as `RunRow` defines them."""
+
+    run: RunFile
+    status: str
+    loss: float | None
+    is_alive: bool | None
+    cpu_percent: float | None
+    rss_bytes: int | None
+    gpu_mib: float | None
+    processes: int | None
+    threads: int | None
+    tree: list[TreeRow]
+    eta_seconds: float | None
+    rate: float | None
+    quiet_seconds: float | None
+
+
+class TopDocument(Judged):
+    """A look at a folder of runs, as `RunsSnapshot` defines it; `verdict` is the worst of the runs."""
+
+    runs: list[TopRun]
+    usage: Usage
+    timestamp: float
+    where: str
+    error: str | None
+    stale_since: float | None
+    machine_error: str | None
+    gpu_error: str | None
+    refreshing: bool
+
+
+class HistoryKeys(TypedDict):
+    """A member, when it was first and last seen (epoch seconds), and how many samples there are."""
+
+    key: str
+    first_seen: float
+    last_seen: float
+    samples: int
+
+
+class ListedMember(HistoryKeys):
+    newest: Mapping[str, float | None]
+
+
+class HistoryDocument(TypedDict):
+    """The newest value of some fields of each member."""
+
+    members: list[ListedMember]
+
+
+class ProjectedCost(TypedDict):
+    """Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step."""
+
+    cost_per_hour: float | None
+    total_cost: float | None
+    hours: float
+    cost_ahead: float | None
+    cost_to_completion: float | None
+
+
+class DescribedMember(HistoryKeys):
+    """A member with `seen` samples in the chosen time."""
+
+    seen: int
+    fields: Mapping[str, Trend]
+    cost: ProjectedCost | None
+
+
+class DescribedHistory(TypedDict):
+    """Each field of some members."""
+
+    members: list[DescribedMember]
+
+
+class ComparedHistory(TypedDict):
+    """Members side by side (`--compare`)."""
+
+    members: list[RunComparison]
+
+
+class DailyCost(TypedDict):
+    """Dollars by day, and their sum: None is unknown, `at_least` that there may have been more."""
+
+    dollars: list[float | None]
+    at_least: list[bool]
+    total: float | None
+    total_at_least: bool
+
+
+class MemberCost(DailyCost):
+    key: str
+
+
+class GroupCost(DailyCost):
+    name: str
+
+
+class CostHistory(TypedDict):
+    """The cost of members, groups and all together on each of `days` (`--cost`)."""
+
+    days: list[str]
+    members: list[MemberCost]
+    groups: list[GroupCost]
+    all: DailyCost
+
+
+# ---------------------------------------------------------------- rented machines
+
+
+class RentedJob(TypedDict):
+    """A training on rented machines, as `QueuedJob` defines it; `state` is a `JobState`, or one of a later version."""
+
+    job_id: str
+    state: str
+    request: TrainingRequest
+    work: JobWork
+    created_at: float
+    changed_at: float
+    progressed_at: float
+    worker: str | None
+    lease_until: float | None
+    to_end: tuple[JobState, str] | None
+    total_cost: float
+
+
+class LaunchResult(TypedDict):
+    """A queued training, or how it ended or was left with `--watch`."""
+
+    kind: Literal["result", "interrupted"]
+    job: RentedJob
+
+
+class QueueDocument(TypedDict):
+    jobs: list[RentedJob]
+
+
+class InstanceJob(TypedDict):
+    owner: str
+    job_id: str
+    attempt: int
+
+
+class Instance(TypedDict):
+    """A rented instance; costs in dollars an hour, `status`, `intended_status` and `label` in vast.ai's words."""
+
+    instance_id: int
+    status: str | None
+    intended_status: str | None
+    status_message: str | None
+    gpu_name: str | None
+    num_gpus: int | None
+    cost_per_hour: float | None
+    storage_cost_per_hour: float | None
+    runtime_seconds: float | None
+    label: str | None
+    job: InstanceJob | None
+    ssh: str | None
+    disk_gb: float | None
+    location: str | None
+    image: str | None
+    machine_id: int | None
+
+
+class InstancesDocument(TypedDict):
+    """Instances, the sum of their known costs, and how many have an unknown one."""
+
+    instances: list[Instance]
+    cost_per_hour: float
+    cost_unknown: int
+
+
+LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
+
+
+class OffersDocument(TypedDict):
+    """The best of the `found` offers, and the wishes without which there would be some (`loosen`, by their options)."""
+
+    offers: list[Offer]
+    found: int
+    query: OfferQuery
+    loosen: Mapping[str, LooseWish]
+
+
+class Forecast(TypedDict):
+    """The cost of the rented instances while they stay as they are, as `BurnForecast` defines it."""
+
+    cost_per_hour: float
+    hours_left: float | None
+    instances: int
+    storage_only: int
+    cost_unknown: int
+
+
+class CreditDocument(TypedDict):
+    """The credit at vast.ai, as `Balance` defines it, and how long it lasts."""
+
+    credit: float
+    balance: float | None
+    balance_threshold: float | None
+    can_pay: bool | None
+    forecast: Forecast | None
+    error: str | None
+
+
+class AccountDocument(TypedDict):
+    """An account of the ledger here."""
+
+    account: str
+    credit: float
+    movements: list[Movement]
+
+
+# ---------------------------------------------------------------- setting up
+
+
+class DoctorDocument(TypedDict):
+    checks: list[Check]
+
+
+class SettingsTables(TypedDict):
+    """The settings file (empty: there is none), and the keys of its tables."""
+
+    file: str
+    tables: Mapping[str, list[str]]
+
+
+class ChannelResult(TypedDict):
+    """What came of a test by one channel."""
+
+    channel: str
+    success: bool
+    attempts: int
+    error: str | None
+    hint: str | None
+
+
+class ChannelsDocument(TypedDict):
+    """What came of a test by every channel (`--test`)."""
+
+    channels: list[ChannelResult]
+
+
+class NoticesDocument(TypedDict):
+    """The last notices, newest first (`--list`)."""
+
+    notices: list[KeptNotice]
+
+
+_EVENTS = (EventDocument, ProgressDocument)
+_EVENTS_OF_TARGET = (EventOfTarget, ProgressOfTarget)
+DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its documents
+    "check": (CheckReport,),
+    "stall": (StallDocument,),
+    "wait": (WaitDocument,),
+    "status": (StatusDocument,),
+    "step": (StepDocument,),
+    "logs": (LogsDocument,),
+    "vast": (FleetDocument,),
+    "fleet": (FleetDocument,),
+    "web": (WebDocument,),
+    "metrics": (),
+    "top": (TopDocument,),
+    "history": (HistoryDocument, DescribedHistory, ComparedHistory, CostHistory),
+    "run": (*_EVENTS_OF_TARGET, RestartResult),
+    "restart": (*_EVENTS_OF_TARGET, RestartResult),
+    "watch": (WatchStatus, WatchLine, *_EVENTS_OF_TARGET, WatchResult),
+    "terminate": (*_EVENTS_OF_TARGET, TerminateResult),
+    "upload": (UploadDocument,),
+    "stop": (StopDocument,),
+    "health": (HealthDocument,),
+    "gpu": (GpuDocument,),
+    "efa": (EfaDocument,),
+    "resources": (ResourcesDocument,),
+    "checkpoints": (CheckpointsDocument,),
+    "launch": (*_EVENTS, LaunchResult),
+    "queue": (QueueDocument,),
+    "worker": _EVENTS,
+    "sweep": (SweepReport,),
+    "instances": (InstancesDocument,),
+    "offers": (OffersDocument,),
+    "dataset": (DatasetReport,),
+    "keys": (SshKeyReport,),
+    "credits": (CreditDocument, AccountDocument),
+    "demo": (*_EVENTS, DemoResult),
+    "doctor": (DoctorDocument,),
+    "notify": (Delivery, ChannelsDocument, NoticesDocument),
+    "config": (SettingsCheck, SettingsTables),
+    "error": (ErrorDocument,),
+}
