@@ -200,7 +200,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
     report = bench.sweep()
     assert sorted(bench.account.rows) == [2, 4] and bench.account.destroyed == [1, 3]
     assert (report["instances_checked"], report["dry_run"], report["skipped"]) == (4, False, False)
-    common = {"status": "running", "runtime": 0.0, "seconds_left": None, "cost_per_hour": 0.5}
+    common = {"status": "running", "runtime_seconds": 0.0, "seconds_left": None, "cost_per_hour": 0.5}
     assert report["terminated"] == [
         {
             "instance_id": 1,
@@ -221,7 +221,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "label": "training_monitor/me/nobody/1",
             "acknowledged": True,
             **common,
-            "runtime": 3607.0,
+            "runtime_seconds": 3607.0,
         },
     ]
     assert report["kept"] == [
@@ -234,7 +234,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "label": "training_monitor/me/busy/1",
             "acknowledged": False,
             **common,
-            "runtime": 7.0,
+            "runtime_seconds": 7.0,
         }
     ]
     [other] = report["foreign"]
