@@ -118,6 +118,20 @@ def test_a_process_job_from_its_start_to_its_stop(local: Place) -> None:
     assert error("stop", "local", "process:nobody", status=2)["kind"] == "JobNotFound"
 
 
+def test_a_wait_for_a_condition_and_the_waits_that_are_kept(log: Path) -> None:
+    found = document("wait", "local", str(log), "--for", "step=40", "--handle", "first")
+    assert (found["outcome"], found["condition"], found["step"], found["verdict"]) == ("met", "step=40", 40, "ok")
+    [kept] = document("wait", "--list")["waits"]
+    assert kept["handle"] == "first" and kept["result"]["reason"] == found["reason"]
+    assert error("wait", "--handle", "nobody", status=2)["kind"] == "JobNotFound"
+
+
+def test_the_skill_and_the_tools_for_agents(tmp_path: Path) -> None:
+    assert {"check", "restart"} <= set(document("skill")["pages"])
+    assert document("skill", "--install", str(tmp_path))["folders"][0]["state"] == "installed"
+    assert "check_training" in {tool["name"] for tool in document("mcp")["tools"]}
+
+
 def test_a_process_that_is_no_job_is_stopped(process: tuple[Path, Path]) -> None:
     stopped = document("stop", "local", process[1].read_text(), "--stop-grace", "1")
     assert (stopped["job_id"], stopped["status"]) == (None, "STOPPED")

@@ -147,8 +147,8 @@ def test_every_tool_is_listed_and_called(calls: list[list[Any]], version: str, m
     described = {tool["name"]: set(tool["outputSchema"]["properties"]) for tool in found["tools"]}
     missing = {name: described[name] - set(told[name]) - MARKS for name in READS if name not in ERRORS}
     assert {name: names for name, names in missing.items() if names} == {"show_credits": {"account", "movements"}}
-    assert told["job_status"]["status"] == "RUNNING" and told["current_step"]["total_steps"] == 9000
-    assert told["job_logs"]["log"].count("step") == 3
+    assert told["job_status"]["jobs"][0]["status"] == "RUNNING" and told["current_step"]["total_steps"] == 9000
+    assert told["job_logs"]["text"].count("step") == 3
     assert [row["id"] for row in told["list_instances"]["instances"]] == [7]
     assert told["list_offers"]["found"] == 1 and told["check_dataset"]["is_valid"] is True
     assert told["start_wait"]["handle"] == "process:mcp-wait-short"

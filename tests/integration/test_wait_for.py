@@ -116,7 +116,7 @@ def test_a_step_ends_it_with_one_document_and_nothing_else(target: Place) -> Non
         "ok",
         "running",
     )
-    assert found["step"] >= 20 and found["total_steps"] == 1200 and found["loss"] == 0.5 and found["job"] == job
+    assert found["step"] >= 20 and found["total_steps"] == 1200 and found["loss"] == 0.5 and found["job_id"] == job
     assert found["reason"] == f"reached step {found['step']} of 1200"
     assert found["schema"] == "training_monitor.wait/1"
     [checked] = check_training(target.address, job)["jobs"]
@@ -255,7 +255,7 @@ def test_wrong_use_is_told_and_nothing_is_kept(local: Place, words: Sequence[str
     log.write_text("step 1/9\n")
     done = cli("wait", "local", str(log), *words, "--json")
     assert done.returncode == 2 and said in document(done)["error"] and said in done.stderr
-    assert json.loads(cli("wait", "--list", "--json").stdout) == []
+    assert json.loads(cli("wait", "--list", "--json").stdout)["waits"] == []
 
 
 def test_a_handle_that_nobody_has_is_wrong_use(local: Place) -> None:
@@ -293,14 +293,14 @@ def test_a_supervised_training_is_waited_for_over_its_attempts(local: Place) -> 
         finally:
             supervisor.terminate()
     found = document(done)
-    assert (done.returncode, found["condition"], found["job"]) == (0, "finished", "process:again-attempt-2")
+    assert (done.returncode, found["condition"], found["job_id"]) == (0, "finished", "process:again-attempt-2")
 
 
 def test_an_earlier_attempt_of_the_same_name_is_no_next_one(local: Place) -> None:
     start_steps(local, "mine-attempt-3", count=20, then="exit 1")
     job = start_steps(local, "mine", count=5, then="exit 1")
     done = cli("wait", "local", job, "--for", "step=10", "--interval", "0.2", "--json")
-    assert (done.returncode, document(done)["job"], document(done)["step"]) == (1, "process:mine", 5)
+    assert (done.returncode, document(done)["job_id"], document(done)["step"]) == (1, "process:mine", 5)
 
 
 # ---------------------------------------------------------------- lost connections, killed callers
@@ -370,7 +370,7 @@ def test_the_kept_wait_can_be_read_by_its_owner_only(local: Place) -> None:
     assert done.returncode == 0 and re.search(
         r"^mine .* local process:private .* step=1 .* met: reached", done.stdout, re.M
     )
-    assert json.loads(cli("wait", "--list", "--json").stdout)[0]["result"]["condition"] == "step=1"
+    assert json.loads(cli("wait", "--list", "--json").stdout)["waits"][0]["result"]["condition"] == "step=1"
 
 
 def test_ctrl_c_says_how_to_go_on(local: Place) -> None:
@@ -429,7 +429,7 @@ def test_a_check_and_a_wait_can_be_awaited_side_by_side(local: Place) -> None:
         return *found, ticks
 
     report, ended, ticks = asyncio.run(main())
-    assert report["jobs"][0]["job"] == job and ended.condition == "step=40" and ticks > 10
+    assert report["jobs"][0]["job_id"] == job and ended.condition == "step=40" and ticks > 10
 
 
 def test_an_awaited_wait_that_is_cancelled_ends_its_thread_and_can_be_taken_up(local: Place) -> None:

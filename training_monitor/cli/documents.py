@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
 from training_monitor.cli.doctor import Check, SettingsCheck
+from training_monitor.cli.skill import Installation
 from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.reports import (
     CheckReport,
@@ -32,6 +33,7 @@ from training_monitor.core.values import (
     TerminationReport,
     UploadedFile,
     UploadReport,
+    WaitReport,
 )
 from training_monitor.fleet.trends import RunComparison, Trend
 from training_monitor.fleet.values import FleetAlert
@@ -43,6 +45,7 @@ from training_monitor.targets.proc_stat import Identity
 from training_monitor.vast.account import SshKeyReport
 from training_monitor.vast.offers import Offer, OfferQuery
 from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
+from training_monitor.watch.kept_waits import KeptWait
 
 StatusWord = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED", "UNKNOWN"]
 
@@ -700,12 +703,39 @@ class NoticesDocument(TypedDict):
     notices: list[KeptNotice]
 
 
+class SkillPage(TypedDict):
+    """One page of the skill: where it is, its text, and the names of the pages."""
+
+    path: str
+    text: str
+    pages: list[str]
+
+
+class SkillFolders(TypedDict):
+    """Where the skill was installed (`--install`)."""
+
+    skill: str
+    folders: list[Installation]
+
+
+class McpDocument(TypedDict):
+    """The tools as `tools/list` has them."""
+
+    tools: list[Mapping[str, Any]]
+
+
+class WaitsDocument(TypedDict):
+    """The waits that are kept, the last written first (`--list`)."""
+
+    waits: list[KeptWait]
+
+
 _EVENTS = (EventDocument, ProgressDocument)
 _EVENTS_OF_TARGET = (EventOfTarget, ProgressOfTarget)
 DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its documents
     "check": (CheckReport,),
     "stall": (StallDocument,),
-    "wait": (WaitDocument,),
+    "wait": (WaitDocument, WaitReport, WaitsDocument),
     "status": (StatusDocument,),
     "step": (StepDocument,),
     "logs": (LogsDocument,),
@@ -738,6 +768,8 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
     "demo": (*_EVENTS, DemoResult),
     "doctor": (DoctorDocument,),
     "notify": (Delivery, ChannelsDocument, NoticesDocument),
+    "skill": (SkillPage, SkillFolders),
+    "mcp": (McpDocument,),
     "config": (SettingsCheck, SettingsTables),
     "error": (ErrorDocument,),
 }

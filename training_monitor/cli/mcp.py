@@ -14,7 +14,7 @@ def mcp(args: Namespace) -> int:
     """Serve until stdin ends; with --json, print the tools instead."""
     tools = make_tools(allow_write=args.allow_write)
     if args.json:
-        print_json({"tools": list_tools(tools)})
+        print_json(args, {"tools": list_tools(tools)})
         return OK
     if sys.stdin.isatty():
         hint("a client that speaks MCP starts this, and writes to it; Ctrl-D ends it")

@@ -8,7 +8,7 @@ from argparse import Namespace
 
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import WaitReport
 
@@ -35,7 +35,7 @@ def _wait_for_end(args: Namespace) -> int:
     job, interval = replace(meant.job, name=meant.name), INTERVAL if args.interval is None else args.interval
     report = monitor_job(args.target, job, interval, args.timeout, args.stall_after, namespace=args.namespace)
     if args.json:
-        print_json(report)
+        print_json(args, report)
     else:
         step_text = "?" if report["final_step"] is None else report["final_step"]
         say(
@@ -56,7 +56,7 @@ def _wait_for_conditions(args: Namespace) -> int:
         hint(f"\nno longer waiting; to go on: training-monitor wait --handle {handle}")
         raise SystemExit(interrupted_status(interrupt)) from None
     if args.json:
-        print_json(report)
+        print_json(args, report)
     else:
         say(f"{report.name or report.target} {report.condition or report.outcome}: {report.reason}")
         for error in report.errors:
@@ -115,7 +115,7 @@ def _list_waits(args: Namespace) -> int:
 
     waits = list_waits(Store())
     if args.json:
-        print_json([asdict(each) for each in waits])
+        print_json(Namespace(subcommand=args.subcommand), {"waits": waits})  # of all targets
         return OK
     now = time.time()
     rows = []

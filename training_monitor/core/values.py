@@ -407,7 +407,7 @@ class WaitReport:
             unknown (it ended and nobody knows how, or is there no more) | timeout | interrupted (by `stopping`).
         condition: the one that holds, as it was given. conditions: all that were waited for.
         reason: one sentence with the evidence.
-        target, name, job: of the training; its display name and job id.
+        target, name, job_id: of the training; `name` is its display name.
         verdict, state: of the last look; unknown while the target cannot be asked.
         step, total_steps, epoch, loss: of the last look that told them; epoch counts epochs done.
         checkpoint: the new complete one that was waited for. line: the line of the log that was waited for.
@@ -425,7 +425,7 @@ class WaitReport:
     verdict: str
     state: str
     name: str
-    job: str | None
+    job_id: str | None
     step: int | None
     total_steps: int | None
     epoch: float | None

@@ -27,7 +27,7 @@ UNTRUSTED = "training-monitor/untrusted-data"  # in `_meta`
 UNKNOWN = 3  # the exit status of commands that could not ask
 _ADDED = 500  # characters for the caution and what is left out
 _UNCUT: Mapping[type, int] = {list: 1, dict: 64, str: 200}  # what is not longer is not cut
-_NEWEST_LAST = {"log", "output", "recent_logs", "checkpoints", "attempts", "movements", "alerts", "events"}
+_NEWEST_LAST = {"text", "log", "output", "recent_logs", "checkpoints", "attempts", "movements", "alerts", "events"}
 
 
 def read_limit(given: object) -> int:

@@ -106,13 +106,12 @@ def shown_command(words: Iterable[str]) -> str:
     return shlex.join(["training-monitor", *words])
 
 
-def run_command(document: type[Document], *words: str, rows: str = "rows") -> Document:
+def run_command(document: type[Document], *words: str) -> Document:
     """Run a command of this package and return the JSON document that it prints.
 
     Args:
         document: its type.
         words: the command and its arguments.
-        rows: the name that a document without names gets.
 
     Returns:
         The document, with `exit_status` (0 ok, 1 bad, 2 wrong use, 3 unknown, 4 taken over) and `said`, what the
@@ -127,11 +126,10 @@ def run_command(document: type[Document], *words: str, rows: str = "rows") -> Do
     said = last_lines(result.stderr)
     lines = [line for line in result.stdout.splitlines() if line.strip()]
     try:
-        told = json.loads(lines[-1])
-    except (IndexError, ValueError):
+        found = dict(json.loads(lines[-1]))
+    except (IndexError, TypeError, ValueError):
         what = f"{words[0]}: exit status {result.exit_code}: {said or 'it said nothing'}"
         raise CommandFailed(what, hint="look at the arguments") from None
-    found = told if isinstance(told, dict) else {rows: told}
     if {"error", "kind", "hint"} <= found.keys() and isinstance(found["error"], str):
         raise Refused(found)
     return cast(Document, {**found, "exit_status": result.exit_code, "said": said})

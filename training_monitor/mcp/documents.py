@@ -15,33 +15,17 @@ class CommandDocument(TypedDict, total=False):
     said: str
 
 
-class JobDocument(CommandDocument, total=False):
-    job_id: str
-    status: str
-    message: str | None
-    exit_code: int | None
-    step: int | None
-    total_steps: int | None
-    loss: float | None
-    steps_per_second: float | None
-    eta_seconds: float | None
-    log_age: float | None
-    started_at: float | None
-    state: str
-    verdict: str
-    reason: str
-    seconds_without_step: float | None
-    supervisor: dict[str, Any] | None
-
-
 class JobsDocument(CommandDocument, total=False):
+    target: str
     jobs: list[dict[str, Any]]
+    not_seen: list[dict[str, Any]]
 
 
 class StepDocument(CommandDocument, total=False):
+    job_id: str
     step: int | None
     total_steps: int | None
-    fraction: float | None
+    progress: float | None
     loss: float | None
     steps_per_second: float | None
     eta_seconds: float | None
@@ -49,7 +33,7 @@ class StepDocument(CommandDocument, total=False):
 
 class LogDocument(CommandDocument, total=False):
     job_id: str
-    log: str
+    text: str
 
 
 class HealthDocument(CommandDocument, total=False):
@@ -69,14 +53,18 @@ class HealthDocument(CommandDocument, total=False):
 
 class CheckpointsDocument(CommandDocument, total=False):
     checkpoints: list[dict[str, Any]]
-    latest: dict[str, Any] | None
-    unlisted: int
+    checkpoint: dict[str, Any] | None
+    unlisted_checkpoints: int
 
 
 class WatchDocument(CommandDocument, total=False):
     is_running: bool | None
-    progress: dict[str, Any]
-    verdict: dict[str, Any] | None
+    step: int | None
+    total_steps: int | None
+    progress: float | None
+    loss: float | None
+    verdict: str
+    state: str
     reason: str
     checkpoints: list[dict[str, Any]] | None
     errors: list[str]
@@ -84,15 +72,17 @@ class WatchDocument(CommandDocument, total=False):
 
 
 class FleetDocument(CommandDocument, total=False):
+    verdict: str
     timestamp: float
-    rows: list[dict[str, Any]]
+    members: list[dict[str, Any]]
     summary: dict[str, Any]
     alerts: list[dict[str, Any]]
     error: str | None
 
 
 class RunsDocument(CommandDocument, total=False):
-    rows: list[dict[str, Any]]
+    verdict: str
+    runs: list[dict[str, Any]]
     usage: dict[str, Any]
     where: str
     error: str | None
@@ -103,7 +93,7 @@ class HistoryDocument(CommandDocument, total=False):
 
 
 class ComparisonDocument(CommandDocument, total=False):
-    runs: list[dict[str, Any]]
+    members: list[dict[str, Any]]
 
 
 class CostDocument(CommandDocument, total=False):
@@ -117,8 +107,8 @@ class CostDocument(CommandDocument, total=False):
 
 class InstancesDocument(CommandDocument, total=False):
     instances: list[dict[str, Any]]
-    dollars_per_hour: float | None
-    price_unknown: int
+    cost_per_hour: float
+    cost_unknown: int
 
 
 class OffersDocument(CommandDocument, total=False):
@@ -129,7 +119,8 @@ class OffersDocument(CommandDocument, total=False):
 
 
 class CreditsDocument(CommandDocument, total=False):
-    balance: Any
+    credit: float
+    balance: float | None
     forecast: dict[str, Any] | None
     account: str
     movements: list[dict[str, Any]]
@@ -145,14 +136,6 @@ class KeyDocument(CommandDocument, total=False):
 
 class QueueDocument(CommandDocument, total=False):
     jobs: list[dict[str, Any]]
-
-
-class QueuedJobDocument(CommandDocument, total=False):
-    id: str
-    state: str
-    request: dict[str, Any]
-    work: dict[str, Any]
-    cost: float
 
 
 class SweepDocument(CommandDocument, total=False):

@@ -42,10 +42,10 @@ def list_jobs(target: str = "local", namespace: str = "default") -> doc.JobsDocu
         namespace: of a bare pod name.
     """
     words = [*options(namespace=namespace), *positional(target=target)]
-    return run_command(doc.JobsDocument, "status", *words, rows="jobs")
+    return run_command(doc.JobsDocument, "status", *words)
 
 
-def job_status(target: str, job: str, namespace: str = "default") -> doc.JobDocument:
+def job_status(target: str, job: str, namespace: str = "default") -> doc.JobsDocument:
     """Look at one job: its status, step, verdict, supervisor, and the kind of its failure.
 
     Args:
@@ -54,7 +54,7 @@ def job_status(target: str, job: str, namespace: str = "default") -> doc.JobDocu
         namespace: of a bare pod name.
     """
     words = [*options(namespace=namespace), *positional(target=target, job=job)]
-    return run_command(doc.JobDocument, "status", *words)
+    return run_command(doc.JobsDocument, "status", *words)
 
 
 def current_step(target: str, job: str, namespace: str = "default") -> doc.StepDocument:
@@ -296,13 +296,13 @@ def list_queue(ended: bool = False) -> doc.QueueDocument:
     return run_command(doc.QueueDocument, "queue", *options(all=ended))
 
 
-def show_queued(job: str) -> doc.QueuedJobDocument:
+def show_queued(job: str) -> doc.QueueDocument:
     """Show one training on rented machines: state, reason, warnings, machines, uploads, cost.
 
     Args:
         job: its id.
     """
-    return run_command(doc.QueuedJobDocument, "queue", *positional(job=job))
+    return run_command(doc.QueueDocument, "queue", *positional(job=job))
 
 
 def plan_sweep() -> doc.SweepDocument:
@@ -342,7 +342,7 @@ def run_doctor(targets: Sequence[str] = ()) -> doc.DoctorDocument:
         targets: also see whether these answer.
     """
     named = [each for target in targets for each in positional(targets=target)]
-    return run_command(doc.DoctorDocument, "doctor", *named, rows="checks")
+    return run_command(doc.DoctorDocument, "doctor", *named)
 
 
 def check_config(file: str | None = None) -> doc.SettingsDocument:

@@ -508,7 +508,7 @@ class _Waiting:
             verdict="unknown" if self.cannot_ask else self.verdict.verdict,
             state="unknown" if self.cannot_ask else self.verdict.state,
             name=state.name,
-            job=state.job.job_id if state.job else None,
+            job_id=state.job.job_id if state.job else None,
             step=state.step,
             total_steps=state.total_steps,
             epoch=state.epoch,

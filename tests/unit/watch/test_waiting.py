@@ -83,7 +83,7 @@ def test_a_step_that_was_waited_for_ends_it_with_all_that_is_known(tmp_path: Pat
     report = world.wait("step=100")
     assert report.outcome == "met" and report.condition == "step=100" and report.conditions == ("step=100",)
     assert report.reason == f"reached step {report.step} of 1000"
-    assert (report.verdict, report.state, report.name, report.job) == ("ok", "running", JOB, JOB)
+    assert (report.verdict, report.state, report.name, report.job_id) == ("ok", "running", JOB, JOB)
     assert report.step is not None and 100 <= report.step <= 111 and report.total_steps == 1000 and report.loss == 0.5
     assert report.seconds == pytest.approx(world.clock.elapsed) and report.unseen_seconds == 0
     assert (report.target, report.handle, report.errors) == ("local", HANDLE, ())
@@ -411,7 +411,7 @@ class KilledWorld(World):
 
 
 def outcome_of(report: WaitReport) -> tuple[object, ...]:
-    return report.outcome, report.condition, report.line, report.checkpoint, report.state, report.job
+    return report.outcome, report.condition, report.line, report.checkpoint, report.state, report.job_id
 
 
 @pytest.mark.parametrize("after", [False, True])
