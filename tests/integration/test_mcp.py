@@ -100,7 +100,7 @@ def test_the_end_of_a_long_log_fits_and_more_is_told_when_asked_for(surroundings
     with Client() as client:
         short = document(client.call("job_logs", target="local", job=job, tail=2500))
         assert len(json.dumps(short)) <= 8000 and "step 3000/3000" in short["text"]
-        assert short["left_out"][0]["at"] == "log" and "max_characters" in short["to_see_it"]
+        assert short["left_out"][0]["at"] == "text" and "max_characters" in short["to_see_it"]
         long = document(client.call("job_logs", target="local", job=job, tail=2500, max_characters=200_000))
         assert "left_out" not in long and long["text"].count("\n") == 2500
 
