@@ -13,6 +13,10 @@ from typing import Any, NoReturn
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.core.units import parse_duration
 
+# What shells complete an argument with: files and folders of this machine, or a kind of `known_names`.
+FILES, FOLDERS = "files", "folders"
+TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups", "users", "history"
+
 WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
 STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
 
@@ -124,6 +128,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Help, **options)
+        self.completes: dict[str, str] = {}  # by dest; an argument that is not there is free text
+
+    @property
+    def options(self) -> list[str]:
+        """The options of this command that begin with --, also those that are not shown."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the error to stderr, and raise WrongUse."""
@@ -136,9 +146,14 @@ class CommandParser(argparse.ArgumentParser):
         """Declare an option without a value."""
         self.add_argument(name, action="store_true", help=help)
 
-    def value(self, name: str, metavar: str, help: str, **more: Any) -> None:
-        """Declare a positional argument or an option with a value; `more` is for `add_argument`."""
-        self.add_argument(name, metavar=metavar, help=help, **more)
+    def value(self, name: str, metavar: str, help: str, completes: str = "", **more: Any) -> None:
+        """Declare a positional argument or an option with a value.
+
+        Args:
+            completes: what shells complete it with.
+            more: for `add_argument`.
+        """
+        self.completes[self.add_argument(name, metavar=metavar, help=help, **more).dest] = completes
 
     def duration(
         self,
@@ -166,7 +181,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def notify(self) -> None:
         """Declare --notify."""
-        self.value("--notify", "USER", "send notices, see `training-monitor notify`", nargs="?", const="")
+        self.value("--notify", "USER", "send notices, see `training-monitor notify`", USERS, nargs="?", const="")
 
     def heartbeat(self) -> None:
         """Declare --heartbeat."""

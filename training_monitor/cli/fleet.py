@@ -13,7 +13,7 @@ from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.engine import use_few_arenas
-from training_monitor.core.errors import SettingsError
+from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
@@ -86,7 +86,7 @@ def changed_config(config: FleetConfig, args: Namespace) -> FleetConfig:
 
 def _check_group(name: str | None, groups: Collection[str]) -> None:
     if name is not None and name not in groups:
-        known = ", ".join(groups) or "none is set: [fleet.groups] in the settings file"
+        known = closest(name, groups) if groups else "none is set: [fleet.groups] in the settings file"
         raise SettingsError("--group", name, f"a group ({known})")
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import OK, hint, print_json, print_table, say
-from training_monitor.core.errors import SettingsError
+from training_monitor.core.errors import SettingsError, did_you_mean
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
@@ -348,4 +348,5 @@ def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
         return found[0]
     candidates = [repr(member.key[:100]) for member in found or members]
     what = "more of the key; it may be" if found else "(a part of) one of"
-    raise SettingsError("MEMBER", wanted, f"{what} {name_some(candidates, NAMED)}")
+    meant = "" if found else did_you_mean(wanted, [member.key for member in members])
+    raise SettingsError("MEMBER", wanted, f"{what} {name_some(candidates, NAMED)}{meant}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
 from training_monitor.cli import options
-from training_monitor.cli.argument_types import WHAT, CommandParser, some_name
+from training_monitor.cli.argument_types import TARGETS, WHAT, CommandParser, some_name
 from training_monitor.cli.command_table import DESCRIPTION, GROUPS, Command, format_groups
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
@@ -42,7 +41,7 @@ def _add_command(add: Callable[..., CommandParser], name: str, command: Command)
     parser.flag("--json", "print JSON")
     takes = command.takes.split()
     if "TARGET" in takes:
-        parser.value("target", "TARGET", "see below")
+        parser.value("target", "TARGET", "see below", TARGETS)
     if "TARGET" in takes or name == "run":
         parser.namespace()
     if "JOB" in takes:
@@ -58,16 +57,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     names = [name for group in GROUPS.values() for name in group]
     parser = build_parser(only=argv[0] if argv and argv[0] in names else "")
     if argv and not argv[0].startswith("-") and argv[0] not in names:
-        parser.error(f"there is no command {argv[0]!r}{_meant_instead(argv[0], names)}; see training-monitor --help")
+        parser.error(f"there is no command {argv[0]!r}{_meant(argv[0], names)}; see training-monitor --help")
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        known = re.findall(r"--[\w-]+", args.parser.format_help())
-        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant_instead(unknown[0], known)}")
+        meant = _meant(unknown[0].partition("=")[0], args.parser.options)
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
     return args
 
 
-def _meant_instead(word: str, known: Sequence[str]) -> str:
-    import difflib
+def _meant(word: str, known: Sequence[str]) -> str:
+    from training_monitor.core.errors import did_you_mean
 
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return did_you_mean(word, known)

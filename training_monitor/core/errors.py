@@ -30,12 +30,14 @@ from typing import TYPE_CHECKING
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.masking import is_secret_key, redact, redact_argv
+from training_monitor.core.regex import regex
 
 if TYPE_CHECKING:
     from training_monitor.core.models import CommandResult
 
 
 _ENDS = ".?!"  # of a sentence
+_NUMBER = regex(r"\d+")
 
 
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
@@ -68,12 +70,31 @@ class SettingsError(TrainingMonitorError, ValueError):
         super().__init__(f"{self.key}: got {shown}, expected {expected}")
 
 
-def closest(name: str, names: Collection[str]) -> str:
-    """Return what to suggest for an unknown name: the closest known one, or the list of all."""
+def similar_names(name: str, names: Collection[str], most: int = 3) -> list[str]:
+    """Return the known names that look like `name`, the most similar first."""
     import difflib  # imported late, because the import is slow
 
-    close = difflib.get_close_matches(name, names, 1)
-    return close[0] if close else f"one of {', '.join(names)}"
+    return difflib.get_close_matches(name, names, most)
+
+
+def meant_name(name: str, names: Collection[str]) -> str | None:
+    """Return the known name of which `name` is probably a typo, if any.
+
+    A name that differs only in its numbers is no typo: gpu2 is not gpu1, and one instance is not another.
+    """
+    others = [each for each in names if _NUMBER.sub("0", each) != _NUMBER.sub("0", name)]
+    return next(iter(similar_names(name, others, 1)), None)
+
+
+def closest(name: str, names: Collection[str]) -> str:
+    """Return what to suggest for an unknown name: the closest known one, or the list of all."""
+    return meant_name(name, names) or f"one of {', '.join(names)}"
+
+
+def did_you_mean(name: str, names: Collection[str]) -> str:
+    """Return ` (did you mean X?)` for the end of an error about an unknown name; "" if no known name is close."""
+    meant = meant_name(name, names)
+    return f" (did you mean {meant}?)" if meant else ""
 
 
 class CommandError(TrainingMonitorError):

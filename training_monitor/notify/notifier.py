@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.core.addresses import REQUEST_SECONDS
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import CommandError, RestError, SettingsError, TrainingMonitorError
+from training_monitor.core.errors import CommandError, RestError, SettingsError, TrainingMonitorError, closest
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import PLAIN_MESSAGE, Store
@@ -121,7 +121,8 @@ class TrainingNotifier:
         if isinstance(user, NotifiedUser):
             return user
         if user and user not in self._users:
-            raise SettingsError("user", user, f"one of {', '.join(self._users) or 'the users of the settings file'}")
+            known = closest(user, self._users) if self._users else "one of the users of the settings file"
+            raise SettingsError("user", user, known)
         return self._users[user] if user else NotifiedUser()
 
     def _send(self, channel: Channel, user: NotifiedUser, notice: Notice) -> TrainingMonitorError | None:

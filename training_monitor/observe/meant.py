@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError
+from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError, similar_names
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.units import name_some
@@ -190,8 +190,6 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
 
 def _by_name(there: _There, name: str) -> MeantTraining:
     """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
-    import difflib
-
     if there.is_job(name):
         return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
     if there.not_seen:
@@ -207,7 +205,7 @@ def _by_name(there: _There, name: str) -> MeantTraining:
         return fits[0]
     if fits:
         raise SettingsError(f"trainings named {name!r}", len(fits), f"one: say which, by {_listed(fits)}")
-    close = difflib.get_close_matches(name, [*there.names, *(each.submission_id for each in there.ray)], 3)
+    close = similar_names(name, [*there.names, *(each.submission_id for each in there.ray)])
     raise JobNotFound(
         f"{there.target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
         hint="list what is there with `training-monitor check TARGET`",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, cast
@@ -22,6 +22,7 @@ from training_monitor.core.errors import (
     LeaseLost,
     SettingsError,
     TrainingMonitorError,
+    did_you_mean,
 )
 from training_monitor.core.frozen import replace
 from training_monitor.core.records import format_record, read_record
@@ -273,7 +274,7 @@ class TrainingQueue:
 
     def _find(self, execute: Execute, job_id: str) -> QueuedJob:
         if not (rows := _rows(execute, job_id)):
-            raise _not_found(job_id)
+            raise _not_found(job_id, [name for (name,) in execute("SELECT id FROM training_jobs")])
         return self._read(rows[0])
 
     def _read(self, row: tuple[Any, ...], *, of_any_state: bool = False) -> QueuedJob:
@@ -345,8 +346,10 @@ def _rows(execute: Execute, job_id: str) -> list[tuple[Any, ...]]:
     return execute(f"SELECT {_COLUMNS} FROM training_jobs WHERE id = ?", (job_id,))
 
 
-def _not_found(job_id: str) -> JobNotFound:
-    return JobNotFound(f"there is no job {job_id[:100]!r} in the queue", hint="training-monitor queue")
+def _not_found(job_id: str, known: Sequence[str] = ()) -> JobNotFound:
+    name = job_id[:100]
+    what = f"there is no job {name!r} in the queue{did_you_mean(name, known)}"
+    return JobNotFound(what, hint="training-monitor queue")
 
 
 def _check_holder(execute: Execute, job_id: str, worker: str) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 
-from training_monitor.core.errors import SettingsError
+from training_monitor.core.errors import SettingsError, did_you_mean
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
 _EXPECTED = "local, a pod name, k8s://namespace/pod[/container][?context=C], ssh://[user@]host[:port] or vast://ID"
+_SCHEMES = ("k8s", "ssh", "vast")
 _POD = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SSH = regex(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.@+-]*)@)?"
@@ -72,7 +73,8 @@ def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
         return Target("ssh", found["host"] or found["ipv6"], user=found["user"], port=port)
     if scheme == "vast" and rest.isascii() and rest.isdigit():
         return Target("vast", rest)
-    raise SettingsError("target", text, _EXPECTED)
+    meant = "" if scheme in _SCHEMES else did_you_mean(f"{scheme}://", [f"{each}://" for each in _SCHEMES])
+    raise SettingsError("target", text, _EXPECTED + meant)
 
 
 def _pod(text: str, rest: str) -> Target:
