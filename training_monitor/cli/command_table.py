@@ -184,6 +184,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "the skill for AI agents: print it, or put it where they look",
             ("", "restart", "--install", "--install .claude/skills"),
         ),
+        "completion": Command(
+            "completion",
+            "a script for bash, zsh or fish that completes commands, options, files and known targets",
+            ("bash", "zsh", "fish"),
+        ),
         "config": Command("doctor", "which settings file is read, and what is wrong with it", ("--check",)),
     },
 }

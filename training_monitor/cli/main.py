@@ -87,6 +87,10 @@ def _answer_at_once(words: list[str]) -> bool:
         from training_monitor.cli.command_table import format_help
 
         sys.stdout.write(format_help())
+    elif words[:2] == ["completion", "--known"] and len(words) == 3:
+        from training_monitor.cli.known_names import known_names
+
+        sys.stdout.writelines(f"{name}\n" for name in known_names(words[2]))
     else:
         return False
     return True
@@ -104,13 +108,16 @@ def _run_interruptibly(words: list[str]) -> int:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupt)
     try:
-        return _run(parse(words))
+        args = parse(words)
+        status = _run(args)
     except WrongUse as error:
         if "--json" in (words[: words.index("--")] if "--" in words else words):
             from training_monitor.cli.output import print_error
 
             print_error(error.what, "SettingsError", error.hint)
         raise
+    _suggest_target(args, status)
+    return status
 
 
 def _run(args: Namespace) -> int:
@@ -140,6 +147,18 @@ def _run(args: Namespace) -> int:
         raise
     except Exception as error:
         return _refuse_defect(error, args)
+
+
+def _suggest_target(args: Namespace, status: int) -> None:
+    """Name the target that was probably meant, where one could not be asked that this machine does not know."""
+    from training_monitor.cli.output import UNKNOWN, hint
+
+    target = getattr(args, "target", None)
+    if status == UNKNOWN and target not in (None, "local"):
+        from training_monitor.cli.known_names import meant_target
+
+        if meant := meant_target(target, args.namespace):
+            hint(f"did you mean {meant}?")
 
 
 def _refuse_defect(error: Exception, args: Namespace) -> int:

@@ -9,13 +9,20 @@ import argparse
 import time
 
 from training_monitor.cli.argument_types import (
+    FILES,
+    FOLDERS,
     HARD_LIMIT,
+    HISTORY,
     INTERVAL,
+    MEMBER_GROUPS,
+    MEMBERS,
     SECONDS_ABOVE_ZERO,
     SOFT_LIMIT,
     STALL_AFTER,
     STALLS,
     STOP_GRACE,
+    TARGETS,
+    USERS,
     WHAT,
     CommandParser,
     amount,
@@ -45,7 +52,7 @@ def _instances(text: str) -> list[int]:
 
 
 def add_check(command: CommandParser) -> None:
-    command.value("target", "TARGET", "see below (default: local)", nargs="?", default="local")
+    command.value("target", "TARGET", "see below (default: local)", TARGETS, nargs="?", default="local")
     command.value("what", "WHAT", WHAT, nargs="?")
     command.namespace()
 
@@ -81,7 +88,7 @@ def _add_supervision(command: CommandParser) -> None:
 
 
 def add_run(command: CommandParser) -> None:
-    command.value("--target", "TARGET", "see below (default: local)", default="local")
+    command.value("--target", "TARGET", "see below (default: local)", TARGETS, default="local")
     command.value("--name", "NAME", "of the job (default: made from the command)")
     command.value("--working-dir", "DIR", "on the target (default: here, or where a shell starts there)")
     command.value("--env", "NAME[=VALUE]", "for the command; NAME alone passes it on", action="append")
@@ -150,7 +157,7 @@ def add_checkpoints(command: CommandParser) -> None:
 
 
 def add_doctor(command: CommandParser) -> None:
-    command.value("targets", "TARGET", "also see whether these answer", nargs="*")
+    command.value("targets", "TARGET", "also see whether these answer", TARGETS, nargs="*")
 
 
 def add_skill(command: CommandParser) -> None:
@@ -181,7 +188,9 @@ def add_fleet(command: CommandParser) -> None:
 
 def add_metrics(command: CommandParser) -> None:
     _add_any_members(command)
-    command.value("--textfile", "PATH", "write PATH, for node_exporter, after every look; its name ends with .prom")
+    command.value(
+        "--textfile", "PATH", "write PATH, for node_exporter, after every look; its name ends with .prom", FILES
+    )
     command.flag("--once", "look once (default without --textfile)")
     _add_fleet_looks(command)
 
@@ -197,6 +206,7 @@ def add_web(command: CommandParser) -> None:
         "--token-file",
         "FILE",
         "sign in with the token in this file, which only you can read; env:NAME for a variable that holds it",
+        FILES,
     )
     command.flag("--allow-write", "let the page stop and destroy members, each after a typed confirmation")
     _add_fleet_looks(command)
@@ -213,13 +223,14 @@ def _add_members(command: CommandParser) -> None:
         "targets",
         "TARGET",
         "TARGET, TARGET#JOB, TARGET#LOG, or a group of the settings file (default: all groups)",
+        MEMBERS,
         nargs="*",
     )
     command.namespace()
 
 
 def _add_screen(command: CommandParser) -> None:
-    command.value("--group", "NAME", "begin with this group; Tab shows the next")
+    command.value("--group", "NAME", "begin with this group; Tab shows the next", MEMBER_GROUPS)
     command.flag("--once", "look once and print a table (default without a terminal)")
     command.flag("--read-only", "no key can stop or destroy anything")
     _add_fleet_looks(command)
@@ -264,7 +275,7 @@ def add_offers(command: CommandParser) -> None:
 
 
 def add_dataset(command: CommandParser) -> None:
-    command.value("path", "PATH", "a folder of images and captions on this machine")
+    command.value("path", "PATH", "a folder of images and captions on this machine", FOLDERS)
     command.value("--min-images", "N", "fewer are an error (default: 10)", type=count, default=10)
     command.value("--trigger", "WORD", "that captions have to hold")
     command.flag("--require-captions", "an image without one is an error")
@@ -272,7 +283,7 @@ def add_dataset(command: CommandParser) -> None:
 
 def add_keys(command: CommandParser) -> None:
     command.flag("--setup", "make the pair if there is none, and register it")
-    command.value("--path", "FILE", "(default: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519)")
+    command.value("--path", "FILE", "(default: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519)", FILES)
 
 
 def add_credits(command: CommandParser) -> None:
@@ -292,6 +303,7 @@ def add_top(command: CommandParser) -> None:
         "FOLDER",
         "with the progress files of the runs: a folder here, ssh://[user@]host[:port]/path, "
         "k8s://namespace/pod[/container]:/path, POD:/path or vast://ID/path",
+        FOLDERS,
     )
     command.namespace()
     command.duration(INTERVAL, "between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
@@ -299,7 +311,7 @@ def add_top(command: CommandParser) -> None:
     command.value("--max-ram", "GB", "of memory that they may use (default: all)", type=positive_number)
     command.value("--max-gpu", "GB", "of GPU memory that they may use (default: all)", type=positive_number)
     command.duration(["--csv-interval"], "between rows in CSV files (default: no CSV)", type=_SECONDS)
-    command.value("--csv-dir", "PATH", "the folder of the CSV files (default: %(default)s)", default=CSV_DIR)
+    command.value("--csv-dir", "PATH", "the folder of the CSV files (default: %(default)s)", FOLDERS, default=CSV_DIR)
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--headless", action="store_true", help="no screen: only CSV, or with --json a line each time")
     mode.add_argument("--once", action="store_true", help="look once and print a table (default without a terminal)")
@@ -369,7 +381,7 @@ def add_upload(command: CommandParser) -> None:
 
 def add_launch(command: CommandParser) -> None:
     command.value("--name", "NAME", "of the job and its model")
-    command.value("--dataset", "DIR", "a folder of images and captions on this machine")
+    command.value("--dataset", "DIR", "a folder of images and captions on this machine", FOLDERS)
     command.value("--trigger", "WORD", "the word that stands for what is trained")
     command.value("--steps", "N", "(default: 4000)", type=positive_count)
     command.value("--save-every", "N", "steps between checkpoints (default: 250)", type=positive_count)
@@ -390,7 +402,7 @@ def add_launch(command: CommandParser) -> None:
         "for the training; NAME alone is looked up in the environment when it starts",
         action="append",
     )
-    command.value("--from", "FILE", "a JSON file with the fields of TrainingRequest", dest="file")
+    command.value("--from", "FILE", "a JSON file with the fields of TrainingRequest", FILES, dest="file")
     command.value("--gpu", "NAME", "preferred, most wanted first: 4090, A100, ...", nargs="+", action="extend")
     command.value(
         "--max-price", "DOLLARS", "per hour (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)", type=positive_number
@@ -447,7 +459,9 @@ def add_sweep(command: CommandParser) -> None:
 
 
 def add_history(command: CommandParser) -> None:
-    command.value("members", "MEMBER", "a key, or a part of it that only one has (default: all in a table)", nargs="*")
+    command.value(
+        "members", "MEMBER", "a key, or a part of it that only one has (default: all in a table)", HISTORY, nargs="*"
+    )
     command.value(
         "--since",
         "WHEN",
@@ -456,8 +470,8 @@ def add_history(command: CommandParser) -> None:
     )
     command.value("--until", "WHEN", "the same (default: now)", type=_moment)
     command.value("--field", "FIELD", "only this; may be repeated", action="append", default=[])
-    command.value("--csv", "FILE", "write the samples there; - is stdout")
-    command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text")
+    command.value("--csv", "FILE", "write the samples there; - is stdout", FILES)
+    command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text", FILES)
     command.flag("--mock", "the history of made-up instances, as `vast --mock` writes it")
     kind = command.add_mutually_exclusive_group()
     kind.add_argument("--compare", action="store_true", help="runs side by side, over the steps that all have reached")
@@ -478,12 +492,17 @@ def _moment(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r}: expected 90m, 1h30m, 7d or 2030-01-31T12:00")
 
 
+def add_completion(command: CommandParser) -> None:
+    command.value("shell", "SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish"))
+
+
 def add_config(command: CommandParser) -> None:
     command.flag("--check", "say all that is wrong in it; then the exit status is 1")
     command.value(
         "--file",
         "FILE",
         "(default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in ~/.config/training_monitor)",
+        FILES,
     )
 
 
@@ -497,7 +516,7 @@ def add_notify(command: CommandParser) -> None:
     command.flag("--test", "send a test by every configured channel")
     command.flag("--list", "list the recent notices")
     command.value("--channel", "NAME", "only this one (may be repeated)", action="append")
-    command.value("--user", "NAME", "one of the settings file's users (default: the channels' own)")
+    command.value("--user", "NAME", "one of the settings file's users (default: the channels' own)", USERS)
     command.value(
         "--priority",
         "P",

@@ -111,6 +111,7 @@ _MIGRATIONS = (
     ) WITHOUT ROWID""",
 )
 Execute = Callable[..., list[tuple[Any, ...]]]
+STATE_FILE = "training_monitor.db"
 PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
 MOST_NOTICES = 1000
 # Looks kept per training, and in total; the least recently seen trainings go first. About 300 bytes a look: a few MB.
@@ -137,7 +138,7 @@ class KeptNotice:
 class Store:
     """This machine's state file. One short connection per call: safe for any thread and process."""
 
-    def __init__(self, folder: str | None = None, *, file: str = "training_monitor.db") -> None:
+    def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
         self.folder = folder or state_dir()
         make_private(self.folder)
         make_private(os.path.join(self.folder, "locks"))
@@ -216,14 +217,12 @@ class Store:
     def _rescue(self) -> tuple[str, int]:
         """Copy what can be read of the damaged file to a new one beside it; return its name and the number of rows."""
         import sqlite3
-        from urllib.parse import quote
 
-        name, is_whole = f"{self.path}.new", not os.path.exists(f"{self.path}-wal")
-        address = f"file:{quote(self.path)}?mode=ro{'&immutable=1' if is_whole else ''}"
+        name = f"{self.path}.new"
         with suppress(FileNotFoundError):
             os.unlink(name)
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        new, old = sqlite3.connect(name, isolation_level=None), sqlite3.connect(address, uri=True)
+        new, old = sqlite3.connect(name, isolation_level=None), _open_to_read(self.path)
         try:
             _migrate(new)
             new.execute("BEGIN IMMEDIATE")
@@ -442,6 +441,37 @@ class Store:
             os.close(number)
             raise
         return open(number, "r+")
+
+
+def read_column(statement: str, folder: str | None = None) -> list[str]:
+    """Return the texts in the first column that a statement selects from the state file, without changing it.
+
+    An empty list if there is no file, if others may have written it, or if it cannot be read at once.
+    """
+    import sqlite3
+
+    path = os.path.join(folder or state_dir(), STATE_FILE)
+    try:
+        check_state_file(path)
+        database = _open_to_read(path, timeout=0.1)
+    except (OSError, StateError, sqlite3.Error):
+        return []
+    try:
+        return [text for (text, *_) in database.execute(statement) if isinstance(text, str)]
+    except sqlite3.Error:
+        return []
+    finally:
+        database.close()
+
+
+def _open_to_read(path: str, timeout: float = 5.0) -> sqlite3.Connection:
+    """Open a state file to read it; nothing is written beside it if it has no journal."""
+    import sqlite3
+    from urllib.parse import quote
+
+    is_whole = not os.path.exists(f"{path}-wal")
+    address = f"file:{quote(path)}?mode=ro{'&immutable=1' if is_whole else ''}"
+    return sqlite3.connect(address, uri=True, timeout=timeout)
 
 
 def _is_damage(error: sqlite3.Error) -> bool:

@@ -1,0 +1,140 @@
+"""The names that this machine knows: targets, members, groups and users, for completion and "did you mean".
+
+They come from the settings file, the state file and ~/.ssh/config; nothing is asked of the network. Pressing Tab runs
+this, so it imports little, waits for nobody, and leaves out what cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from training_monitor.cli.ssh_config import read_ssh_config
+from training_monitor.core.errors import SettingsError, TrainingMonitorError, meant_name
+from training_monitor.core.settings_file import load_settings
+from training_monitor.core.shown import shown
+from training_monitor.core.store import read_column
+from training_monitor.targets.target import parse_target
+
+MOST_NAMES, MOST_CHARACTERS = 500, 300
+MOST_FILES, MOST_BYTES = 32, 1 << 20  # of the ssh configuration
+_MEMBERS = f"SELECT key FROM history_members ORDER BY last DESC LIMIT {MOST_NAMES}"
+_LOOKED_AT = f"SELECT DISTINCT substr(key, 1, instr(key, ' ') - 1) FROM looks LIMIT {MOST_NAMES}"
+
+
+def known_names(kind: str) -> list[str]:
+    """Return the known names of a kind of KINDS; what a terminal would not show as it is, is left out."""
+    names = KINDS[kind]() if kind in KINDS else ()
+    plain = (name for name in names if name and len(name) <= MOST_CHARACTERS and shown(name) == name)
+    return [*dict.fromkeys(plain)][:MOST_NAMES]
+
+
+def meant_target(target: str, namespace: str = "default") -> str | None:
+    """Return the target or group of which an unknown target is probably a typo, if any.
+
+    Only names that somebody wrote down are suggested: what was only seen may have a name that was made up for it.
+    """
+    with suppress(SettingsError):
+        if {target, str(parse_target(target, namespace=namespace))} & {*known_names("targets")}:
+            return None
+    return meant_name(target, [*_targets(["local", *_configured_members(), *_ssh_targets()]), *_groups()])
+
+
+def _all_targets() -> Iterator[str]:
+    seen = [*read_column(_MEMBERS), *read_column(_LOOKED_AT)]
+    return _targets(["local", *_configured_members(), *seen, *_ssh_targets()])
+
+
+def _all_members() -> Iterator[str]:
+    """Yield groups, and members: targets with and without their job or log."""
+    yield from _groups()
+    for member in ["local", *_configured_members(), *_history(), *_ssh_targets()]:
+        for target in _targets([member]):
+            yield from (target, member)
+
+
+def _targets(members: Iterable[str]) -> Iterator[str]:
+    """Yield the targets of the members, without their job or log."""
+    for member in members:
+        target = member.partition("#")[0]
+        with suppress(SettingsError):
+            parse_target(target)
+            yield target
+
+
+# ---------------------------------------------------------------- where names are
+
+
+def _table(*path: str) -> Mapping[str, Any]:
+    """Return a table of the settings file; an empty one if there is none."""
+    table: Any = {}
+    with suppress(TrainingMonitorError):
+        table = load_settings()[1]
+    for name in path:
+        table = table.get(name) if isinstance(table, Mapping) else None
+    return table if isinstance(table, Mapping) else {}
+
+
+def _groups() -> Iterator[str]:
+    return iter(_table("fleet", "groups"))
+
+
+def _users() -> Iterator[str]:
+    return iter(_table("users"))
+
+
+def _history() -> Iterator[str]:
+    return iter(read_column(_MEMBERS))
+
+
+def _configured_members() -> Iterator[str]:
+    for group in _table("fleet", "groups").values():
+        for each in group if isinstance(group, list) else ():
+            member = each.get("target") if isinstance(each, Mapping) else each
+            if isinstance(member, str):
+                yield member
+
+
+def _ssh_targets() -> Iterator[str]:
+    return (f"ssh://{host}" for host in _ssh_hosts(os.path.expanduser("~/.ssh/config")))
+
+
+def _ssh_hosts(file: str) -> Iterator[str]:
+    """Yield the hosts of an ssh configuration and of the files that it includes, each file once."""
+    waiting, read = [file], set[str]()
+    while waiting and len(read) < MOST_FILES:
+        file = waiting.pop(0)
+        if file in read:
+            continue
+        read.add(file)
+        hosts, included = read_ssh_config(_text(file))
+        yield from hosts
+        for pattern in included:
+            waiting += _matches(os.path.join(os.path.expanduser("~/.ssh"), os.path.expanduser(pattern)))
+
+
+def _text(file: str) -> str:
+    if not os.path.isfile(file):
+        return ""
+    with suppress(OSError), open(file, encoding="utf-8", errors="replace") as opened:
+        return opened.read(MOST_BYTES)
+    return ""
+
+
+def _matches(pattern: str) -> list[str]:
+    if not {*"*?["} & {*pattern}:
+        return [pattern]
+    from glob import glob
+
+    return sorted(glob(pattern))
+
+
+KINDS: Mapping[str, Callable[[], Iterable[str]]] = {
+    "targets": _all_targets,
+    "members": _all_members,
+    "groups": _groups,
+    "users": _users,
+    "history": _history,
+}
