@@ -6,6 +6,13 @@ Nothing is imported here: `--version` and `--help` are answered from this module
 from __future__ import annotations
 
 DESCRIPTION = "Watch GPU training from outside and act on it."
+EXIT_STATUSES = {
+    0: "ok",
+    1: "unhealthy or failed",
+    2: "wrong use",
+    3: "unknown",
+    4: "taken over by another supervisor",
+}
 
 
 class Command:
@@ -218,8 +225,8 @@ def format_groups() -> str:
         f"{title}:\n" + "".join(f"  {name:<12} {command.help}\n" for name, command in group.items())
         for title, group in GROUPS.items()
     )
+    statuses = "".join(f"  {number:<12} {meaning}\n" for number, meaning in EXIT_STATUSES.items())
     return (
         "\n".join(groups)
-        + "\n`training-monitor COMMAND --help` shows its options and examples. Exit status: 0 ok, 1 unhealthy or\n"
-        "failed, 2 wrong use, 3 unknown, 4 taken over by another supervisor."
+        + f"\nexit status:\n{statuses}\n`training-monitor COMMAND --help` shows its options and examples."
     )
