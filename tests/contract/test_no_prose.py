@@ -42,7 +42,7 @@ READERS = {
     "docker, by vast.ai": ("vast/instances.py",),
     "rsync and tar": ("service/sync.py",),
     "the hf command": ("uploads/hugging_face.py",),
-    "Python's readers of TOML and JSON": ("cli/doctor.py:_unreadable",),
+    "Python's readers of TOML and JSON": ("cli/config.py:_unreadable",),
     "a traceback of Python's": ("targets/transport.py:without_frames",),
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
     "earlier versions, whose states have no outcome": ("restart/state.py:load_run_state",),

@@ -196,7 +196,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "a script for bash, zsh or fish that completes commands, options, files and known targets",
             ("bash", "zsh", "fish"),
         ),
-        "config": Command("doctor", "which settings file is read, and what is wrong with it", ("--check",)),
+        "config": Command(
+            "config",
+            "which settings file is read, what is wrong with it, or a new one with every key",
+            ("--check", "--init"),
+        ),
     },
 }
 

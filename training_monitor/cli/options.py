@@ -497,7 +497,16 @@ def add_completion(command: CommandParser) -> None:
 
 
 def add_config(command: CommandParser) -> None:
-    command.flag("--check", "say all that is wrong in it; then the exit status is 1")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="say all that is wrong in it; then the exit status is 1")
+    what.add_argument(
+        "--init",
+        metavar="PATH",
+        nargs="?",
+        const="",
+        help="write a new one with every key, its default and meaning, all of it commented out",
+    )
+    command.completes["init"] = FILES
     command.value(
         "--file",
         "FILE",

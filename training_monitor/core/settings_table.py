@@ -34,6 +34,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 
 MISFIT: Any = object()
 _BARE_KEY = regex(r"[A-Za-z0-9_-]+")
+_MEANING = regex(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,18 @@ def settings_of(made: Any) -> Mapping[str, Setting]:
         for kind in (mark for mark in marks if isinstance(mark, Kind)):
             found[key] = Setting(field.name, kind, is_required, NoneType in parts)
     return found
+
+
+def meanings_of(made: Any) -> dict[str, str]:
+    """Return what the keys of a table mean, from the Attributes in the docstrings of its dataclass and its bases."""
+    from inspect import cleandoc
+
+    meanings = dict[str, str]()
+    for each in reversed(made.__mro__):
+        section = cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
+        for found in _MEANING.finditer(section):
+            meanings[found[1]] = " ".join(found[2].split())
+    return {key: meanings[each.field] for key, each in settings_of(made).items() if each.field in meanings}
 
 
 def check_fields(made: Any) -> None:

@@ -131,7 +131,13 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """An alert that is raised when its condition holds. priority: low | normal | high | urgent.
+    """An alert that is raised when its condition holds.
+
+    Attributes:
+        name: of the alert, different from those of the other rules.
+        when: the condition, see docs/fleet.md.
+        priority: of its notice, low | normal | high | urgent.
+        message: the text of its notice; None: the condition.
 
     Raises:
         SettingsError: the name is empty, or the priority or the condition is invalid.

@@ -22,9 +22,13 @@ _TEXT = text("a text that is not empty")
 class MemberSpec:
     """What to watch: a target, and which training there.
 
-    `job` is a job id there (a Ray submission id or process:NAME); without one, the newest file that matches one of
-    `log_paths` (shell patterns on the target; empty: those of the configuration) is its log. `name` is the display
-    name.
+    Attributes:
+        target: where it runs.
+        job: a job id there (a Ray submission id or process:NAME); None: the log tells.
+        log_paths: without a job, the newest file that matches one of these shell patterns on the target is its log;
+            empty: those of the configuration.
+        name: the display name; None: the target.
+        groups: the groups that it is in.
     """
 
     target: Annotated[str, _TEXT]

@@ -99,15 +99,25 @@ def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> St
 
 @dataclass(frozen=True, slots=True)
 class WatchConfig:
-    """How a run is watched. Times in seconds, costs in any one currency.
+    """How a run is watched; times in seconds, costs in any one currency.
 
-    A stalled run causes a notice, and is ended if it does not continue within `grace_period`; `stop_grace` is the time
-    between TERM and KILL. `stall_after` is the shortest time without a step that counts as a stall, four times as long
-    while GPUs or log show work, or before the first step; None: as in `StallPolicy`. Beyond `soft_limit` of run time a
-    notice is sent, beyond `hard_limit` the run is ended. `cost_per_hour` and `budget` determine when the money is
-    spent. `milestones` are per cent of its steps. A notice is sent when the target cannot be asked, or the local state
-    folder cannot be used, for `outage_after`. `terminate_busy`: where stalls are ended, also end a hang with signs of
-    work, such as computing GPUs.
+    Attributes:
+        poll_interval: between two looks.
+        grace_period: a stalled run causes a notice, and is ended if it does not continue for this long.
+        stall_detection: whether stalls are looked for.
+        min_samples: looks that are needed to call a run stalled or slow.
+        eta_convergence_threshold: share of the elapsed time by which the ETA should have shrunk, or the run is slow.
+        speed_drop_threshold: share of its past speed below which a run is slow.
+        stop_grace: between TERM and KILL.
+        stall_after: the shortest time without a step that counts as a stall, four times as long while GPUs or log show
+            work, or before the first step; None: by what is seen of it, see `StallPolicy`.
+        soft_limit: a notice is sent after this run time; None: no limit.
+        hard_limit: the run is ended after this run time; None: no limit.
+        cost_per_hour: of the machine; None: unknown.
+        budget: a notice is sent when it is spent; None: no limit.
+        milestones: a notice is sent when so many per cent of the steps are done.
+        outage_after: a notice is sent when the target or the local state folder is unavailable for this long.
+        terminate_busy: where stalls are ended, also end a hang with signs of work, such as computing GPUs.
     """
 
     poll_interval: AboveZero = 60.0

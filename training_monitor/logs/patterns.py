@@ -27,9 +27,13 @@ Value = float | int | str
 
 @dataclass(frozen=True, slots=True)
 class LogPattern:
-    """A metric's name, a regular expression with one group, and the kind of the group: float | int | str.
+    """A metric that a regular expression finds in a log.
 
-    The expression is searched in each line of the log without its colours and launcher prefixes (`[rank0]:`).
+    Attributes:
+        name: of the metric, an identifier.
+        pattern: a regular expression with one group, the value; searched in each line of the log without its colours
+            and launcher prefixes (`[rank0]:`).
+        kind: of the value: float | int | str.
 
     Raises:
         SettingsError: the name is not an identifier; the pattern is invalid, exponential, or has not exactly one group;

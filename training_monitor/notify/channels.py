@@ -115,7 +115,14 @@ _URL = Kind("an http or https URL", _read_url, is_secret=True)
 
 @dataclass(frozen=True, slots=True)
 class NotifiedUser:
-    """A person to notify: ids on the messengers, and an e-mail address."""
+    """A person to notify.
+
+    Attributes:
+        name: what `--notify` calls them.
+        telegram_id: their number on Telegram.
+        discord_id: their number on Discord.
+        email: their address.
+    """
 
     name: str = ""
     telegram_id: Annotated[str | int, _ID] | None = None
@@ -155,7 +162,11 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
-    """The settings that every channel has."""
+    """The settings that every channel has.
+
+    Attributes:
+        minimum_priority: of the notices that it takes.
+    """
 
     minimum_priority: Annotated[str, choice(*PRIORITIES)] = "low"
 
@@ -168,7 +179,13 @@ class _Settings:
 
 @dataclass(frozen=True)
 class Telegram(_Settings):
-    """A bot; `chat_id` is the recipient when the user has no telegram_id."""
+    """A bot of Telegram.
+
+    Attributes:
+        token: of the bot, from @BotFather.
+        chat_id: the recipient where the user has no telegram_id.
+        api_url: the address of the Bot API.
+    """
 
     name = "telegram"
     token: Annotated[str, text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_secret=True)] = field(
@@ -193,7 +210,13 @@ class Telegram(_Settings):
 
 @dataclass(frozen=True)
 class DiscordUser(_Settings):
-    """A bot's direct message; `user_id` is the recipient when the user has no discord_id."""
+    """The direct messages of a bot of Discord.
+
+    Attributes:
+        token: of the bot.
+        user_id: the recipient where the user has no discord_id.
+        api_url: the address of Discord's API.
+    """
 
     name = "discord"
     token: Annotated[str, _TOKEN] = field(repr=False)
@@ -212,7 +235,11 @@ class DiscordUser(_Settings):
 
 @dataclass(frozen=True)
 class DiscordWebhook(_Settings):
-    """A channel of a Discord server."""
+    """A channel of a Discord server.
+
+    Attributes:
+        url: the webhook of the channel, which needs no bot.
+    """
 
     name = "discord"
     url: Annotated[str, _URL, "webhook"] = field(repr=False)
@@ -223,7 +250,11 @@ class DiscordWebhook(_Settings):
 
 @dataclass(frozen=True)
 class SlackWebhook(_Settings):
-    """A channel of a Slack workspace."""
+    """A channel of a Slack workspace.
+
+    Attributes:
+        url: the webhook of the channel.
+    """
 
     name = "slack"
     url: Annotated[str, _URL] = field(repr=False)
@@ -234,7 +265,12 @@ class SlackWebhook(_Settings):
 
 @dataclass(frozen=True)
 class Ntfy(_Settings):
-    """A topic of an ntfy server, by its URL."""
+    """A topic of an ntfy server.
+
+    Attributes:
+        url: of the topic.
+        token: where the server wants one.
+    """
 
     name = "ntfy"
     url: Annotated[str, _URL] = field(repr=False)
@@ -257,7 +293,11 @@ class Ntfy(_Settings):
 
 @dataclass(frozen=True)
 class Webhook(_Settings):
-    """Any server that accepts the notice as JSON."""
+    """Any server that accepts the notice as JSON.
+
+    Attributes:
+        url: gets the notice by POST.
+    """
 
     name = "webhook"
     url: Annotated[str, _URL] = field(repr=False)
@@ -268,7 +308,13 @@ class Webhook(_Settings):
 
 @dataclass(frozen=True)
 class Email(_Settings):
-    """Mail to the user's address, or to `recipients` when the user has none."""
+    """Mail to the user's address.
+
+    Attributes:
+        server: the mail server.
+        sender: the address that it comes from.
+        recipients: where the user has no address.
+    """
 
     name = "email"
     server: Annotated[MailServer, Kind(_SERVER, _read_server, is_secret=True)]
@@ -299,7 +345,11 @@ class Desktop(_Settings):
 
 @dataclass(frozen=True)
 class CommandChannel(_Settings):
-    """A program of the user's own; the notice arrives as JSON on its stdin."""
+    """A program of the user's own.
+
+    Attributes:
+        argv: its words; the notice arrives as JSON on its stdin.
+    """
 
     name = "command"
     argv: Annotated[tuple[str, ...], Kind("a program and its arguments", _read_argv, is_secret=True)]

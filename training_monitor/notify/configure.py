@@ -154,14 +154,15 @@ def _read_order(value: Any, place: Place) -> Any:
 _ORDER = Kind(f"each once, of {', '.join(CHANNELS)}", _read_order)
 
 
-def _settings(channel: str) -> dict[str, Setting]:
+def settings_of_channel(channel: str) -> dict[str, Setting]:
+    """Return the keys of a channel's table."""
     found = {key: each for made in CHANNELS[channel] for key, each in settings_of(made).items()}
     return {**found, "password": _PASSWORD} if channel == "email" else found
 
 
 def _read_values(channel: str, table: Mapping[str, Any], place: Place, environ: Mapping[str, str]) -> _Values:
     """Return the values of a channel's table, with NAME_env looked up; a variable that is not set gives no value."""
-    keys = _settings(channel)
+    keys = settings_of_channel(channel)
     by_name = {f"{key}_env": key for key in keys if key in _SECRETS}
     values: _Values = {}
     for key, value in table.items():

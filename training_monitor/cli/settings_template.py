@@ -1,0 +1,178 @@
+"""The text of a new settings file: every key with its meaning, what it may hold and its default, commented out.
+
+A line that begins with # and a space is a remark; what begins with # alone is a setting. Tables that mean nothing while
+they are empty are not commented out, so that a key can be uncommented alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from training_monitor.core.frozen import MISSING, fields
+from training_monitor.core.settings_table import Setting, meanings_of, settings_of
+from training_monitor.fleet.config import AlertRule, FleetConfig
+from training_monitor.fleet.metrics import Thresholds
+from training_monitor.fleet.values import MemberSpec
+from training_monitor.judging.limits import WatchConfig
+from training_monitor.logs.patterns import LogPattern
+from training_monitor.notify.channels import CHANNELS, NotifiedUser
+from training_monitor.notify.configure import settings_of_channel
+from training_monitor.service.config import ServiceConfig
+
+_WIDTH = 100
+_HEAD = """\
+# Settings of training-monitor: every key with its default, or with an example where it has none.
+# Nothing here is in force: remove the # in front of a line to change what it says, and the one in
+# front of the [table] above it, if any. `training-monitor config --check` says what is wrong.
+"""
+_SECRETS = """\
+A secret can be kept out of this file: token_env = "NAME" in place of token reads it from the variable NAME, and so \
+do url_env, webhook_env and password_env. A file with secrets must be readable by you alone (chmod 600)."""
+_CONDITIONS = """\
+A condition tests fields (gpu_utilization, loss, step, status, ...) of one training, for some time if it says so."""
+_JOBS = "The same keys for one job alone, by its name."
+_MORE_MEANINGS = {"password": "of the user at the server"}
+_NO_DEFAULT: Mapping[str, Any] = {  # examples, by the key in its table
+    "fleet.budget": 100,
+    "fleet.alerts.name": "idle",
+    "fleet.alerts.when": "gpu_utilization < 5 for 10m",
+    "fleet.alerts.message": "The GPUs are idle",
+    "monitoring.stall_after": "30m",
+    "monitoring.soft_limit": "8h",
+    "monitoring.hard_limit": "12h",
+    "monitoring.cost_per_hour": 2.5,
+    "monitoring.budget": 50,
+    "service.daily_budget": 100,
+    "notifications.telegram.token": "123456:ABC-DEF",
+    "notifications.telegram.chat_id": "123456",
+    "notifications.discord.token": "token-of-the-bot",
+    "notifications.discord.user_id": "80351110224678912",
+    "notifications.discord.webhook": "https://discord.com/api/webhooks/ID/TOKEN",
+    "notifications.slack.url": "https://hooks.slack.com/services/T/B/TOKEN",
+    "notifications.ntfy.url": "https://ntfy.sh/my-topic",
+    "notifications.ntfy.token": "token-of-the-topic",
+    "notifications.webhook.url": "https://example.org/notices",
+    "notifications.email.server": "smtp://me@example.org:587",
+    "notifications.email.password": "password-of-the-account",
+    "notifications.email.from": "me@example.org",
+    "notifications.email.to": ["me@example.org"],
+    "notifications.command.argv": ["/usr/local/bin/page-me"],
+    "users.anna.telegram_id": "123456",
+    "users.anna.discord_id": "80351110224678912",
+    "users.anna.email": "anna@example.org",
+}
+_MEMBERS = {"nightly": ["vast://30007012", "ssh://gpu1#process:train"]}
+_MEMBER = {"target": "k8s://ml/trainer-0", "job": "raysubmit_x", "name": "llama"}
+
+
+def settings_template() -> str:
+    """Return the text, valid TOML that sets nothing."""
+    return "\n".join([_HEAD, *_fleet(), *_monitoring(), *_service(), *_log_patterns(), *_notifications(), *_users()])
+
+
+def _fleet() -> Iterator[str]:
+    tables = ("thresholds", "groups", "alerts")
+    yield from ("[fleet]", *_keys(FleetConfig, "fleet", left_out=tables))
+    yield from ("[fleet.thresholds]", *_keys(Thresholds, "fleet.thresholds"))
+    yield from ("[fleet.groups]", *_remark(f"{_meaning(FleetConfig, 'groups')} A member is a target, or a table of:"))
+    yield from _terms(meanings_of(MemberSpec))
+    yield from (f"#{name} = {_value(members)}" for name, members in _MEMBERS.items())
+    yield from (f"#cluster = [{_value(_MEMBER)}, {_value({'target': 'local', 'log_paths': ['/data/*.log']})}]", "")
+    yield from (*_remark(f"{_meaning(FleetConfig, 'alerts')} {_CONDITIONS}"), "#[[fleet.alerts]]")
+    yield from _keys(AlertRule, "fleet.alerts")
+
+
+def _monitoring() -> Iterator[str]:
+    yield from ("[monitoring]", *_keys(WatchConfig, "monitoring"))
+    yield from (*_remark(_JOBS), '#[monitoring.jobs."process:train"]', '#stall_after = "1h"', "")
+
+
+def _service() -> Iterator[str]:
+    yield from ("[service]", *_keys(ServiceConfig, "service"))
+
+
+def _log_patterns() -> Iterator[str]:
+    yield "[log_patterns]"
+    yield from _remark("Metrics of your own by name: a pattern, or a table of:")
+    yield from _terms(meanings_of(LogPattern))
+    yield from (r"#reward = 'reward[=: ]+(\S+)'", r"""#tokens = { pattern = 'tokens=(\d+)', kind = "int" }""", "")
+
+
+def _notifications() -> Iterator[str]:
+    yield from ("[notifications]", *_remark(_SECRETS), *_remark("The order in which the channels are tried."))
+    yield from (f"#order = {_value([name for name in CHANNELS if name != 'web'])}", "")
+    for name, classes in CHANNELS.items():
+        yield from _remark(" Or: ".join((made.__doc__ or "").partition("\n")[0] for made in classes))
+        yield f"#[notifications.{name}]"
+        meanings = {key: meaning for made in classes for key, meaning in meanings_of(made).items()}
+        settings = settings_of_channel(name)
+        defaults = {key: value for made in classes for key, value in _defaults(made).items()}
+        for key, setting in settings.items():
+            meaning = meanings.get(key) or _MORE_MEANINGS.get(key, "")
+            yield from _key(f"notifications.{name}.{key}", setting, meaning, defaults)
+        yield ""
+
+
+def _users() -> Iterator[str]:
+    yield from _remark("People to notify, by the name that --notify USER takes; a table each.")
+    yield from ("#[users.anna]", *_keys(NotifiedUser, "users.anna"))
+
+
+# ---------------------------------------------------------------- keys
+
+
+def _keys(made: Any, table: str, left_out: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the lines of all keys of a table, and an empty one."""
+    meanings, defaults = meanings_of(made), _defaults(made)
+    for key, setting in settings_of(made).items():
+        if key not in left_out:
+            yield from _key(f"{table}.{key}", setting, meanings.get(key, ""), defaults)
+    yield ""
+
+
+def _key(path: str, setting: Setting, meaning: str, defaults: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a remark with the meaning of a key and what it may be, and the key with its default or an example."""
+    key = path.rpartition(".")[2]
+    default = defaults.get(setting.field)
+    yield from _remark(_sentence(f"{meaning.rstrip('.')} ({setting.kind.expected})"))
+    yield f"#{key} = {_value(_NO_DEFAULT[path] if default is None or default == () else default)}"
+
+
+def _defaults(made: Any) -> Mapping[str, Any]:
+    return MappingProxyType({each.name: each.default for each in fields(made) if each.default is not MISSING})
+
+
+def _meaning(made: Any, key: str) -> str:
+    return _sentence(meanings_of(made).get(key, ""))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _terms(meanings: Mapping[str, str]) -> Iterator[str]:
+    for key, meaning in meanings.items():
+        yield from _remark(f"{key}: {meaning}", indent="#     ", first="#   ")
+
+
+def _remark(text: str, indent: str = "# ", first: str = "# ") -> Iterator[str]:
+    from textwrap import TextWrapper
+
+    wrapper = TextWrapper(
+        _WIDTH, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    yield from wrapper.wrap(text.replace(" None: ", " not set: "))
+
+
+def _value(value: Any) -> str:
+    """Format a value as TOML."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_value(each)}' for key, each in value.items())} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False)
