@@ -42,6 +42,7 @@ READERS = {
     "docker, by vast.ai": ("vast/instances.py",),
     "rsync and tar": ("service/sync.py",),
     "the hf command": ("uploads/hugging_face.py",),
+    "no words: the command in the start file of a shell": ("cli/completion.py:find_completion",),
     "Python's readers of TOML and JSON": ("cli/config.py:_unreadable",),
     "a traceback of Python's": ("targets/transport.py:without_frames",),
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),

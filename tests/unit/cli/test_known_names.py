@@ -84,7 +84,9 @@ def test_a_state_file_that_is_damaged_or_a_link_gives_no_names(home: Path) -> No
 
 
 def test_what_is_no_target_steers_a_terminal_or_is_too_long_is_left_out(home: Path) -> None:
-    remember(home, "two words", "ssh://a\nb", "ssh://x\u202e", "ssh://" + "x" * MOST_CHARACTERS, "my-pod?y", "ssh://fine")
+    remember(
+        home, "two words", "ssh://a\nb", "ssh://x\u202e", "ssh://" + "x" * MOST_CHARACTERS, "my-pod?y", "ssh://fine"
+    )
     assert known_names("targets") == ["local", "ssh://fine"]
     assert known_names("history") == ["ssh://fine", "my-pod?y", "two words"]
 
