@@ -16,7 +16,7 @@ from tests.integration.screens import PATIENCE, ROOT, Screen
 from tests.requirements import require
 from training_monitor.core.store import Store
 
-HOSTILE = "a$(touch${IFS}pwned)`touch pwned`;touch pwned;'\"\\ b&c|d>e!f*"
+HOSTILE = "a$(touch${IFS}pwned)`touch pwned`;touch pwned;'\"\\ b&c|d>e!f*?[g]{h,i}~#^=%()€"
 GROUPS = {
     "nightly": ["local#process:train", "vast://30007012"],
     "my runs": ["ssh://me@gpu1:2222"],
@@ -149,7 +149,8 @@ def test_values_are_completed(shell: Shell, tmp_path: Path) -> None:
     shell.completes("fleet --notify a", r"--notify anna\b")
     shell.completes("fleet --group n", r"--group nightly\b")
     assert shell.gets("metrics --textfile my\\ fi") == ["metrics", "--textfile", "my file.prom"]
-    words = shell.gets("dataset my")
+    assert shell.gets("config --init my\\ fi") == ["config", "--init", "my file.prom"]
+    words = shell.gets("dataset my\\ fo")
     assert words[0] == "dataset" and words[1].rstrip("/") == "my folder"
 
 
