@@ -7,10 +7,12 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import run_command
 from tests.integration.conftest import wait_until
 from tests.integration.screens import PATIENCE, ROOT, Screen
 from tests.requirements import require
@@ -44,8 +46,9 @@ set -g fish_autosuggestion_enabled 0
 START = {
     "bash": lambda folder: ("bash", "--noprofile", "--rcfile", str(folder / "rc"), "-i"),
     "zsh": lambda folder: ("env", f"ZDOTDIR={folder / 'zsh'}", "zsh", "-d", "-i"),
-    "fish": lambda folder: ("fish", "-N", "-i", "-C", f"source {folder / 'rc'}"),
+    "fish": lambda folder: ("fish", "-i", "-C", f"source {folder / 'rc'}"),
 }
+FILES = {"zsh": ".zfunc/_training-monitor", "fish": ".config/fish/completions/training-monitor.fish"}
 # Answers completion, and writes down the words of every other call.
 COMMAND = """\
 #!{python}
@@ -63,7 +66,7 @@ os.rename({asked!r} + ".new", {asked!r})
 class Shell:
     """One shell in a terminal, in which `training-monitor` can be completed."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, *, by_file: bool = False) -> None:
         self.folder, self.screen, self.asked = folder, Screen(folder), folder / "asked"
         home = folder / "home"
         _write_home(home)
@@ -73,6 +76,11 @@ class Shell:
         command.chmod(0o755)
         made = f"{shlex.quote(str(command))} completion {name}"
         rc = RC[name] + (f"{made} | source\n" if name == "fish" else f'eval "$({made})"\n')
+        if by_file:  # which the shell loads at the first Tab
+            rc = RC[name].replace("autoload", "fpath=($HOME/.zfunc $fpath); autoload")
+            file = home / FILES[name]
+            file.parent.mkdir(parents=True)
+            file.write_text(run_command("completion", name).stdout)
         for file in (folder / "rc", folder / "zsh" / ".zshrc"):
             file.parent.mkdir(exist_ok=True)
             file.write_text(rc)
@@ -90,6 +98,9 @@ class Shell:
         self.screen.press("Tab")
         self.screen.shows(*expected)
         self.clear()
+
+    def close(self) -> None:
+        self.screen.tmux("kill-server")
 
     def clear(self) -> None:
         self.screen.press("C-u")
@@ -127,9 +138,8 @@ def _write_home(home: Path) -> None:
 
 @pytest.fixture(params=["bash", "zsh", "fish"])
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(request.param, tmp_path)
-    yield shell
-    shell.screen.tmux("kill-server")
+    with closing(Shell(request.param, tmp_path)) as shell:
+        yield shell
     assert not [*tmp_path.rglob("*pwned*")], "a name was executed"
 
 
@@ -139,6 +149,13 @@ def test_commands_and_options_are_completed(shell: Shell) -> None:
     shell.completes("watch local --ter", r"terminate\b.*\n.*terminate-busy\b|--terminate +--terminate-busy\b")
     shell.completes("gpu --js", r"^ready\$ training-monitor gpu --json\b")
     shell.completes("--ver", r"^ready\$ training-monitor --version\b")
+
+
+@pytest.mark.parametrize("name", ["zsh", "fish"])
+def test_a_file_that_the_shell_loads_does_the_same(name: str, tmp_path: Path) -> None:
+    with closing(Shell(name, tmp_path, by_file=True)) as shell:
+        shell.completes("checkp", r"^ready\$ training-monitor checkpoints\b")
+        assert shell.gets("gpu vas") == ["gpu", "vast://30007012"]
 
 
 def test_values_are_completed(shell: Shell, tmp_path: Path) -> None:

@@ -33,6 +33,13 @@ def home(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
+@pytest.fixture
+def screen(tmp_path: Path) -> Iterator[Screen]:
+    screen = Screen(tmp_path)
+    yield screen
+    screen.tmux("kill-server")
+
+
 def checks(*words: str, **environ: str) -> dict[str, dict[str, Any]]:
     done = run_command("doctor", *words, "--json", **environ)
     assert done.returncode in (0, 1) and SECRET not in done.stdout + done.stderr
@@ -136,7 +143,7 @@ def test_keys_are_named_by_their_files_and_a_hostile_name_steers_no_terminal(hom
     assert all(line.isprintable() for line in done.stdout.splitlines()) and "files: id bad;" in done.stdout
 
 
-def test_when_all_is_well_it_fits_on_a_screen(kube: KubernetesApi, pod: Pod, vast: VastApi, tmp_path: Path) -> None:
+def test_when_all_is_well_it_fits_on_a_screen(kube: KubernetesApi, pod: Pod, vast: VastApi, screen: Screen) -> None:
     home = Path(os.environ["HOME"])  # of the fixtures
     (home / ".ssh").mkdir(exist_ok=True)
     (home / ".ssh" / "id_ed25519.pub").touch()
@@ -153,11 +160,9 @@ def test_when_all_is_well_it_fits_on_a_screen(kube: KubernetesApi, pod: Pod, vas
     environ = {name: os.environ[name] for name in names if name in os.environ}
     environ |= {"TRAINING_MONITOR_SETTINGS": str(settings), "TERM": "xterm-256color"}
     environ["PATH"] = f"{home / 'bin'}:{environ['PATH']}"
-    screen = Screen(tmp_path)
     screen.start("80x24", sys.executable, "-m", "training_monitor", "doctor", **environ)
     screen.shows(r"status=\d")
     shown = screen.text()
-    screen.tmux("kill-server")
     assert "status=0" in shown and re.search(r"^this machine\n  ✓ ok      python", shown, re.MULTILINE), shown
     assert "all of it works" in shown and "→" not in shown, shown
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import sys
 import time
@@ -122,7 +123,7 @@ def _state() -> Iterator[Check]:
     free = disk.f_bavail * disk.f_frsize
     if mode & 0o077:
         found = f"others can read {os.path.join(folder, STATE_FILE)} (mode {mode:04o})"
-        yield Check("state folder", BROKEN, found, f"chmod -R go-rwx {folder}")
+        yield Check("state folder", BROKEN, found, f"chmod -R go-rwx {shlex.quote(folder)}")
     else:
         yield Check("state folder", WORKS, f"{folder}, {format_bytes(free)} free")
     if free < LEAST_FREE:
@@ -269,9 +270,11 @@ def _vast_ssh_key() -> Check:
         return Check(name, BROKEN, error.what, remedy)
     if report.usable:
         return Check(name, WORKS, report.private_key)
-    open_to_others = f"others can read {report.private_key}"
-    found = "not registered" if not report.registered else open_to_others
-    return Check(name, BROKEN, found, f"chmod 600 {report.private_key}" if report.registered else remedy)
+    if report.registered:
+        return Check(
+            name, BROKEN, f"others can read {report.private_key}", f"chmod 600 {shlex.quote(report.private_key)}"
+        )
+    return Check(name, BROKEN, "not registered", remedy)
 
 
 # ---------------------------------------------------------------- notices and targets
