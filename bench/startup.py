@@ -38,6 +38,7 @@ ONE_LOOK = {
     "history": ["history"],
     "top --json": ["top", "progress", "--once", "--json"],
     "config --check": ["config", "--check"],
+    "completion --known targets": ["completion", "--known", "targets"],
     "status local": ["status", "local"],
 }
 

@@ -151,6 +151,11 @@ def test_commands_and_options_are_completed(shell: Shell) -> None:
     shell.completes("--ver", r"^ready\$ training-monitor --version\b")
 
 
+def test_bash_offers_the_options_of_run_before_its_command(tmp_path: Path) -> None:
+    with closing(Shell("bash", tmp_path)) as shell:
+        shell.completes("run ", r"--name\b", r"--checkpoint-dir\b", r"--resume-argument\b")
+
+
 @pytest.mark.parametrize("name", ["zsh", "fish"])
 def test_a_file_that_the_shell_loads_does_the_same(name: str, tmp_path: Path) -> None:
     with closing(Shell(name, tmp_path, by_file=True)) as shell:

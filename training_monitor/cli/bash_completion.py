@@ -116,6 +116,7 @@ _training_monitor() {
             kind=
         done
         kind=${kind%+}
+        [[ $kind == rest ]] && kind= # before --, only options
         [[ $current != -* ]] && _training_monitor_values "$current" "$end" "$kind"
     fi
     if [[ $current == -* || ! $kind && ! $before ]]; then
