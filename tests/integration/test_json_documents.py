@@ -126,6 +126,17 @@ def test_a_wait_for_a_condition_and_the_waits_that_are_kept(log: Path) -> None:
     assert error("wait", "--handle", "nobody", status=2)["kind"] == "JobNotFound"
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_that_completes(shell: str) -> None:
+    assert "training-monitor" in document("completion", shell)["script"]
+
+
+def test_a_new_settings_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "settings.toml")
+    assert document("config", "--init", path)["file"] == path
+    assert error("config", "--init", path, status=2)["kind"] == "SettingsError"
+
+
 def test_the_skill_and_the_tools_for_agents(tmp_path: Path) -> None:
     assert {"check", "restart"} <= set(document("skill")["pages"])
     assert document("skill", "--install", str(tmp_path))["folders"][0]["state"] == "installed"

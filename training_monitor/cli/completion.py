@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 
-from training_monitor.cli.output import OK, put
+from training_monitor.cli.output import OK, print_json, put
 
 # Where the script may be: files that a shell loads, and the file in which a line may print it, with that line.
 _FILES = {
@@ -42,7 +42,11 @@ def completion(args: Namespace) -> int:
     from training_monitor.cli.zsh_completion import zsh_script
 
     scripts = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}
-    put(scripts[args.shell](every_command()))
+    script = scripts[args.shell](every_command())
+    if args.json:
+        print_json(args, {"shell": args.shell, "script": script})
+    else:
+        put(script)
     return OK
 
 

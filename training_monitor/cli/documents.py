@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-from training_monitor.cli.doctor import Check, SettingsCheck
+from training_monitor.cli.config import SettingsCheck
+from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.reports import (
@@ -681,6 +682,17 @@ class SettingsTables(TypedDict):
     tables: Mapping[str, list[str]]
 
 
+class NewSettings(TypedDict):
+    """The settings file that was written (`--init`)."""
+
+    file: str
+
+
+class CompletionDocument(TypedDict):
+    shell: Literal["bash", "zsh", "fish"]
+    script: str
+
+
 class ChannelResult(TypedDict):
     """What came of a test by one channel."""
 
@@ -770,6 +782,7 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
     "notify": (Delivery, ChannelsDocument, NoticesDocument),
     "skill": (SkillPage, SkillFolders),
     "mcp": (McpDocument,),
-    "config": (SettingsCheck, SettingsTables),
+    "completion": (CompletionDocument,),
+    "config": (SettingsCheck, SettingsTables, NewSettings),
     "error": (ErrorDocument,),
 }

@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.completion import find_completion, how_to_complete
@@ -61,8 +62,8 @@ def run_probe(group: str, probe: Callable[[], Iterable[Check]]) -> list[Check]:
 class _Hasty(LocalTransport):
     """Runs programs here, none for longer than TIMEOUT."""
 
-    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        return super().run(argv, timeout=min(timeout, TIMEOUT), input=input)
+    def run(self, argv: Sequence[str], *, timeout: float, **more: Any) -> CommandResult:
+        return super().run(argv, timeout=min(timeout, TIMEOUT), **more)
 
 
 def _run(*argv: str) -> tuple[bool, str, str]:
