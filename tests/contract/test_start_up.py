@@ -34,7 +34,7 @@ SCRIPTS: dict[str, tuple[int, int]] = {
 COMMANDS: dict[str, tuple[int, int]] = {
     "--version": (3, 15),
     "--help": (4, 15),
-    "completion --known targets": (22, 70),
+    "completion --known targets": (23, 70),
     "gpu local": (43, 70),
     "checkpoints local .": (34, 70),
     "health local": (85, 95),

@@ -43,7 +43,7 @@ def screen(tmp_path: Path) -> Iterator[Screen]:
 def checks(*words: str, **environ: str) -> dict[str, dict[str, Any]]:
     done = run_command("doctor", *words, "--json", **environ)
     assert done.returncode in (0, 1) and SECRET not in done.stdout + done.stderr
-    return {check["name"]: check for check in json.loads(done.stdout)}
+    return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
 def test_every_check_has_a_group_a_state_and_what_mends_it() -> None:
