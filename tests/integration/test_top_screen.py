@@ -97,11 +97,12 @@ class TopScreen(Screen):
         return process
 
     def open(self, size: str = "100x30", *options: str, before: str = "", **environ: str) -> None:
-        """Start it, and wait for its first rows."""
+        """Start it, wait for its first rows, and sort them by name, with the cursor on the first."""
         words = (sys.executable, "-m", "training_monitor", "top", "progress", "--interval", "0.3", *options)
         environ = {"TRAINING_MONITOR_STATE_DIR": str(self.folder / "state"), **environ}
         self.start(size, *words, before=before, **environ)
         self.shows("Run Name", "^>")
+        self.press("S", "Home")
 
     def forget(self) -> None:
         """End tmux, so that it can be started again."""
@@ -147,13 +148,14 @@ KEYS = (
     ("s", "UNKNOWN", r"^> +remote +\?"),
     ("s", r"  6 runs"),
     ("Home", r"^>\+alive"),
+    ("Escape", r"broken(.|\n)*lost(.|\n)*remote(.|\n)*^>\+alive(.|\n)*done"),
     ("S", "▲ Run Name"),
     ("R", "▼ Run Name", r"^ +remote(.|\n)*alive"),
     (">", "▲ Status"),
     ("<", "▲ Run Name"),
     ("Right", "^< Run Name +Done"),
     ("Left", "^  Run Name +Status"),
-    ("Escape", r"^>\+alive(.|\n)*remote"),
+    ("Escape", r"remote(.|\n)*^>\+alive"),
     ("t", r"\[P\] sleep +PID \d+ +CPU +\S+ +RAM +\S+ [KM]iB +GPU +-  1 thread", r"\[T\] sleep +TID \d+ +CPU +\d"),
     ("t", r"^>\+alive"),
     ("T", r"^>-alive"),
@@ -176,7 +178,8 @@ KEYS = (
 def test_every_key_that_looks_is_answered(screen: TopScreen, size: str) -> None:
     screen.fill()
     screen.open(size)
-    screen.shows("  6 runs", r"^>\+alive +RUNNING +\S+ +4.00/s +1[45]m.* training", r"\d RUNNING, 1 FINISHED", "q quit")
+    alive = r"^>\+alive +RUNNING +\S+ +4.00/s +1[45]m.* training"
+    screen.shows("  6 runs", alive, r"\d RUNNING, 1 CANCELED, 1 FINISHED", "q quit")
     for key, *shown in KEYS:
         screen.press(key)
         screen.shows(*shown)

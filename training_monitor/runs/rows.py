@@ -48,6 +48,7 @@ _LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
 _START_SLACK = 1.0  # seconds before a look in which a process may have begun without being seen
 _NOTHING = OwnResources()
 MIB = 2.0**20
+_URGENCY = {"failed": 0, "warning": 1, "unknown": 2, "ok": 3}  # by the verdict on a run
 _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # JSON has no numbers for them
 
 
@@ -493,6 +494,14 @@ def filter_rows(rows: Sequence[RunRow], status: str | None, words: str) -> tuple
     return tuple(
         row for row in rows if status in (None, row.status) and all(word in row.run.name.casefold() for word in wanted)
     )
+
+
+def worst_first(rows: Iterable[RunRow]) -> list[RunRow]:
+    """Sort rows by who needs attention: failed and stalled runs, warnings, unknown ones, and those that are well.
+
+    Among equals come first those that are RUNNING; then the given order stays.
+    """
+    return sorted(rows, key=lambda row: (_URGENCY[row.verdict.verdict], row.status != RUNNING))
 
 
 def sort_rows(rows: Sequence[RunRow], column: str, descending: bool) -> tuple[RunRow, ...]:

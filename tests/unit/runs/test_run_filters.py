@@ -8,13 +8,14 @@ import pytest
 
 from tests.unit.runs.run_world import run
 from training_monitor.core.errors import SettingsError
-from training_monitor.runs.rows import COLUMNS, DOCUMENTED, filter_rows, loss_of, percent_done, sort_rows
-from training_monitor.runs.values import FAILED, RUNNING, UNKNOWN, RunRow, natural_key
+from training_monitor.core.values import Verdict
+from training_monitor.runs.rows import COLUMNS, DOCUMENTED, filter_rows, loss_of, percent_done, sort_rows, worst_first
+from training_monitor.runs.values import FAILED, FINISHED, RUNNING, UNKNOWN, RunRow, natural_key
 
 
 def row(name: str, status: str = RUNNING, **changes: Any) -> RunRow:
-    resources = {key: changes.pop(key) for key in ("cpu_percent", "rate", "eta_seconds") if key in changes}
-    return RunRow(run(name, **changes), status, **resources)
+    seen = {key: changes.pop(key) for key in ("cpu_percent", "rate", "eta_seconds", "verdict") if key in changes}
+    return RunRow(run(name, **changes), status, **seen)
 
 
 def names(rows: Any) -> list[str]:
@@ -51,6 +52,20 @@ def test_sorting_goes_by_value_then_by_name_and_what_is_unknown_stands_last_both
     rows = [row("c", rate=2.0), row("b10", rate=None), row("b9", rate=None), row("z", rate=2.0), row("a", rate=10.0)]
     assert names(sort_rows(rows, "Rate", False)) == ["c", "z", "a", "b9", "b10"]
     assert names(sort_rows(rows, "Rate", True)) == ["a", "c", "z", "b9", "b10"]
+
+
+def test_the_worst_come_first_and_of_these_the_running_ones_then_the_given_order_stays() -> None:
+    ok, failed = Verdict("running", "ok", ""), Verdict("failed", "failed", "")
+    rows = [
+        row("done", FINISHED, verdict=Verdict("finished", "ok", "")),
+        row("fine", verdict=ok),
+        row("far", UNKNOWN),
+        row("slow", verdict=Verdict("slow", "warning", "")),
+        row("oom", FAILED, verdict=failed),
+        row("stalled", verdict=Verdict("stalled", "failed", "")),
+        row("a-fine", verdict=ok),
+    ]
+    assert names(worst_first(rows)) == ["stalled", "oom", "slow", "far", "fine", "a-fine", "done"]
 
 
 def test_progress_is_that_of_the_whole_run_and_unknown_without_its_length(subtests: pytest.Subtests) -> None:

@@ -108,7 +108,7 @@ def test_s_goes_through_the_statuses_and_back_to_all() -> None:
 
 def test_f_filters_while_it_is_typed_enter_keeps_it_and_esc_restores_the_one_before() -> None:
     view = after("f", *"LLAMA")
-    assert names(view) == ["llama", "llama-val"]
+    assert names(view) == ["llama-val", "llama"]
     assert names(after("backspace", "ctrl-u", view=view)) == names(START)
     kept = after("enter", view=view)
     assert (kept.screen, kept.words) == ("main", "LLAMA")
@@ -139,6 +139,13 @@ def test_sorting_goes_through_every_column_in_both_directions() -> None:
     assert tuple(seen) == SORTS and after(">", view=view).sort == "" and after("<").sort == SORTS[-1]
 
 
+def test_the_worst_runs_come_first_and_the_names_are_one_key_away() -> None:
+    first = ["stalled-one", "oom", "gone", "llama-val", "elsewhere", "llama", "starting", "done", "stopped"]
+    assert names(START) == first and names(after("R")) == first[::-1]
+    assert names(after("S")) == sorted(first) and after("S").message == "sorted by Run Name"
+    assert names(after("S", "<")) == first and after("S", "<").message == "the worst first"
+
+
 def test_sorting_by_status_puts_runs_of_one_shown_status_together() -> None:
     assert names(replace(START, sort="Status"))[-5:] == ["llama", "llama-val", "stalled-one", "starting", "elsewhere"]
 
@@ -153,7 +160,7 @@ def test_what_is_not_known_comes_last_however_it_is_sorted() -> None:
 
 def test_t_shows_the_tree_of_the_selected_run_and_its_threads_are_asked_for() -> None:
     view = after("t")
-    kinds = [item.node.kind for item in shown_items(SNAPSHOT, view)[1:7] if item.node]
+    kinds = [item.node.kind for item in shown_items(SNAPSHOT, view) if item.node]
     assert kinds == ["P", "T", "T", "P", "T", "P"]
     assert expanded_pids(SNAPSHOT, view) == {4711, 4720, 4730} and expanded_pids(SNAPSHOT, START) == frozenset()
     assert after("down", "t", view=view).expanded == frozenset()
@@ -191,7 +198,8 @@ def test_the_cursor_moves_and_stays_in_the_table(subtests: pytest.Subtests) -> N
         (["wheel-down", "wheel-down", "wheel-up"], 3),
     ]:
         with subtests.test(keys=keys, index=index):
-            assert after(*keys).selected == Place(ROWS[index].run.path)
+            first = on(names(START)[0])
+            assert after(*keys, view=first).selected == on(names(START)[index]).selected
 
 
 def test_j_and_other_letters_do_not_move_the_cursor() -> None:
@@ -218,10 +226,12 @@ def click(across: int, line: int, view: TopView = START) -> TopView:
 
 
 def test_a_click_selects_the_row_that_is_drawn_there() -> None:
-    assert click(5, 3).selected == Place(ROWS[1].run.path)
-    assert click(79, 10).selected == Place(ROWS[8].run.path)
-    tree = click(5, 4, after("t"))
-    assert tree.selected == Place(ROWS[0].run.path, "T", 4711)
+    assert click(5, 3).selected == on("oom").selected
+    assert click(79, 10).selected == on("stopped").selected
+    tree = click(5, 4, after("t", view=on("stalled-one")))
+    assert tree.selected == on("gone").selected
+    tree = click(5, 9, after("t"))
+    assert tree.selected == Place(START.selected.path, "T", 4711)
 
 
 def test_a_click_beside_the_rows_selects_nothing_else(subtests: pytest.Subtests) -> None:

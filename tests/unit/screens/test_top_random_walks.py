@@ -138,6 +138,8 @@ def test_what_is_taken_back_leaves_the_screen_as_it_was(seed: int) -> None:
             view, _ = update(replace(frame.view, aside=0), first, shot.snapshot)
             if others in (["escape"], ["escape", "e"]) and view.screen == frame.view.screen:
                 continue  # there is nothing to open it on
+            if first == "S" and frame.view.reverse:
+                continue  # another order begins at its worst end
             for key in others:
                 view, _ = update(shot.draw(view).view if len(key) > 1 else view, key, shot.snapshot)
             assert shot.draw(replace(view, message="")).lines == was, [first, *others]

@@ -7,8 +7,18 @@ from collections.abc import Sequence
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
-from training_monitor.runs.rows import MIB, filter_rows
-from training_monitor.runs.values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
+from training_monitor.runs.rows import MIB, filter_rows, worst_first
+from training_monitor.runs.values import (
+    CANCELED,
+    FAILED,
+    FINISHED,
+    KILLED,
+    PROCESS,
+    RUNNING,
+    UNKNOWN,
+    RunRow,
+    RunsSnapshot,
+)
 from training_monitor.screens.kit.page import header, stale_line
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
@@ -45,6 +55,7 @@ from training_monitor.targets.proc_stat import name_state
 _LOW, _MOST_USAGE = 13, 3  # lines
 _BAR, _MOST_ERROR = 10, 40  # cells
 _SAID = ("stalled", "slow")  # verdicts that are problems
+_COUNTED = ("stalled", FAILED, KILLED, "slow", UNKNOWN, RUNNING, CANCELED, FINISHED)
 # Columns that are useful in a single snapshot.
 _TITLES = frozenset("Status Done Rate ETA Loss CPU RAM GPU Phase Epoch Batch PID".split()) | {"Run Elapsed"}
 
@@ -95,9 +106,9 @@ def _why_empty(snapshot: RunsSnapshot, view: TopView) -> Line:
 
 
 def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> list[Line]:
-    """Format the runs in their order, their problems, and their usage, as lines of `width` cells."""
+    """Format the runs, the worst first, their problems, and their usage, as lines of `width` cells."""
     view = TopView(glyphs=glyphs, width=width)
-    items = [Item(replace(row, tree=())) for row in snapshot.rows]
+    items = [Item(replace(row, tree=())) for row in worst_first(snapshot.rows)]
     columns = [column for column in COLUMNS if column.title in _TITLES]
     layout, _, more = lay_out(items, snapshot.usage, view, columns)
     problems = [(item.row.run.name, problem) for item in items if (problem := problem_of(item.row))]
@@ -168,8 +179,9 @@ def usage_lines(snapshot: RunsSnapshot, view: TopView, height: int) -> tuple[Lin
     glyphs = view.glyphs
     counts, usage = _counts(snapshot.rows), _usage(snapshot, glyphs, is_short=height == 1)
     if height == 1:
-        return (view.line([piece for each in (*usage, counts) for piece in (*each, ("  ", ""))]),)
-    return flow([each for each in (counts, *usage) if each], view.width, height, glyphs)
+        return flow([*([count] for count in counts), *usage], view.width, height, glyphs, gap=" ")
+    told = [piece for count in counts for piece in ((", ", "dim"), count)][1:]
+    return flow([each for each in (told, *usage) if each], view.width, height, glyphs)
 
 
 def _usage(snapshot: RunsSnapshot, glyphs: Glyphs, *, is_short: bool) -> list[list[Piece]]:
@@ -201,11 +213,11 @@ def _of(used: float | None, limit: float | None, unit: float) -> str:
 
 
 def _counts(rows: Sequence[RunRow]) -> list[Piece]:
-    styles = {"stalled": "bad", "slow": "warn", "RUNNING": "batch", UNKNOWN: "warn"}
+    """Count the runs by their states, the worst first; a run that is stalled or slow is RUNNING as well."""
+    styles = {"stalled": "bad", "slow": "warn", RUNNING: "batch", UNKNOWN: "warn"}
     counts = Counter([row.verdict.state for row in rows] + [row.status for row in rows])
-    words = [word for word in ("stalled", "slow", *STATUSES, UNKNOWN) if counts[word]]
-    names = {UNKNOWN: UNKNOWN_WORD}
-    pieces: list[Piece] = [
-        (f"{counts[word]} {names.get(word, word)}", styles.get(word, word.lower())) for word in words
+    return [
+        (f"{counts[word]} {UNKNOWN_WORD if word == UNKNOWN else word}", styles.get(word, word.lower()))
+        for word in _COUNTED
+        if counts[word]
     ]
-    return [each for piece in pieces for each in ((", ", "dim"), piece)][1:]

@@ -243,7 +243,7 @@ TABLE: Table[TopView, RunsSnapshot, Item] = Table(
     lambda item: item.place,
     lambda view: replace(view, words="", status=None),
     SORTS,
-    "in the order of the names",
+    "the worst first",
     lambda place: Place(place.path),
 )
 

@@ -6,6 +6,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.runs.rows import (
     filter_rows,
     sort_rows,
+    worst_first,
 )
 from training_monitor.runs.values import (
     CANCELED,
@@ -171,7 +172,7 @@ def shown_runs(snapshot: RunsSnapshot, view: TopView) -> list[RunRow]:
     rows = filter_rows(snapshot.rows, view.status, view.words)
     if view.sort:
         return list(sort_rows(rows, view.sort, view.reverse))
-    return list(rows)[::-1] if view.reverse else list(rows)
+    return worst_first(rows)[::-1] if view.reverse else worst_first(rows)
 
 
 def shown_items(snapshot: RunsSnapshot, view: TopView) -> list[Item]:
