@@ -1,10 +1,10 @@
-"""Charts of several lines."""
+"""Charts of one line and of several."""
 
 from __future__ import annotations
 
 from math import inf, nan
 
-from training_monitor.screens.kit.charts import draw_chart
+from training_monitor.screens.kit.charts import draw_chart, draw_curve
 from training_monitor.screens.kit.text import ASCII, UNICODE
 
 
@@ -25,3 +25,9 @@ def test_noise_is_a_flat_line() -> None:
 
 def test_without_values_all_is_blank() -> None:
     assert draw_chart([], 3, 2, UNICODE) == ["   ", "   "]
+
+
+def test_a_curve_of_one_line_needs_two_values() -> None:
+    assert draw_curve([1.0, 2.0], 4, ASCII) == "__##" and draw_curve([None, 2.0], 4, ASCII).strip() == "--"
+    for values in ([], [0.5], [None], [None, None]):
+        assert draw_curve(values, 8, UNICODE) == "-"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,6 +256,22 @@ def test_who_needs_something_is_seen_among_a_hundred(subtests: pytest.Subtests) 
             width, height = map(int, size.split("x"))
             view = follow(FleetView("vast"), HUNDRED.rows)
             assert text_of(view, HUNDRED, width, height) == (FRAMES / f"hundred_{size}.txt").read_text("utf-8")
+
+
+def test_one_look_is_no_curve() -> None:
+    def one(key: str) -> Sequence[FleetSample]:
+        return recent(key)[-1:]
+
+    view = replace(START, selected=ROWS[0].key)
+    for width in (80, 200):
+        detail = drawn(render(SNAPSHOT, replace(view, screen="detail"), width, 60, one))
+        assert "one look so far: no curve yet" in detail and not set("▁▄█") & set(detail.partition("target")[2])
+        table = drawn(render(SNAPSHOT, view, width, 60, one))
+        assert not set("▁▂▃▄▅▆▇") & set(table)
+    compared = drawn(render(SNAPSHOT, VIEWS["comparison"], 120, 24, one))
+    assert "LOSS SO FAR" in compared and not set("▁▄█") & set(compared)
+    two = drawn(render(SNAPSHOT, replace(view, screen="detail"), 80, 60, lambda key: recent(key)[-2:]))
+    assert "the last 1m" in two and "one look" not in two
 
 
 # ---------------------------------------------------------------- alerts

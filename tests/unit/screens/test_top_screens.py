@@ -418,6 +418,13 @@ def test_columns_right_of_the_screen_are_pointed_at(subtests: pytest.Subtests) -
             assert drawn(frame).splitlines()[1].endswith(">") is not is_all
 
 
+def test_one_loss_is_no_curve() -> None:
+    one = replace(SNAPSHOT, rows=(row("a", {"losses": (1.5,)}),))
+    view = replace(START, selected=Place(one.rows[0].run.path))
+    assert "loss curve  -\n" in shown(replace(view, screen="detail"), one, height=60)
+    assert not set("▁▂▃▄▅▆▇") & set(shown(view, one, width=300).partition("\na: ")[0])
+
+
 def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
     words = "CUDA error: " + "device-side assert triggered, " * 9
     failed = replace(

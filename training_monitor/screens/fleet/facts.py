@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from training_monitor.core.units import format_duration, format_sparkline
+from training_monitor.core.units import format_duration
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.screens.fleet.view import (
@@ -17,7 +17,7 @@ from training_monitor.screens.fleet.view import (
     member_of,
     show_status,
 )
-from training_monitor.screens.kit.charts import draw_chart
+from training_monitor.screens.kit.charts import draw_chart, draw_curve
 from training_monitor.screens.kit.page import fact
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
@@ -122,8 +122,8 @@ def curves_of(row: TrainingMetrics, view: FleetView, height: int = 1) -> Body:
     With room for `height` lines they are charts side by side, otherwise curves of a line each.
     """
     samples = view.recent(row.key)
-    if not samples:
-        return [[("nothing is remembered yet", "dim")]]
+    if len(samples) < 2:
+        return [[("one look so far: no curve yet" if samples else "nothing is remembered yet", "dim")]]
     span = format_duration(samples[-1].timestamp - samples[0].timestamp)
     room = view.width // len(_CURVES) - len(_GAP)
     has_room = room >= _CHART_WIDTH and height > _CHART_HEIGHT
@@ -135,7 +135,8 @@ def _lines(samples: Sequence[FleetSample], view: FleetView) -> Body:
     body: Body = []
     for name, field in _CURVES:
         values = _values(samples, field)
-        line = curve(values, max(4, view.width - _LABEL - _CURVE_NUMBERS), view.glyphs)
+        room = max(4, view.width - _LABEL - _CURVE_NUMBERS)
+        line = fit(draw_curve(values, room, view.glyphs), room, view.glyphs)
         body.append([(fit(name, _LABEL, view.glyphs), "dim"), (line, "good"), (f"  {_extremes(values)}", "")])
     return body
 
@@ -153,11 +154,6 @@ def _charts(samples: Sequence[FleetSample], width: int, height: int, glyphs: Gly
 
 def _values(samples: Sequence[FleetSample], field: str) -> list[float | None]:
     return [sample.values.get(field) for sample in samples]
-
-
-def curve(values: Sequence[float | None], width: int, glyphs: Glyphs) -> str:
-    """Draw a curve of one line."""
-    return fit(format_sparkline(values, width, ascii=glyphs.ascii), width, glyphs)
 
 
 def _extremes(values: Sequence[float | None]) -> str:

@@ -12,7 +12,7 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.rows import is_rented
 from training_monitor.fleet.trends import RunComparison, compare_runs, describe_compared
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
-from training_monitor.screens.fleet.facts import Body, curve, curves_of, facts_of, words_of
+from training_monitor.screens.fleet.facts import Body, curves_of, facts_of, words_of
 from training_monitor.screens.fleet.main import alert_line, at_least, member_names, summary_of
 from training_monitor.screens.fleet.view import (
     FleetView,
@@ -24,6 +24,7 @@ from training_monitor.screens.fleet.view import (
     table_columns,
     table_line,
 )
+from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.page import page, question, wrapped
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
@@ -107,7 +108,7 @@ _COLUMNS: tuple[Column[_Compared], ...] = (
     _of("STEPS/S", lambda run: format_number(run.median_steps_per_second)),
     _of("GPU%", lambda run: format_percent(run.mean_gpu_utilization)),
     _of("$/1K", lambda run: format_price(run.dollars_per_1000_steps)),
-    Column(_CURVE, "<", lambda each, width: curve(each.losses, width, each.glyphs)),
+    Column(_CURVE, "<", lambda each, width: draw_curve(each.losses, width, each.glyphs)),
 )
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
-from training_monitor.core.units import format_duration, format_sparkline, known_number
+from training_monitor.core.units import format_duration, known_number
 from training_monitor.fleet.attention import acknowledged_members, rank, worst_first
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
+from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     UNKNOWN_SIGN,
@@ -294,8 +295,7 @@ def _show_name(member: Member, width: int) -> str:
 
 
 def _show_trend(member: Member, width: int) -> str:
-    losses = member.losses(member.row.key)
-    return format_sparkline(losses, width, ascii=member.glyphs.ascii).rstrip() or NOT_KNOWN
+    return draw_curve(member.losses(member.row.key), width, member.glyphs)
 
 
 def _show_temperature(row: TrainingMetrics) -> str:

@@ -1,14 +1,21 @@
-"""Charts of several lines, drawn with blocks. Pure."""
+"""Charts of one line or several, drawn with blocks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from training_monitor.core.units import scaled
-from training_monitor.screens.kit.text import Glyphs
+from training_monitor.core.units import format_sparkline, scaled
+from training_monitor.screens.kit.text import NOT_KNOWN, Glyphs
 
 _BLOCKS, _ASCII_BLOCKS = " ▁▂▃▄▅▆▇█", " .:#"
 _ODD = "!"  # nan or an infinity
+
+
+def draw_curve(values: Sequence[float | None], width: int, glyphs: Glyphs) -> str:
+    """Draw a series as a curve of one line; `-` where nothing is known, and of a single value, which has no course."""
+    if len(values) < 2:
+        return NOT_KNOWN
+    return format_sparkline(values, width, ascii=glyphs.ascii).rstrip() or NOT_KNOWN
 
 
 def draw_chart(values: Sequence[float | None], width: int, height: int, glyphs: Glyphs) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from training_monitor.core.frozen import replace
-from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
+from training_monitor.core.units import format_bytes, format_duration, known_number, plural
 from training_monitor.runs.progress_file import convert
 from training_monitor.runs.rows import MIB
 from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunSize, RunsSnapshot, Variable
+from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
 from training_monitor.screens.kit.text import (
     MOST_CHARACTERS,
@@ -111,7 +112,7 @@ def _about(row: RunRow, now: float, view: TopView) -> list[Sequence[Piece]]:
     body += [line for name, text in facts for line in fact(name, text, view)]
     room = max(1, view.width - LABEL)
     if run.losses:
-        curve = format_sparkline(run.losses, min(room, len(run.losses)), ascii=view.glyphs.ascii)
+        curve = draw_curve(run.losses, min(room, len(run.losses)), view.glyphs)
         body.append([("loss curve".ljust(LABEL), "dim"), (curve, "")])
     body += [[("metrics", "bold")]] if run.metrics else []
     metrics = ((f"  {view.safe(name)}", _shown(value)) for name, value in run.metrics.items())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import floor
 
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.units import format_duration, format_sparkline, known_number, plural
+from training_monitor.core.units import format_duration, known_number, plural
 from training_monitor.runs.rows import (
     COLUMNS as VALUES,
     MIB,
@@ -25,6 +25,7 @@ from training_monitor.runs.values import (
     TreeRow,
     Usage,
 )
+from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     UNKNOWN_WORD,
@@ -97,7 +98,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def _curve(cell: Cell, width: int) -> str:
-    return format_sparkline(cell.row.run.losses, _CURVE_CELLS, ascii=cell.glyphs.ascii)
+    return draw_curve(cell.row.run.losses, _CURVE_CELLS, cell.glyphs)
 
 
 def share_percent(used: float | None, limit: float | None) -> float | None:
