@@ -679,6 +679,15 @@ def test_a_settings_file_that_is_wrong_is_an_error_before_anything_is_asked(acco
     assert run("vast", "--mock", "--instances", "7").returncode in (0, 1, 3)
 
 
+def test_a_mistyped_group_is_no_pod(account: Account) -> None:
+    account.settings({"groups": {"nightly": [f"vast://{FIRST}"]}})
+    done = run("fleet", "nigthly")
+    assert done.returncode == 2 and "no group or member has that name; did you mean nightly?" in done.stderr
+    assert not account.api.requests
+    other = run("fleet", "weekly")
+    assert other.returncode == 3 and "weekly, taken as a pod: " in other.stdout
+
+
 # ---------------------------------------------------------------- ends
 
 

@@ -43,6 +43,7 @@ _COSTS = {  # sums, and their names in JSON
     "dollars_to_completion": "cost_to_completion",
     "hidden_dollars_per_hour": "hidden_cost_per_hour",
 }
+ALIKE = 0.8  # how alike a word and a name of the settings are that is probably meant, from 0 to 1
 
 
 def vast(args: Namespace) -> int:
@@ -69,10 +70,29 @@ def fleet(args: Namespace) -> int:
 
 def read_specs(words: Sequence[str], config: FleetConfig) -> list[MemberSpec]:
     """Return the members that TARGETs or names of groups stand for, by default all groups. Raises SettingsError."""
-    specs = [spec for word in words or config.groups for spec in config.groups.get(word) or [parse_member(word)]]
+    specs = [spec for word in words or config.groups for spec in config.groups.get(word) or [_parse(word, config)]]
     if not specs:
         raise SettingsError("TARGET", None, "targets, or groups in the settings file: [fleet.groups] NAME = [TARGET]")
     return specs
+
+
+def _parse(word: str, config: FleetConfig) -> MemberSpec:
+    """Return the member that a TARGET stands for. Raises SettingsError, also for what is like a name of the settings.
+
+    Any bare word is a valid name of a pod. A pod that is named after a group, such as lora-0, is not mistaken for it.
+    """
+    spec = parse_member(word)
+    members = [each for group in config.groups.values() for each in group]
+    if spec.which or "://" in word or word in ("local", *(each.target for each in members)):
+        return spec
+    import difflib
+
+    meant = {**{each.name: each.key for each in members if each.name}, **{name: name for name in config.groups}}
+    near = difflib.get_close_matches(word, [name for name in meant if not word.startswith(f"{name}-")], 1, ALIKE)
+    if near:
+        instead = f"no group or member has that name; did you mean {meant[near[0]]}? A pod is k8s://NAMESPACE/{word}"
+        raise SettingsError("TARGET", word, f"a target, or a group of the settings file: {instead}")
+    return spec
 
 
 def changed_config(config: FleetConfig, args: Namespace) -> FleetConfig:

@@ -92,7 +92,7 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
         name=_name(spec, row),
         groups=spec.groups,
         message=_message(row, reading, is_up),
-        error=seen.error,
+        error=_error(spec, seen),
         missing=seen.missing,
         stale_since=seen.stale_since,
         verdict=_verdict(reading, is_up),
@@ -100,6 +100,14 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
         **(_progress(reading, is_up) if reading else {}),
         **(_values(row, listed.listed_at, reading) if is_up else {}),
     )
+
+
+def _error(spec: MemberSpec, seen: Seen) -> str | None:
+    """Return why the last look failed; of a bare word that is in no group also what it was taken for."""
+    is_bare = "://" not in spec.target and spec.target != "local"
+    if seen.error is None or spec.groups or not is_bare:
+        return seen.error
+    return f"{spec.target}, taken as a pod: {seen.error}"
 
 
 def clean_text(text: str, length: int = MOST_WORDS) -> str:

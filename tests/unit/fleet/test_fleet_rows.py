@@ -349,6 +349,15 @@ def test_a_look_that_failed_keeps_the_row_and_says_why() -> None:
     assert seen.health(now=NOW).reason == "no answer for 2m: ssh: timed out"
 
 
+def test_of_a_bare_word_in_no_group_it_is_said_what_it_was_taken_for() -> None:
+    gone = 'k8s://default/gruop1: pods "gruop1" not found'
+    bare = row_of(MemberSpec("gruop1"), error=gone)
+    assert bare.health().reason.endswith(f"gruop1, taken as a pod: {gone}")
+    for spec in (MemberSpec("gruop1", groups=("nightly",)), MemberSpec("k8s://default/gruop1"), MemberSpec("local")):
+        assert row_of(spec, error=gone).error == gone
+    assert row_of(MemberSpec("head")).error is None
+
+
 def test_a_stalled_training_has_no_speed_whatever_its_log_said_last() -> None:
     progress = Progress(step=40, total_steps=100, steps_per_second=1.19)
     hangs = Verdict("stalled", "failed", "no step for 20m, limit 7m30s")
