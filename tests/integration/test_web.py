@@ -56,7 +56,7 @@ def test_a_used_or_wrong_link_leads_to_the_page_or_to_the_sign_in(token: str | N
         used = page.links[-1]
         page.ask_stranger(used)
         usual = page.ask_stranger("/open")
-        assert usual.status == 200 and b'role="alert" hidden>' in usual.body
+        assert usual.status == 200 and b'role="alert"' not in usual.body and b"<!--" not in usual.body
         for link in (used, "/open?once=wrong"):
             strange = page.ask_stranger(link)
             assert strange.status == 403 and strange.headers["content-type"].startswith("text/html")
@@ -103,6 +103,24 @@ def test_a_token_signs_in_by_form_and_as_a_bearer() -> None:
         assert page.ask_stranger("/api/me", f"Authorization: Bearer {TOKEN}").status == 200
         wrong = page.ask_stranger("/api/me", f"Authorization: Bearer {TOKEN}x")
         assert (wrong.status, wrong.json) == (401, {"error": "wrong token"})
+
+
+def test_after_a_wrong_token_a_browser_gets_the_form_again_and_a_program_json() -> None:
+    with served(token=TOKEN) as page:
+        for body, status, said in (
+            (b"token=<b>wrong</b>", 403, "This token is wrong."),
+            (b"a=1&" * 9 + b"token=x", 400, "The form has too many fields."),
+        ):
+            seen = page.ask_stranger("/open", "Accept: text/html,*/*;q=0.8", method="POST", body=body)
+            assert seen.status == status and seen.headers["content-type"].startswith("text/html")
+            assert f'role="alert">{said}</p>'.encode() in seen.body and b'type="password"' in seen.body
+            assert b"wrong</b>" not in seen.body and TOKEN.encode() not in seen.body
+            assert "set-cookie" not in seen.headers
+            for headers in ((), ("Accept: */*",), ("Accept: application/json",)):
+                program = page.ask_stranger("/open", *headers, method="POST", body=body)
+                assert (program.status, program.json) == (status, {"error": said})
+        foreign = ("Origin: http://evil.example", "Accept: text/html")
+        assert page.ask_stranger("/open", *foreign, method="POST", body=b"token=x").json.keys() == {"error"}
 
 
 def test_without_a_token_no_bearer_is_right(page: Served) -> None:

@@ -272,6 +272,12 @@ def test_the_sign_in_has_no_barriers_and_leads_in(browser: Browser) -> None:
         assert browser.driver.current_url.endswith("/open")
         browser.run(script)
         assert browser.driver.execute_async_script(AXE) == []
+        browser.one("#token").send_keys("another-token")
+        browser.one("button").click()
+        assert browser.one("[role=alert]").text == "This token is wrong."
+        browser.run(script)
+        assert browser.driver.execute_async_script(AXE) == []
+        assert all("403" in each for each in browser.complaints())
         browser.one("#token").send_keys("a-token-of-some-length")
         browser.one("button").click()
         browser.wait("it is in", lambda: len(browser.all("tbody tr")) == 12)

@@ -110,7 +110,7 @@ class Door:
         """Return the Set-Cookie header of a new session; the link is used up. Raises Refused."""
         with self._lock:
             if not self._code or not is_same(code, self._code):
-                raise Refused(403, "this link was used already, or never valid: the terminal shows the next one")
+                raise Refused(403, "This link was used already, or was never valid.")
             self._code = ""
         self.offer_link()
         return self._new_cookie()
@@ -118,7 +118,7 @@ class Door:
     def open_by_token(self, token: str) -> str:
         """Return the Set-Cookie header of a new session. Raises Refused."""
         if self.token is None or not is_same(token, self.token):
-            raise Refused(403, "wrong token")
+            raise Refused(403, "This token is wrong.")
         return self._new_cookie()
 
     def _new_cookie(self) -> str:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
+from html import escape
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -129,21 +130,37 @@ def _is_signed_in(web: Web, request: Request) -> bool:
 
 
 def _open(web: Web, request: Request) -> Reply:
-    page = _file("open_link.html" if web.door.token is None else "open_token.html", _HTML)
     if "once" not in request.query:
-        return page
+        return _open_page(web)
     try:
         return _redirect("/", ("Set-Cookie", web.door.open_by_link(request.query["once"])))
     except Refused as refused:
-        if _is_signed_in(web, request):
-            return _redirect("/")
-        told = page.body.replace(b'class="refused" role="alert" hidden', b'class="refused" role="alert"')
-        return replace(page, body=told, status=refused.status)
+        return _redirect("/") if _is_signed_in(web, request) else _open_page(web, refused)
 
 
 def _sign_in(web: Web, request: Request) -> Reply:
-    values = dict(parse_qsl(request.body.decode("utf-8", "replace"), max_num_fields=8))
-    return _redirect("/", ("Set-Cookie", web.door.open_by_token(values.get("token", ""))))
+    """Sign in by the form; a browser gets the form again after a wrong token."""
+    try:
+        return _redirect("/", ("Set-Cookie", web.door.open_by_token(_typed_token(request.body))))
+    except Refused as refused:
+        if "text/html" not in request.headers.get("accept", ""):
+            raise
+        return _open_page(web, refused)
+
+
+def _typed_token(body: bytes) -> str:
+    try:
+        return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=8)).get("token", "")
+    except ValueError:
+        raise Refused(400, "The form has too many fields.") from None
+
+
+def _open_page(web: Web, refused: Refused | None = None) -> Reply:
+    """Return the page that says how to sign in here, and why it was refused just now."""
+    way = _file("open_link.html" if web.door.token is None else "open_token.html", _HTML).body
+    told = f'<p class="refused" role="alert">{escape(refused.error)}</p>' if refused else ""
+    page = _file("open.html", _HTML).body.replace(b"<!-- refused -->", told.encode()).replace(b"<!-- way -->", way)
+    return Reply(page, _HTML, refused.status if refused else 200)
 
 
 def _redirect(path: str, *headers: tuple[str, str]) -> Reply:
