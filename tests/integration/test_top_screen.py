@@ -240,9 +240,9 @@ def test_the_mouse_selects_sorts_and_scrolls(screen: TopScreen) -> None:
     screen.shows("▼ Status")
     screen.press("Escape", "Home")
     screen.type("\x1b[<65;5;5M")
-    screen.shows(r"^> +halted")
-    screen.type("\x1b[<64;5;5M")
     screen.shows(r"^>\+alive")
+    screen.type("\x1b[<64;5;5M")
+    screen.shows(r"^> +broken")
     screen.press("q")
     screen.ended(0)
     assert screen.tmux("display-message", "-p", "#{mouse_any_flag}") == "0\n"
@@ -266,7 +266,9 @@ def test_the_chosen_columns_are_there_at_the_next_start_and_a_damaged_choice_is_
     screen.forget()
     (screen.folder / "state" / "top_columns.json").write_text("damaged")
     screen.open("150x30")
-    screen.shows("Run Name +Status +Done", "all columns are shown: .*top_columns.json cannot be read")
+    screen.shows("Run Name +Status +Done")
+    screen.press("m")
+    screen.shows("all columns are shown: .*top_columns.json cannot be read")
     screen.press("q")
     screen.ended(0)
 

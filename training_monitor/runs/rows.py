@@ -17,6 +17,7 @@ from training_monitor.core.errors import SettingsError, TrainingMonitorError, cl
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration
 from training_monitor.runs.values import (
+    CANCELED,
     FINISHED,
     KILLED,
     LOSSES,
@@ -499,9 +500,14 @@ def filter_rows(rows: Sequence[RunRow], status: str | None, words: str) -> tuple
 def worst_first(rows: Iterable[RunRow]) -> list[RunRow]:
     """Sort rows by who needs attention: failed and stalled runs, warnings, unknown ones, and those that are well.
 
-    Among equals come first those that are RUNNING; then the given order stays.
+    A run that a person ended is well. Among equals come first those that are RUNNING; then the given order stays.
     """
-    return sorted(rows, key=lambda row: (_URGENCY[row.verdict.verdict], row.status != RUNNING))
+
+    def place(row: RunRow) -> tuple[int, bool]:
+        level = "ok" if row.status == CANCELED else row.verdict.verdict
+        return _URGENCY[level], row.status != RUNNING
+
+    return sorted(rows, key=place)
 
 
 def sort_rows(rows: Sequence[RunRow], column: str, descending: bool) -> tuple[RunRow, ...]:

@@ -10,7 +10,7 @@ from tests.unit.runs.run_world import run
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.values import Verdict
 from training_monitor.runs.rows import COLUMNS, DOCUMENTED, filter_rows, loss_of, percent_done, sort_rows, worst_first
-from training_monitor.runs.values import FAILED, FINISHED, RUNNING, UNKNOWN, RunRow, natural_key
+from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, UNKNOWN, RunRow, natural_key
 
 
 def row(name: str, status: str = RUNNING, **changes: Any) -> RunRow:
@@ -58,6 +58,7 @@ def test_the_worst_come_first_and_of_these_the_running_ones_then_the_given_order
     ok, failed = Verdict("running", "ok", ""), Verdict("failed", "failed", "")
     rows = [
         row("done", FINISHED, verdict=Verdict("finished", "ok", "")),
+        row("canceled", CANCELED, verdict=Verdict("stopped", "warning", "")),
         row("fine", verdict=ok),
         row("far", UNKNOWN),
         row("slow", verdict=Verdict("slow", "warning", "")),
@@ -65,7 +66,7 @@ def test_the_worst_come_first_and_of_these_the_running_ones_then_the_given_order
         row("stalled", verdict=Verdict("stalled", "failed", "")),
         row("a-fine", verdict=ok),
     ]
-    assert names(worst_first(rows)) == ["stalled", "oom", "slow", "far", "fine", "a-fine", "done"]
+    assert names(worst_first(rows)) == ["stalled", "oom", "slow", "far", "fine", "a-fine", "done", "canceled"]
 
 
 def test_progress_is_that_of_the_whole_run_and_unknown_without_its_length(subtests: pytest.Subtests) -> None:

@@ -46,7 +46,7 @@ STALLED = Verdict(
 
 ENDINGS = {
     FINISHED: Verdict("finished", "ok", "finished"),
-    CANCELED: Verdict("stopped", "ok", "somebody ended it"),
+    CANCELED: Verdict("stopped", "warning", "somebody ended it"),
     FAILED: Verdict("failed", "failed", "torch.OutOfMemoryError: CUDA out of memory."),
     KILLED: Verdict("failed", "failed", "its process is gone, and it said nothing before"),
 }
