@@ -113,6 +113,26 @@ def test_a_watched_run_is_shown_to_its_end_in_plain_lines(start: object) -> None
     assert done.stdout.splitlines()[-1] == "finished at step 40 of 40"
 
 
+@pytest.mark.parametrize("way", ["--stream", "--poll"])
+def test_a_log_that_is_not_there_yet_is_named_once(start: object, way: str) -> None:
+    run = start(2)  # type: ignore[operator]
+    log = run.folder / "later"
+    words = ["watch", "local", "--log", str(log), *run.options[2:], "--plain", way, "--interval", "0.2"]
+    command = [sys.executable, "-m", "training_monitor", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as watching:
+        assert watching.stdout
+        first = watching.stdout.readline()
+        assert f"waiting     there is no log {log} yet" in first, first
+        time.sleep(1)  # for further looks
+        log.write_text("step 7/40 loss 0.1\n")
+        lines = [first]
+        while "step 7/40" not in lines[-1]:
+            lines.append(watching.stdout.readline())
+            assert lines[-1], lines
+        watching.send_signal(signal.SIGINT)
+    assert sum("there is no log" in line for line in lines) == 1
+
+
 def test_every_line_is_an_object_with_json(start: object) -> None:
     run = start(40, "exit 0")  # type: ignore[operator]
     done = cli("watch", "local", *run.options, "--stream", "--poll-interval", "0.5", "--json")

@@ -114,7 +114,7 @@ def _follow(
     watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
 ) -> WatchReport | None:
     """Watch a training and print what happens, as lines or JSON objects."""
-    display = _Display(args)
+    display = _Display(watcher, args)
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
@@ -184,7 +184,7 @@ def terminate(args: Namespace) -> int:
         hint(f"ending {watcher.job.label} on {watcher.target}; the same command goes on where it was interrupted")
     if not is_terminating(watcher):
         watcher.poll()
-    display = _Display(args)
+    display = _Display(watcher, args)
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         with _explained(watcher):
@@ -273,8 +273,9 @@ def _plan(args: Namespace) -> TerminationPlan:
 class _Display:
     """Shows updates as one live line on a terminal, else as plain lines or JSON objects."""
 
-    def __init__(self, args: Namespace) -> None:
-        self._args, self._live = args, LiveLine(PLAIN_SECONDS)
+    def __init__(self, watcher: TrainingWatcher, args: Namespace) -> None:
+        self._watcher, self._args, self._live = watcher, args, LiveLine(PLAIN_SECONDS)
+        self._missing: str | None = None  # the log that was said to be missing
         self._status: TrainingStatus | None = None
         self._shown: Progress | None = None
         self._drawn: tuple[object, ...] | None = None
@@ -290,8 +291,12 @@ class _Display:
             self._draw(update)
 
     def status(self, status: TrainingStatus) -> None:
-        """Show a poll."""
+        """Show a poll, and once that its log is not there yet."""
         self._status = status
+        missing, before = self._watcher.missing_log, self._missing
+        self._missing = missing
+        if missing and missing != before:
+            self.event(Event("waiting", f"there is no log {missing} yet", self._watcher.job.job_id))
         if self._args.json:
             print_json(self._args, _look_keys(status))
         else:

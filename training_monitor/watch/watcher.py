@@ -132,6 +132,14 @@ class TrainingWatcher:
             self.save()
         return status
 
+    @property
+    def missing_log(self) -> str | None:
+        """The log that was asked for and has never been there, by the last look."""
+        look = self.last_look
+        is_missing = look is not None and look.log is not None and look.log.missing and not look.log_tail
+        named = self.job.log_file or " ".join(self.job.log_paths) or None
+        return named if is_missing and self.state.cursor is None else None
+
     def check_for_stall(self) -> StallAnalysis:
         """Return the part of the verdict about stalls; asks nothing."""
         return self.judge().stall or NOT_STALLING

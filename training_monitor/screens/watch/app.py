@@ -160,7 +160,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
                 gpus=look.gpus,
                 gpu_error=look.gpu_error,
                 process=self._process_facts(status, look),
-                missing_log=self._missing_log(look),
+                missing_log=self._watcher.missing_log,
             )
 
     def line(self, update: LogUpdate) -> None:
@@ -233,13 +233,6 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
         if ended - begun >= LEAST_SECONDS:
             measured = (last - first) / (ended - begun)
         return replace(progress, steps_per_second=measured)
-
-    def _missing_log(self, look: Look) -> str | None:
-        """Return the log that was asked for and has never been there."""
-        job = self._watcher.job
-        is_missing = look.log is not None and look.log.missing and not look.log_tail
-        has_been_there = self._watcher.state.cursor is not None
-        return (job.log_file or " ".join(job.log_paths) or None) if is_missing and not has_been_there else None
 
     def _process_facts(self, status: TrainingStatus, look: Look) -> ProcessFacts:
         evidence, before = look.evidence, self._evidence
