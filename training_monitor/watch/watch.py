@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 LOST_LOOKS = 2
 SOON_SECONDS = 3.0  # after a line that tells of an end, the run is looked at: it needs some time to end
+SECOND_SECONDS = 5.0  # after the first look: what it uses and how fast it is follow from two, not too close ones
 SURE_SECONDS = 5.0  # a run that is to be ended but shows signs of work is looked at again after this time
 OnStatus = Callable[[TrainingStatus], None]
 OnLine = Callable[[LogUpdate], None]
@@ -136,6 +137,7 @@ class _Watch:
         self.status: TrainingStatus | None = None
         self.unreachable_since: float | None = None
         self.missing_looks = 0
+        self.is_first = True  # no look was answered before this one
         self.is_suspect = False  # it was to be ended at the last look, but shows signs of work: look again
         self.line_of_end = threading.Event()  # a line came that tells of an end
         self.is_hurried = False  # the next look comes soon because of such a line
@@ -255,6 +257,7 @@ class _Watch:
             self.unreachable_since = None
             self.tell("reached", f"{self.watcher.target} answers again after {gap}")
         self.status, self.missing_looks = status, 0
+        self.plan_next()
         if self.on_look:
             self.on_look(None)
         if self.on_status:
@@ -263,6 +266,7 @@ class _Watch:
     def not_seen(self, error: TrainingMonitorError) -> WatchReport | None:
         """Conclude nothing from a failed look; but a job that is not found twice is lost."""
         self.is_suspect = False
+        self.plan_next()
         if self.on_look:
             self.on_look(error)
         if isinstance(error, JobNotFound):
@@ -289,18 +293,29 @@ class _Watch:
 
         A line that tells of an end shortens the wait, but not two in a row: tracebacks may come all the time.
         """
-        left = self.watcher.config.poll_interval
+        left = self.plan_next()
         was_hurried, self.is_hurried = self.is_hurried, False
-        left = min(left, SURE_SECONDS) if self.is_suspect and self.plan else left
+        self.is_first = self.is_first and self.status is None
         while left > 0 and not any(each.is_set() for each in (self.stopping, self.refresh, exit_watch.ended)):
             if self.line_of_end.is_set() and not (was_hurried or self.is_hurried):
-                left, self.is_hurried = min(SOON_SECONDS, self.watcher.config.poll_interval), True
+                left, self.is_hurried = self.plan_next(SOON_SECONDS), True
             part = min(left, 1.0)
             self.watcher.clock.wait(self.stopping if not self.watcher.job.job_id else exit_watch.ended, part)
             left -= part
+        self.watcher.next_look_at = None
         exit_watch.ended.clear()
         self.refresh.clear()
         self.line_of_end.clear()
+
+    def plan_next(self, soon: float | None = None) -> float:
+        """Return the seconds until the next look, at most `soon`, and let the watcher tell when that is."""
+        left = self.watcher.config.poll_interval if soon is None else min(soon, self.watcher.config.poll_interval)
+        if self.is_suspect and self.plan:
+            left = min(left, SURE_SECONDS)
+        elif self.is_first and self.status is not None:
+            left = min(left, SECOND_SECONDS)
+        self.watcher.next_look_at = self.watcher.clock.time() + left
+        return left
 
     def post(self, notice: Notice) -> None:
         self.tell("detected" if notice.priority in ("high", "urgent") else "progress", _in_words(notice))

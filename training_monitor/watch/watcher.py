@@ -97,6 +97,7 @@ class TrainingWatcher:
         self._stream: _Streaming | None = None
         self.state = self._load()
         self.last_look: Look | None = None  # of the last `poll` that was answered
+        self.next_look_at: float | None = None  # when `watch_training` looks next, epoch seconds; None while it looks
         self.list_seconds = 0.0  # least time between two listings of the checkpoints, but for that of a run that ended
         self._listed: tuple[float, Look] | None = None  # the last look with a listing, and when it was
 

@@ -76,9 +76,10 @@ def test_each_look_is_shown_with_the_next_one(tmp_path: Path) -> None:
     assert bench.shown.status is None and bench.shown.next_look_at is None
     bench.watch()
     looks = [each for each in bench.shots if each.status]
-    first, last = looks[0], looks[-1]
+    first, second, last = looks[0], looks[1], looks[-1]
     assert first.status and last.status and last.status.verdict and last.status.verdict.state == "finished"
-    assert first.next_look_at == first.now + 60 and first.gpus and first.folder == "/checkpoints"
+    assert first.next_look_at == first.now + 5 and second.next_look_at == second.now + 60
+    assert first.gpus and first.folder == "/checkpoints"
     assert any("step 500/500" in line for line in last.lines) and len(set(last.lines)) == len(last.lines)
     known = [each.progress for each in looks if each.progress.step != 500]
     speeds = [each.steps_per_second for each in known if each.steps_per_second is not None]
@@ -147,7 +148,7 @@ def test_a_look_is_had_when_it_is_asked_for(tmp_path: Path) -> None:
     bench.clock.at(600, lambda: bench.session.obey(WatchView(), Do("refresh")) and None)
     bench.watch()
     times = [each.status.timestamp - bench.session.started_at for each in bench.shots if each.status]
-    assert sorted({round(time) for time in times}) == [0, 50, 600]
+    assert sorted({round(time) for time in times}) == [0, 5, 50, 600]
     assert not bench.session.refresh.is_set()
 
 

@@ -140,8 +140,28 @@ def test_a_training_that_becomes_complete_brings_one_look_soon(tmp_path: Path) -
     assert times_of_looks(tmp_path, ("Training complete", True), ("saved", True)) == [3, 60, 60, 60]
 
 
-def test_other_lines_bring_no_look(tmp_path: Path) -> None:
-    assert times_of_looks(tmp_path, ("step 5/25", None), ("0 errors", None)) == [60, 60, 60, 60]
+def test_other_lines_bring_no_look_and_the_second_one_comes_soon(tmp_path: Path) -> None:
+    assert times_of_looks(tmp_path, ("step 5/25", None), ("0 errors", None)) == [5, 60, 60, 60]
+
+
+def test_when_the_next_look_is_due_is_known_also_where_a_line_brings_it_soon(tmp_path: Path) -> None:
+    bench, left = Bench(tmp_path, Behaviour(total=100_000), "local"), list[float | None]()
+    options: dict[str, Any] = {"store": Store(bench.folder), "transport": bench.transport, "clock": bench.clock}
+    watcher = ToldLines("local", FILES, {"poll_interval": 60}, **options)
+
+    def note() -> None:
+        at = watcher.next_look_at
+        left.append(None if at is None else at - bench.clock.time())
+
+    bench.clock.at(1, note)
+    bench.clock.at(10, note)
+    bench.clock.at(20, lambda: watcher.say("Traceback (most recent call last):"))
+    bench.clock.at(22, note)
+    bench.clock.at(90, bench.stopping.set)
+    assert watcher.next_look_at is None
+    watch_training(watcher, on_line=lambda update: None, stopping=bench.stopping)
+    second, usual, hurried = (each or 0.0 for each in left)
+    assert 0 < second <= 5 and 50 <= usual <= 55 and 0 < hurried <= 3
 
 
 def test_a_run_that_finishes_is_told_with_its_milestones(tmp_path: Path) -> None:

@@ -131,12 +131,10 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
     def looked(self, error: TrainingMonitorError | None) -> None:
         """Take in that a look was answered, or why it failed."""
         now, seen = self._time(), self._seen
-        due = now + self._watcher.config.poll_interval
         if error is None:
-            self._change(next_look_at=due, error=None, stale_since=None, failing_since=None)
+            self._change(error=None, stale_since=None, failing_since=None)
             return
         self._change(
-            next_look_at=due,
             error=str(error),
             stale_since=seen.status.timestamp if seen.status else None,
             failing_since=now if seen.failing_since is None else seen.failing_since,
@@ -267,6 +265,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
             partial=partial,
             events=events,
             losses=losses,
+            next_look_at=self._watcher.next_look_at,
             ends_at=self._ends_at(seen.status),
         ), view
 
