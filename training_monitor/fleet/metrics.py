@@ -344,6 +344,16 @@ def failure_of(metrics: TrainingMetrics) -> str | None:
     return f"{failed}{said}"[:MOST_REASON] if failed else None
 
 
+def end_with_machine(metrics: TrainingMetrics) -> str | None:
+    """Return the state of a training whose machine or job has ended: failed or stopped; None if it may go on.
+
+    Of a machine that is offline nobody knows whether its training goes on.
+    """
+    if metrics.status == "stopped":
+        return "stopped"
+    return "failed" if metrics.status != "offline" and failure_of(metrics) else None
+
+
 def has_nan(metrics: TrainingMetrics) -> bool:
     """Return whether the newest loss is nan or infinite."""
     loss, analysis = metrics.loss, metrics.loss_analysis

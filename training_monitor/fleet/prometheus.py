@@ -19,7 +19,7 @@ from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
-from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, has_nan
+from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, end_with_machine, has_nan
 from training_monitor.fleet.rows import HEALTH_LEVELS
 from training_monitor.fleet.values import FleetSnapshot, sample_of
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, STATES, VERDICTS
@@ -30,6 +30,7 @@ MOST_MEMBERS = 2000
 MOST_KEY, MOST_WORD = 200, 100  # characters of a label
 MOST_EXTRA = 50  # values of a member by the user's own log patterns
 MOST_WHOLE = 2.0**53  # below, a float is an exact whole number
+_VERDICT_ON_END = {"failed": "failed", "stopped": "warning"}  # as the judge's
 _Labels = tuple[tuple[str, str], ...]
 
 
@@ -61,6 +62,13 @@ class ShownMember:
         """The verdict on its training that holds; an earlier one does only if it was the end."""
         verdict = self.row.verdict or NOBODY_LOOKED
         return verdict if self.row.error is None or verdict.state in ENDS else NOBODY_LOOKED
+
+    @property
+    def state_and_verdict(self) -> tuple[str, str]:
+        """The state of its training and the verdict on it: those of the judge, or of its end with its machine."""
+        judged = self.judged
+        end = None if judged.state in ENDS else end_with_machine(self.row)
+        return (judged.state, judged.verdict) if end is None else (end, _VERDICT_ON_END[end])
 
 
 def format_metrics(snapshot: FleetSnapshot, thresholds: Thresholds) -> str:
@@ -214,8 +222,13 @@ _FROM_LOG: dict[str, tuple[str, _OfMember]] = {  # may be NaN or infinite
 }
 _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
     "health": ("Whether this is its level of health (1 or 0).", "level", HEALTH_LEVELS, lambda m: m.level),
-    "state": ("Whether this is the state of its training (1 or 0).", "state", STATES, lambda m: m.judged.state),
-    "verdict": ("Whether this is the verdict on it (1 or 0).", "verdict", VERDICTS, lambda m: m.judged.verdict),
+    "state": ("Whether this is the state of its training (1 or 0).", "state", STATES, lambda m: m.state_and_verdict[0]),
+    "verdict": (
+        "Whether this is the verdict on it (1 or 0).",
+        "verdict",
+        VERDICTS,
+        lambda m: m.state_and_verdict[1],
+    ),
 }
 
 

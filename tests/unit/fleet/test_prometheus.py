@@ -16,7 +16,7 @@ from tests.unit.fleet.fleet_world import Watch, unreachable
 from training_monitor import __version__
 from training_monitor.core.values import LossAnalysis, Verdict
 from training_monitor.fleet import MockFleet
-from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds, TrainingMetrics
+from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, LEVELS, Thresholds, TrainingMetrics
 from training_monitor.fleet.mock import FIRST_ID, SCENARIOS
 from training_monitor.fleet.prometheus import MOST_KEY, MOST_MEMBERS, format_last_look, format_metrics, list_metrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary, MemberSpec
@@ -131,6 +131,29 @@ def test_a_member_that_does_not_answer_is_down_and_nothing_is_known_of_its_train
 def test_an_end_stays_known_when_the_member_does_not_answer_any_more() -> None:
     found = of(row(verdict=ENDED, **AWAY))
     assert found.chosen("state", "state", member="gpu1") == "finished" and found.get("up", member="gpu1") == 0.0
+
+
+def test_a_training_ends_with_its_machine(subtests: pytest.Subtests) -> None:
+    for status, state, verdict in (
+        ("exited", "failed", "failed"),
+        ("lost", "failed", "failed"),
+        ("dead", "failed", "failed"),
+        ("stopped", "stopped", "warning"),
+        ("offline", "unknown", "unknown"),
+        ("frozen", "unknown", "unknown"),
+        ("loading", "unknown", "unknown"),
+        ("unknown", "unknown", "unknown"),
+    ):
+        with subtests.test(status=status):
+            for more in ({}, AWAY):
+                gone = row("vast://1", number=1, status=status, **more)
+                found = of(gone)
+                assert found.chosen("state", "state", member="vast://1") == state
+                assert found.chosen("verdict", "verdict", member="vast://1") == verdict
+                if state != "unknown":
+                    assert found.chosen("health", "level", member="vast://1") == LEVELS[verdict]
+    finished = of(row("vast://1", number=1, status="lost", verdict=ENDED))
+    assert finished.chosen("state", "state", member="vast://1") == "finished"
 
 
 def test_a_rented_machine_costs_money_also_while_it_does_not_answer() -> None:
@@ -301,7 +324,8 @@ def test_every_scenario_of_the_mock_fleet() -> None:
         for number, name in enumerate(SCENARIOS)
     }
     assert states["hanging"] == "stalled" and states["finished"] == "finished" and states["healthy"] == "running"
-    assert states["unreachable"] == states["exited"] == states["silent"] == "unknown"
+    assert states["exited"] == "failed" and states["stopped"] == "stopped"
+    assert states["unreachable"] == states["silent"] == states["starting"] == "unknown"
     ups = {
         name: found.get("up", member=f"vast://{FIRST_ID + number}")  # of a machine that is not asked there is none
         for number, name in enumerate(SCENARIOS)
