@@ -61,6 +61,11 @@ class ToldMember:
         """Return the kinds of the alerts that have begun and not ended."""
         return {_told_as(kind) for kind in self.open} | {f"rule:{name}" for name in self.fired()}
 
+    def may_go_on(self) -> set[str]:
+        """Return these, and the rules whose condition holds, or of which that is not known."""
+        rules = {name for name, state in self.rules.items() if state.since is not None or state.known_at is None}
+        return self.going_on() | {f"rule:{name}" for name in rules}
+
 
 @dataclass(frozen=True, slots=True)
 class ToldAccount:

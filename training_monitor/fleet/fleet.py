@@ -194,7 +194,7 @@ class FleetMonitor(Engine):
         numbers = {member.instance for member in self._members.values() if member.instance is not None}
         self._lister = AccountLister(numbers, transport, clock) if whole_account or numbers else None
         self._actions = FleetActions(self._hear, transport, clock)
-        self._record = FleetRecord(config, history, tell)
+        self._record = FleetRecord(config, history, tell, store)
         self._outages = FleetOutages(config.outage_after, store, clock, heartbeat, self._record.add)
         self.show()
 

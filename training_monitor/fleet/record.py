@@ -15,6 +15,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Notice
+from training_monitor.fleet.acknowledged import Acknowledgements
 from training_monitor.fleet.alerts import ToldAccount, decide_account_alerts, decide_fleet_alerts
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.member import KEPT_SECONDS, FleetMember
@@ -46,12 +47,17 @@ class SampleHistory(Protocol):
 
 
 class FleetRecord:
-    """Judges rows, stores samples, and sends alerts; `history` and `tell` are those of FleetMonitor."""
+    """Judges rows, stores samples, and sends alerts; `history`, `tell` and `store` are those of FleetMonitor."""
 
     def __init__(
-        self, config: FleetConfig, history: SampleHistory | None, tell: Callable[[Notice], Any] | None
+        self,
+        config: FleetConfig,
+        history: SampleHistory | None,
+        tell: Callable[[Notice], Any] | None,
+        store: Store | None,
     ) -> None:
         self._config, self._history, self._tell = config, history, tell
+        self._acknowledged = Acknowledgements(store)
         self._alerts: deque[FleetAlert] = deque(maxlen=KEPT_ALERTS)
         self._lock, self._judging = threading.Lock(), threading.Lock()
         self._told, self._history_failed = ToldAccount(), False
@@ -64,6 +70,7 @@ class FleetRecord:
     def acknowledge(self, identities: Collection[tuple[str, str, int]]) -> None:
         """Note that a person has taken note of alerts."""
         self._change(lambda alert: replace(alert, acknowledged=True) if alert.identity in identities else alert)
+        self._acknowledged.note(each for each in self.alerts() if each.identity in identities and each.ended is None)
 
     def _end(self, key: str, kinds: Collection[str], now: float) -> None:
         """Note that alerts of a member have ended."""
@@ -93,6 +100,8 @@ class FleetRecord:
                 member.told, found = decide_fleet_alerts(told, member.before, row, sample, self._config, now)
                 member.before = row
                 self._end(member.key, told.going_on() - member.told.going_on(), now)
+                if row.error is None and member.seen.reading is not None:
+                    self._acknowledged.keep(member.key, member.told.may_go_on())
                 alerts += [(alert, member) for alert in found]
             self._told, found = decide_account_alerts(self._told, summary, self._config, now)
             for alert, of in [*alerts, *((alert, None) for alert in found)]:
@@ -104,7 +113,7 @@ class FleetRecord:
         if alert.kind in _ENDED_BY:
             self._end(alert.key, {_ENDED_BY[alert.kind]}, alert.timestamp)
         with self._lock:
-            self._alerts.append(alert)
+            self._alerts.append(replace(alert, acknowledged=self._acknowledged.has(alert)))
         if self._tell is None:
             return
         kind, target = f"fleet_{alert.kind}", str(member.target) if member else None
