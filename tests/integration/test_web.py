@@ -23,6 +23,7 @@ from training_monitor.fleet.history import History
 from training_monitor.fleet.mock import MockFleet
 from training_monitor.fleet.values import FleetSample
 from training_monitor.restart.state import RunState, plan_attempt, update_attempt
+from training_monitor.screens.kit.text import format_price
 from training_monitor.web import server as limits
 from training_monitor.web.pages import id_of
 from training_monitor.web.routes import ROUTES
@@ -253,7 +254,7 @@ def test_a_member_its_charts_and_the_cost(page: Served) -> None:
     assert page.ask(f"/api/series?id=0&{window}").status == 404
 
 
-def test_the_cost_chart_ends_with_the_present_rate_also_after_a_machine_is_gone() -> None:
+def test_the_cost_chart_ends_with_the_present_rate_of_what_is_shown_also_after_a_machine_is_gone() -> None:
     with served(MockFleet()) as page:
         page.fleet.start()
 
@@ -264,17 +265,17 @@ def test_the_cost_chart_ends_with_the_present_rate_also_after_a_machine_is_gone(
             return str(cost["chart"]["points"][-1][1])
 
         def rate() -> str:
-            with page.events() as events:
-                _, state = next(events)
-            return next(str(tile["text"]) for tile in state["head"]["tiles"] if tile["name"] == "Rate")
+            summary = page.fleet.snapshot().summary
+            assert summary.hidden_dollars_per_hour > 0
+            return f"{format_price(summary.dollars_per_hour - summary.hidden_dollars_per_hour)} per hour"
 
         before = rate()
-        assert newest() == before.replace("/h", " per hour")
+        assert newest() == before
         row = next(row for row in page.fleet.snapshot().rows if row.name == "llama-00")
         page.fleet.act("destroy", [row.key])
         assert wait_until(lambda: rate() != before, PATIENCE)
         page.fleet.close()
-        assert newest() == rate().replace("/h", " per hour")
+        assert newest() == rate()
 
 
 def test_prometheus_gets_the_metrics_with_its_token_only() -> None:

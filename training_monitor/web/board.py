@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Collection, Sequence
+from math import fsum
 from typing import Any
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
@@ -165,7 +166,7 @@ class Board:
                 self._costs = {**dict([*self._costs.items()][-8:]), span: read}
             points, page = self._costs[span][1]["points"], self._costs[span][1]["page"]
         if rows and window.end >= snapshot.timestamp - NOW_SECONDS:
-            points = [*(point for point in points if point.timestamp < window.end), _rate_of(snapshot, window.end)]
+            points = [*(point for point in points if point.timestamp < window.end), _rate_of(rows, window.end)]
         hidden = snapshot.summary.hidden_dollars_per_hour
         return {**page, "hidden": format_price(hidden) if hidden else None, "chart": _draw(_RATE, points, window)}
 
@@ -215,11 +216,12 @@ def _rows_with_cost(snapshot: FleetSnapshot) -> list[TrainingMetrics]:
     return sorted(rows, key=lambda row: -(row.cost_per_hour or 0.0))
 
 
-def _rate_of(snapshot: FleetSnapshot, timestamp: float) -> Point:
-    """Return the present rate, as it is shown above the table, as a point at that time."""
-    summary = snapshot.summary
-    rate = None if summary.unpriced and not summary.dollars_per_hour else summary.dollars_per_hour
-    return Point(timestamp, rate, rate, rate, 1)
+def _rate_of(rows: Sequence[TrainingMetrics], timestamp: float) -> Point:
+    """Return the sum of the present prices of the members, those of the other points, as a point at that time."""
+    present = [row for row in rows[:MOST_PRICED] if row.status != "lost"]
+    known = [row.cost_per_hour for row in present if row.cost_per_hour is not None]
+    rate = None if present and not known else fsum(known)
+    return Point(timestamp, rate, rate, rate, len(known))
 
 
 def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:

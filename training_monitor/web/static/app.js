@@ -683,7 +683,7 @@ function costView() {
       make("th", { scope: "row" }, make("a", { href: `#/member/${member.id}` }, member.name)),
       ...[member.price, member.spent, member.ahead, member.to_completion].map((text) => make("td", { class: "number" }, text)))));
     const left = found.left_out ? ` The ${found.left_out} cheapest members are left out.` : "";
-    const hidden = found.hidden ? ` Instances that are not shown, ${found.hidden} per hour, count only in the newest price of the chart.` : "";
+    const hidden = found.hidden ? ` Instances that are not shown, ${found.hidden} per hour, are not counted here.` : "";
     put(said, found.members.length ? `Dollars; - is unknown.${left}${hidden}` : "No member has a known price.");
   }
 
