@@ -68,6 +68,10 @@ class OutputPages(FilePieces):
         """Show the beginning of the file."""
         self._do(lambda: self._go(0))
 
+    def to_percent(self, percent: float) -> None:
+        """Show the line at so many per cent of the bytes of the file; 100 is its end, which is followed."""
+        self._do(lambda: self._go(self._back(int(self.size * percent / 100) + 1, 1)))
+
     def to_end(self) -> None:
         """Show the end of the file as it is now, and follow it."""
         self.is_following, self.matched = True, None

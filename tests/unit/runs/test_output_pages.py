@@ -67,6 +67,21 @@ class TestWindow:
         assert pages.lines(3) == ["line 97", "line 98", "line 99"]
         assert (pages.is_following, pages.percent) == (True, 100.0)
 
+    def test_a_place_is_found_in_per_cent_of_the_bytes(self, make: Make) -> None:
+        file, pages = make(b"".join(b"%07d\n" % number for number in range(100_000)))
+        for percent, first in ((0, "0000000"), (50, "0050000"), (12.34567, "0012345"), (99.0, "0099000")):
+            before = file.bytes_read
+            pages.to_percent(percent)
+            assert pages.lines(3)[0] == first and not pages.is_following
+            assert file.bytes_read - before <= 2 * MAX_READ
+        pages.to_percent(100)
+        assert (pages.is_following, pages.lines(2)) == (True, ["0099998", "0099999"])
+        for data in (b"", b"\n", b"no end", b"x" * 3 * PIECE, b"\n" * 50):
+            _, pages = make(data)
+            for percent in (0, 37, 100):
+                pages.to_percent(percent)
+                assert len(pages.lines(100)) == len(data.splitlines()) or len(data) > PIECE
+
     def test_a_file_shorter_than_the_window_is_shown_whole(self, make: Make) -> None:
         _, pages = make(b"one\ntwo")
         assert pages.lines(10) == ["one", "two"]

@@ -71,7 +71,8 @@ def test_a_key_without_a_meaning_changes_nothing_and_says_so_where_nothing_is_ty
         with subtests.test(screen=screen):
             view = replace(START, screen=screen)
             for key in ("f12", "ctrl-z", "insert", "", "\x01"):
-                said = "" if screen in ("filter", "search", "edit", "confirm") else f"{key} does nothing here"
+                is_typed = screen in ("filter", "search", "position", "edit", "confirm")
+                said = "" if is_typed else f"{key} does nothing here"
                 assert press(view, key) == (replace(view, message=said), [])
 
 
@@ -528,6 +529,19 @@ def test_a_search_goes_backwards_n_repeats_it_and_capital_n_turns_round() -> Non
     assert press(view, "n", "N")[1] == [Do("search-back", "nan"), Do("search-on", "nan")]
     assert press(view, "/", "enter")[1] == [Do("search-back", "nan")]
     assert press(after("o"), "n")[1] == [] and "nothing was searched for" in after("o", "n").message
+
+
+def test_a_place_is_typed_in_per_cent(subtests: pytest.Subtests) -> None:
+    for typed, percent in (("50", 50.0), ("12.5%", 12.5), (" 0 % ", 0.0), ("100", 100.0)):
+        with subtests.test(typed=typed):
+            view, commands = press(after("o"), ":", *typed, "enter")
+            assert commands == [Do("percent", percent)] and (view.screen, view.typed) == ("output", "")
+    for typed in ("", "x", "-1", "100.5", "nan", "inf", "1e400", "9" * 400):
+        with subtests.test(typed=typed):
+            view, commands = press(after("o"), ":", *typed, "enter")
+            assert commands == [] and view.message.startswith("not moved: ") and view.screen == "output"
+    view, commands = press(after("o"), ":", "5", "escape")
+    assert commands == [] and (view.screen, view.typed, view.message) == ("output", "", "")
 
 
 def test_esc_ends_a_search_and_then_leaves_the_outputs() -> None:

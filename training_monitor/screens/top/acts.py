@@ -299,6 +299,18 @@ def search_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
     return replace(view, screen="output", typed="", searched=words, todo=todo)
 
 
+def go_to_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    """Show what is at the typed per cent of the outputs."""
+    text, view = view.typed.strip().removesuffix("%"), replace(view, screen="output", typed="")
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        return said(view, f"not moved: {text or 'nothing'} is not per cent, from 0 to 100")
+    return replace(view, todo=(Do("percent", percent),))
+
+
 def search_again(name: str) -> Act:
     """Return an action that continues the search, in one of the directions of SEARCHES."""
 

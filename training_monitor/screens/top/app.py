@@ -186,6 +186,7 @@ _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
     Key("Tab", "stdout, stderr, or both", acts.show_other_output, "other"),
     Key("F End G", "to the end, and follow it", do("end"), "follow"),
     Key("g Home", "to the beginning", do("start"), "begin"),
+    Key(":", "to a place in the file, typed in per cent", change(screen="position", typed=""), "percent"),
     Key("/", "search the whole file backwards from here", change(screen="search", typed=""), "search"),
     Key("n", "the match before; after the first one, from the end", acts.search_again(SEARCHES[0]), "before"),
     Key("N", "the match after; after the last one, from the beginning", acts.search_again(SEARCHES[1]), "after"),
@@ -200,6 +201,11 @@ _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
 _SEARCH: tuple[Key[Any, Any], ...] = (
     Key("Enter", "search for it", acts.search_typed, "search"),
     Key("Esc", "search for nothing", change(screen="output", typed=""), "cancel"),
+    *ERASES,
+)
+_POSITION: tuple[Key[Any, Any], ...] = (
+    Key("Enter", "go there", acts.go_to_typed, "go"),
+    Key("Esc", "stay here", change(screen="output", typed=""), "cancel"),
     *ERASES,
 )
 _COLUMNS: tuple[Key[Any, Any], ...] = (
@@ -225,6 +231,7 @@ APP: App[TopView, RunsSnapshot] = App(
         "edit": Screen(draw_editor, _EDIT, "= ", "while a value is typed", changes=True),
         "output": Screen(draw_output, _OUTPUT_KEYS, section="stdout and stderr"),
         "search": Screen(draw_output, _SEARCH, "/", "while the search is typed"),
+        "position": Screen(draw_output, _POSITION, "per cent: ", "while a place is typed"),
         "columns": Screen(draw_columns, _COLUMNS, section="the choice of columns"),
         "signals": Screen(draw_signals, _SIGNALS, section="the menu of signals", changes=True, note=_SIGNAL_NOTE),
         "confirm": Screen(

@@ -145,6 +145,8 @@ class OutputReader(Engine):
                 pages.scroll(lines)
             case Do("start"):
                 pages.to_start()
+            case Do("percent", percent):
+                pages.to_percent(percent)
             case Do("end"):
                 pages.to_end()
         return ""

@@ -57,7 +57,7 @@ class EditVariable:
 
 
 # Do: refresh and close; keep-columns with the titles of the hidden ones; open, measure and delete a run; start, end,
-# move by LINES and SEARCHES for WORDS, which move the windows of the output, and stop-search.
+# move by LINES, to a PERCENT and SEARCHES for WORDS, which move the windows of the output, and stop-search.
 Command = Do | SendSignal | EditVariable
 
 
@@ -131,8 +131,8 @@ class Measured:
 class TopView(View):
     """The view of `top`.
 
-    `screen` can also be columns, detail, editor, edit (editor while a value is typed), output, search (output while the
-    words are typed), signals or messages.
+    `screen` can also be columns, detail, editor, edit (editor while a value is typed), output, search or position
+    (output while words or a position are typed), signals or messages.
 
     Attributes:
         across: number of the first column after the name.
