@@ -505,7 +505,7 @@ def test_every_look_that_saw_something_is_pinged_and_no_blind_one(tmp_path: Path
 
 BRIEF = {
     "hangs": Behaviour(total=2000, hang_after=220, save_every=100),
-    "finishes": Behaviour(total=220, save_every=100),
+    "finishes": Behaviour(total=260, save_every=100),  # between two milestones at each look, also some seconds later
 }
 QUICK = {"poll_interval": 100, "stall_after": 60, "grace_period": 100}
 
