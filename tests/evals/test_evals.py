@@ -121,7 +121,7 @@ def test_corrupt_newest_checkpoint(reader: Reader, surroundings: Surroundings, h
         os.utime(folder / f"step_{step}" / "model.safetensors", (time.time() - 3600,) * 2)
     reader.is_asked("The pod ran out of disk while it saved. From where can my training resume?")
     said = reader.types("checkpoints", HEAD, str(folder), "--json")
-    newest, latest = said["checkpoints"][-1], said["latest"]
+    newest, latest = said["checkpoints"][-1], said["checkpoint"]
     assert (newest["step"], newest["complete"], latest["step"]) == (300, False, 200)
     assert "truncated" in newest["problem"]
     reader.concludes(f"From {latest['path']}. Step {newest['step']} cannot be used: {newest['problem']}.")
