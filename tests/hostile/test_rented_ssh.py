@@ -1,18 +1,14 @@
-"""What a rented machine gets of the user through ssh, and a proxy of what is sent by http: only what is needed."""
+"""What a rented machine gets of the user through ssh: only what is needed."""
 
 from __future__ import annotations
 
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import FakeTransport
 from tests.integration.conftest import require
-from training_monitor.core.rest import request
 from training_monitor.targets.connect import connect
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import SshTransport
@@ -61,37 +57,3 @@ def test_a_rented_machine_gets_no_forwarding_no_variables_and_one_key(
     refused = {"forwardagent no", "forwardx11 no", "tunnel false", "permitlocalcommand no"}
     assert {*refused, "identitiesonly yes"} <= set(rented)
     assert [line for line in rented if line.startswith("identityfile")] == [f"identityfile {key}"]
-
-
-class _Proxy(BaseHTTPRequestHandler):
-    """Notes what it is asked for."""
-
-    seen: list[str] = []
-
-    def do_GET(self) -> None:
-        self.seen.append(f"{self.path} {dict(self.headers)}")
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_: object) -> None:
-        return None
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    listening = HTTPServer(("127.0.0.1", 0), _Proxy)
-    threading.Thread(target=listening.serve_forever, daemon=True).start()
-    _Proxy.seen.clear()
-    yield f"http://127.0.0.1:{listening.server_port}"
-    listening.shutdown()
-    listening.server_close()
-
-
-def test_a_proxy_of_the_environment_does_not_see_the_headers_of_http(
-    server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    request("GET", f"{server}/direct", headers={"Authorization": "Bearer canary"})
-    assert [seen.partition(" ")[0] for seen in _Proxy.seen] == ["/direct"], "asked directly, not for a whole URL"

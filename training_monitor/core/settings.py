@@ -57,6 +57,14 @@ def vast_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return found
 
 
+def without_http_proxies(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment with a proxy for https alone, of which it sees only the host; it would read http."""
+    kept = {name: value for name, value in environ.items() if name.lower() not in ("http_proxy", "all_proxy")}
+    names = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+    proxy = next((environ[name] for name in names if environ.get(name)), None)
+    return {**kept, "https_proxy": proxy} if proxy else kept
+
+
 def vast_key_path(environ: Mapping[str, str] = os.environ) -> str:
     """Return the private key for rented instances: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519."""
     return os.path.abspath(os.path.expanduser(environ.get(VAST_KEY_PATH) or VAST_DEFAULT_KEY))

@@ -31,7 +31,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
-from training_monitor.core.settings import vast_environment
+from training_monitor.core.settings import vast_environment, without_http_proxies
 
 if TYPE_CHECKING:
     import subprocess
@@ -247,7 +247,7 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
 
     surroundings = {**_ENVIRONMENT.get(argv[0], {}), **os.environ, "LC_ALL": "C"}
     if argv[0] == "vastai":
-        surroundings |= vast_environment(os.environ)
+        surroundings = {**without_http_proxies(surroundings), **vast_environment()}
     try:
         return subprocess.Popen(
             _limited(argv, limit) if argv[0] == "vastai" and limit else list(argv),

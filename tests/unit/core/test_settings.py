@@ -72,6 +72,19 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     assert "secret1" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"PATH": "/bin", "no_proxy": "a"}, {"PATH": "/bin", "no_proxy": "a"}),
+        ({"http_proxy": "p", "HTTP_PROXY": "q", "https_proxy": "r"}, {"https_proxy": "r"}),
+        ({"HTTPS_PROXY": "r", "all_proxy": "s"}, {"HTTPS_PROXY": "r", "https_proxy": "r"}),
+        ({"https_proxy": "", "ALL_PROXY": "s"}, {"https_proxy": "s"}),
+    ],
+)
+def test_a_proxy_is_left_for_https_alone(environ: dict[str, str], expected: dict[str, str]) -> None:
+    assert settings.without_http_proxies(environ) == expected
+
+
 def test_the_key_for_instances_is_the_one_that_is_named_else_the_one_that_is_made() -> None:
     home = os.path.expanduser("~")
     assert settings.vast_key_path({"VASTAI_SSH_KEY_PATH": "~/mine"}) == f"{home}/mine"

@@ -1,12 +1,14 @@
 # An upload to the Hugging Face hub, as the command of a process job. The token is found here, lives in the environment
 # of this job and never leaves the machine: `hf` and `huggingface_hub` read it from HF_TOKEN. In the run directory (0700)
 # stand the commands, the model card and the listing, no token.
+# uses: proxies
 # needs: _pid _token_name _path _program _arguments _inside _card _plan
 
 upload() {
   _result=${TRAINING_MONITOR_JOB}result
   case $_path in /*) ;; *) _path=$PWD/$_path ;; esac
   export TM_PATH="$_path"
+  hide_http_from_proxies
   find_token
   find_tools
   if [ -d "$_path" ]; then cd "$_path" || end denied; hf_upload . "${_inside:-.}"

@@ -1,4 +1,5 @@
 # Ray's dashboard over REST, and the `ray` command where it does not answer within $_seconds.
+# uses: proxies
 # needs: _seconds _environment
 
 _address=${RAY_API_SERVER_ADDRESS:-}
@@ -45,6 +46,7 @@ ask_rest() { # METHOD PATH BODY COMMAND...
 }
 
 ask_command() { # COMMAND...
+  hide_http_from_proxies
   echo cli
   "$@" 2>&1
   printf '\nray exit %s\n' $?
