@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeTransport
+from tests.hostile.tries import tried
 from tests.integration.conftest import require
 from training_monitor.targets.connect import connect
 from training_monitor.targets.target import Target
@@ -40,20 +41,45 @@ def effective(target: Target, config: Path) -> list[str]:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def test_a_rented_machine_gets_no_forwarding_no_variables_and_one_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, key = tmp_path / "config", tmp_path / "vast_key"
-    config.write_text(GENEROUS)
-    key.touch()
-    for name in ("XDG_RUNTIME_DIR", "TRAINING_MONITOR_STATE_DIR"):
+RENTED = Target("vast", "7", user="root", port=40022, address="203.0.113.7")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without keys, which ssh itself takes from the user database and not from here."""
+    for name in ("HOME", "XDG_RUNTIME_DIR", "TRAINING_MONITOR_STATE_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(key))
-    own = effective(Target("ssh", "my-own-host"), config)
+    monkeypatch.delenv("VASTAI_SSH_KEY_PATH", raising=False)
+    (tmp_path / "config").write_text(GENEROUS)
+    (tmp_path / ".ssh" / "vastai").mkdir(parents=True)
+    return tmp_path
+
+
+def offered(home: Path) -> list[str]:
+    """The keys that the real ssh would offer to a rented machine, in its order."""
+    lines = effective(RENTED, home / "config")
+    assert "identitiesonly yes" in lines
+    return [line.partition(" ")[2] for line in lines if line.startswith("identityfile ")]
+
+
+def test_a_rented_machine_gets_no_forwarding_and_no_variables(home: Path) -> None:
+    own = effective(Target("ssh", "my-own-host"), home / "config")
     assert {"forwardagent yes", "forwardx11 yes", "sendenv WANDB_API_KEY"} <= set(own), "the user's own hosts keep all"
-    rented = effective(Target("vast", "7", user="root", port=40022, address="203.0.113.7"), config)
+    rented = effective(RENTED, home / "config")
     words = {line.partition(" ")[0] for line in rented}
     assert not words & {"sendenv", "setenv", "remoteforward", "localforward", "dynamicforward", "localcommand"}
-    refused = {"forwardagent no", "forwardx11 no", "tunnel false", "permitlocalcommand no"}
-    assert {*refused, "identitiesonly yes"} <= set(rented)
-    assert [line for line in rented if line.startswith("identityfile")] == [f"identityfile {key}"]
+    assert {"forwardagent no", "forwardx11 no", "tunnel false", "permitlocalcommand no"} <= set(rented)
+
+
+def test_a_rented_machine_is_offered_one_key(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is named, else that for rented machines, else the first of the usual ones, else none."""
+    keys = home / ".ssh"
+    tries = (*("id_rsa.pub", "id_ed25519.pub"), *("id_rsa", "id_ecdsa", "id_ed25519"), "vastai/vastai_ed25519")
+    tried(len(tries) + 2)
+    assert offered(home) == ["none"]
+    for name in tries:  # each wins over the former
+        (keys / name).touch()
+        assert offered(home) == [str(keys / name)], name
+    (home / "mine").touch()
+    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(home / "mine"))
+    assert offered(home) == [str(home / "mine")]

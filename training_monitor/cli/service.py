@@ -40,6 +40,7 @@ from training_monitor.service import Credits, JobState, QueuedJob, TrainingQueue
 from training_monitor.service.instance_steps import offer_query
 from training_monitor.service.queue import load_service_config
 from training_monitor.service.worker import check_request, queue_checked
+from training_monitor.targets.connect import find_vast_key
 from training_monitor.vast import OfferQuery, account_balance
 from training_monitor.vast.cost import spent_by
 from training_monitor.vast.offers import judge_request, search_everything
@@ -331,11 +332,13 @@ def _need_tools() -> None:
     for tool, remedy in _TOOLS.items():
         if shutil.which(tool) is None:
             raise ToolNotFound(f"{tool} is not installed here", hint=remedy)
-    key = vast_key_path()
-    if not os.path.isfile(key):
-        if os.environ.get(VAST_KEY_PATH):
-            raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor keys --setup makes one)")
-        hint(f"there is no {key}: ssh takes its own keys (training-monitor keys --setup makes one)")
+    key = find_vast_key()
+    if key is None:
+        hint("there is no ssh key here, and rented machines need one (training-monitor keys --setup makes one)")
+    elif not os.path.isfile(key):
+        raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor keys --setup makes one)")
+    elif key != vast_key_path():
+        hint(f"rented machines are offered {key} (training-monitor keys --setup makes one for them alone)")
     try:
         account_balance()
     except AccessDenied:

@@ -24,6 +24,7 @@ from training_monitor.targets.transport import (
 VAST_TIMEOUT = 60.0
 _PAGE, _MOST_PAGES = 25, 400
 _PROC = "/proc/self/stat"
+_USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 
 
 def connect(target: Target, transport: Transport | None = None) -> Transport:
@@ -154,12 +155,23 @@ def _vast_options(target: Target) -> list[str]:
     """Bind the host key (and control socket) to the instance, because vast.ai reuses addresses.
 
     The machine is a stranger's: the user's own configuration, which may forward an agent, X11 or variables, is not
-    read, and of the keys only that for rented machines is offered, or without one those with the usual names.
+    read, and one key is offered, so that the owner of the machine does not learn which others there are.
+    """
+    key = find_vast_key()
+    alone = ["-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllForwardings=yes"]
+    return [*alone, "-o", f"HostKeyAlias=vast-{target.name}", *(["-i", key] if key else ["-o", "IdentityFile=none"])]
+
+
+def find_vast_key() -> str | None:
+    """Return the one key for rented machines: that of the settings, else the first of the usual ones that exists.
+
+    Without private keys, a public key names the one of an agent.
     """
     key = vast_key_path()
-    known = os.environ.get(VAST_KEY_PATH) or os.path.isfile(key)
-    alone = ["-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllForwardings=yes"]
-    return [*alone, "-o", f"HostKeyAlias=vast-{target.name}", *(["-i", key] if known else [])]
+    if os.environ.get(VAST_KEY_PATH):
+        return key
+    usual = [os.path.join(os.path.expanduser("~/.ssh"), name) for name in _USUAL_KEYS]
+    return next(filter(os.path.isfile, (key, *usual, *(f"{each}.pub" for each in usual))), None)
 
 
 def _private_folder(path: str) -> str | None:
