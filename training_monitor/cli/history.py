@@ -6,15 +6,15 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from math import isfinite
 from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
-from training_monitor.cli.output import OK, hint, print_json, print_table, say
-from training_monitor.core.errors import SettingsError, did_you_mean
+from training_monitor.cli.output import OK, UNKNOWN, complain, hint, print_json, print_table, say
+from training_monitor.core.errors import ParseError, SettingsError, did_you_mean
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
@@ -31,10 +31,29 @@ Write = Callable[[dict[str, Any]], object]
 NAMED = 5  # candidates
 
 
+class KeptHistory:
+    """Reads the history of members. Of several, one that cannot be read is told and empty, and named in `unread`."""
+
+    def __init__(self, history: History, *, several: bool) -> None:
+        self._history, self._several = history, several
+        self.unread = set[str]()
+
+    def read(self, key: str, since: float, until: float, *, fields: Collection[str] = FIELDS) -> list[FleetSample]:
+        """Return the samples of a member. Raises like `History.read`."""
+        try:
+            return [] if key in self.unread else self._history.read(key, since, until, fields=fields)
+        except ParseError as error:
+            if not self._several:
+                raise
+            self.unread.add(key)
+            complain(f"{key}: {error}")
+            return []
+
+
 # ---------------------------------------------------------------- all members
 
 
-def list_members(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def list_members(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print one line per member; for more than `MANY` only the last minutes of each are read."""
     shown = args.field or ("loss", "gpu_utilization")
     found, rows, width = [], [], _cells(36 + 10 * len(shown), len(shown))
@@ -64,7 +83,7 @@ def _named(member: HistoryMember) -> dict[str, Any]:
 # ---------------------------------------------------------------- chosen members
 
 
-def describe(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def describe(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print each field of some members, and their projected cost."""
     found = []
     for member in members:
@@ -130,7 +149,7 @@ def _cost_in_words(cost: CostProjection) -> str:
 # ---------------------------------------------------------------- side by side
 
 
-def compare(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def compare(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print a comparison of members over the steps that all have reached. Raises SettingsError for too many."""
     if len(members) > MANY:
         raise SettingsError("--compare", f"{len(members)} members", f"the names of at most {MANY}")
@@ -225,7 +244,7 @@ def _when(timestamp: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
 
 
-def export(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def export(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Write the samples of the members one after the other (`-` is stdout), and print how many went to a file.
 
     Raises:
@@ -292,19 +311,20 @@ def history(args: Namespace) -> int:
     if args.since is None:
         args.since = 0.0 if args.cost else time.time() - DAY
     _check(args)
-    kept = mock_history() if args.mock else History()
-    there = kept.members()
+    stored = mock_history() if args.mock else History()
+    there = stored.members()
     members = [_find(there, wanted) for wanted in dict.fromkeys(args.members)] if there else []
     if not there:
         writers = "vast --mock` writes" if args.mock else "vast`, `fleet`, `web` and `metrics` write"
         hint(f"there is no history yet: `training-monitor {writers} it while watching")
+    kept = KeptHistory(stored, several=len(members or there) > 1)
     args.until = time.time() if args.until is None else args.until
     args.field = tuple(dict.fromkeys(args.field))
     exports = args.csv is not None or args.jsonl is not None
     if exports:
         export(kept, args, members or there)
     if exports and not args.json:
-        return OK
+        return UNKNOWN if kept.unread else OK
     if args.cost:
         from training_monitor.cli.cost_history import list_costs
 
@@ -315,7 +335,7 @@ def history(args: Namespace) -> int:
         describe(kept, args, members)
     else:
         list_members(kept, args, there)
-    return OK
+    return UNKNOWN if kept.unread else OK
 
 
 def _groups(args: Namespace) -> dict[str, list[str]]:

@@ -15,7 +15,18 @@ from typing import Any
 from training_monitor.cli.keys import event_keys
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
-from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, refuse, say
+from training_monitor.cli.output import (
+    BAD,
+    OK,
+    UNKNOWN,
+    complain,
+    hint,
+    interrupted_status,
+    print_json,
+    print_table,
+    refuse,
+    say,
+)
 from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
@@ -367,18 +378,23 @@ def queue(args: Namespace) -> int:
         if args.cancel:
             hint(_who_ends(job))
         return OK
-    found = jobs.list_jobs(None if args.all else _UNFINISHED)
+    damaged = dict[str, TrainingMonitorError]()
+    found = jobs.list_jobs(None if args.all else _UNFINISHED, on_damaged=damaged.__setitem__)
+    for problem in damaged.values():
+        complain(str(problem))
+    status = UNKNOWN if damaged else OK
     if args.json:
-        print_json(args, {"jobs": [_job_keys(job) for job in found]})
-        return OK
+        unread = [{"job_id": job_id, "error": problem.what} for job_id, problem in damaged.items()]
+        print_json(args, {"jobs": [_job_keys(job) for job in found], "damaged": unread})
+        return status
     if not found:
         hint("no job waits or runs" + ("" if args.all else " (--all lists those that have ended)"))
-        return OK
+        return status
     header = ("JOB", "STATE", "STEP", "MACHINE", "COST", "AGE", "WORKER")
     print_table(header, [_row(job) for job in found], gives_way=(6,))
     if any(_is_to_end(job) for job in found):
         hint("* to be ended by its worker; without one: training-monitor worker --until-empty")
-    return OK
+    return status
 
 
 def _who_ends(job: QueuedJob) -> str:
@@ -473,7 +489,7 @@ def worker(args: Namespace) -> int:
                 on_event=display.event,
             )
     except KeyboardInterrupt as interrupt:
-        for job in TrainingQueue().list_jobs(_UNFINISHED):
+        for job in TrainingQueue().list_jobs(_UNFINISHED, on_damaged=lambda _, error: complain(str(error))):
             if job.work.instance_id is not None:
                 _say_left(job)
         return interrupted_status(interrupt)

@@ -10,7 +10,7 @@ The text is ASCII, so lone surrogates (names that are not UTF-8) survive; so do 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -22,6 +22,8 @@ from training_monitor.core.frozen import fields, is_dataclass
 Value = TypeVar("Value")
 _Reader = Callable[[Any], Any]
 _NUMBER = (int, float)
+_LARGEST = 2**63  # of whole numbers: sums and products of what is kept stay within the floats
+LAST_TIME = 1e11  # epoch seconds; later times are invalid
 _PLAIN = {str: (str,), bool: (bool,), int: _NUMBER, float: _NUMBER, dict: (dict,), NoneType: (NoneType,)}
 
 
@@ -45,11 +47,35 @@ def encode(value: object) -> dict[str, Any]:
 
 def read_record(kind: type[Value], text: str | bytes, *, name: str = "", drop_unknown: bool = False) -> Value:
     """Read the output of `format_record`; arguments and errors as for `decode`."""
+    return decode(kind, _loads(kind, text), name=name, drop_unknown=drop_unknown)
+
+
+def _loads(kind: Any, text: Any) -> object:
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise ParseError(f"not JSON ({error})", source=_name_of(kind)) from error
-    return decode(kind, data, name=name, drop_unknown=drop_unknown)
+
+
+def read_row(kind: type[Value], row: Sequence[object], json_columns: Collection[str] = (), *, name: str = "") -> Value:
+    """Make a value of `kind` from a row of the state file.
+
+    Args:
+        kind: a dataclass.
+        row: its fields in order.
+        json_columns: those that hold JSON.
+        name: as for `decode`.
+
+    Raises:
+        TrainingMonitorError: as `decode`; also for numbers that are no time, count or amount.
+    """
+    values = dict(zip(_names(kind), row, strict=True))  # type: ignore[arg-type]
+    for column, value in values.items():
+        if isinstance(value, float) and not abs(value) < LAST_TIME:
+            raise ParseError(f"{column}: got {value}", source=_name_of(kind))
+        if column in json_columns and value is not None:
+            values[column] = _loads(kind, value)
+    return decode(kind, values, name=name)
 
 
 def decode(kind: type[Value], data: object, *, name: str = "", drop_unknown: bool = False) -> Value:
@@ -116,7 +142,7 @@ def _reader(kind: Any, drop_unknown: bool) -> _Reader:
 
 
 def _check(accepted: Any, kind: Any, data: Any) -> Any:
-    if not isinstance(data, accepted):
+    if not isinstance(data, accepted) or (type(data) is int and not -_LARGEST <= data < _LARGEST):
         raise ValueError(f"got {repr(data)[:80]}, expected {_name_of(kind)}")
     return data
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from training_monitor.core.errors import AlreadySupervised, StateError
+from training_monitor.core.errors import AlreadySupervised, StateError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.records import Value, format_record, read_record
+from training_monitor.core.records import Value, format_record, read_record, read_row
 from training_monitor.core.settings import state_dir
 from training_monitor.core.store_files import (
     ELSEWHERE,
@@ -353,14 +353,16 @@ class Store:
         with self._open() as database:
             rows = database.execute(f"SELECT {columns} FROM notices {chosen}", values).fetchall()
         found = list[KeptNotice]()
-        for number, user, text, *rest in rows:
+        for row in rows:
             try:
-                found.append(KeptNotice(number, user, read_record(Notice, text), *rest))
+                found.append(read_row(KeptNotice, row, ["notice"], name=f"notice {row[0]} in {self.path}"))
             except ValueError as error:
-                self._set_notice_aside(number, rest[0], error)
+                self._set_notice_aside(row[0], row[3], error)
+            except TrainingMonitorError as error:  # of a later version
+                tell(str(error))
         return found
 
-    def _set_notice_aside(self, number: int, state: str, error: Exception) -> None:
+    def _set_notice_aside(self, number: int, state: object, error: Exception) -> None:
         if state != "damaged":
             with self.transaction() as execute:
                 execute("UPDATE notices SET state = 'damaged' WHERE number = ?", (number,))

@@ -32,7 +32,9 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.records import LAST_TIME, read_row
 from training_monitor.core.store import Execute, Store
+from training_monitor.core.store_files import tell
 from training_monitor.core.units import known_number
 from training_monitor.fleet.values import FleetSample
 
@@ -69,7 +71,6 @@ SHARD = 8  # members
 BATCH = 3000  # samples that one call packs or thins, approximately
 PER_CHUNK = 20  # overhead of a chunk, in samples
 FORGETTING = 1800.0  # seconds between two deletions of old chunks
-LAST_TIME = 1e11  # epoch seconds; later timestamps are invalid
 FULL, THINNED, UNREADABLE = range(3)
 
 
@@ -111,9 +112,9 @@ def parse_row(timestamp: float, text: str) -> FleetSample:
     """Parse a row; an invalid one yields a sample with its time only."""
     try:
         status, *values = json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         status, values = None, []
-    known = [value if type(value) in (int, float) else None for value in values]
+    known = [each if type(each) is float or (type(each) is int and abs(each) < _EXACT) else None for each in values]
     known += [None] * (len(FIELDS) - len(known))
     return FleetSample(timestamp, dict(zip(FIELDS, known)), status if type(status) is str else None)
 
@@ -399,13 +400,14 @@ class History:
 
         Args:
             key: of the member.
-            since, until: epoch seconds.
+            since, until: epoch seconds; samples of no possible time are left out.
             fields: the fields needed, names of `REPORTED`; others may be left unknown, which is faster.
 
         Raises:
             TrainingMonitorError: see the class.
             ParseError: the stored samples cannot be read.
         """
+        since, until = max(since, 0.0), min(until, LAST_TIME)
         with self._store.transaction() as execute:
             found = execute("SELECT number FROM history_members WHERE key = ?", (_storable(key),))
             if not found:
@@ -426,7 +428,7 @@ class History:
         return [sample for sample in found_at if since <= sample.timestamp <= until]
 
     def members(self) -> list[HistoryMember]:
-        """Return the members with history, sorted by key. Raises like `read`."""
+        """Return the members with history, sorted by key; what is damaged is told and left out. Raises like `read`."""
         with self._store.transaction() as execute:
             rows = execute(
                 "SELECT key, first, last, coalesce(new.samples, 0) + (SELECT coalesce(sum(chunk.samples), 0) "
@@ -434,7 +436,13 @@ class History:
                 "(SELECT member, count(*) AS samples FROM history_samples GROUP BY member) new "
                 "ON new.member = each.number ORDER BY key"
             )
-        return [HistoryMember(*row) for row in rows]
+        found = list[HistoryMember]()
+        for row in rows:
+            try:
+                found.append(read_row(HistoryMember, row))
+            except ParseError as error:
+                tell(f"a member of the history in {self._store.path} is damaged and left out: {error}")
+        return found
 
     def tidy(self, now: float) -> bool:
         """Pack or thin for a fraction of a second; `add` repeats it until this returns False: nothing is left.
@@ -484,8 +492,8 @@ def mock_history(*, keep_days: float = 31.0) -> History:
 def _pack_oldest(execute: Execute, now: float) -> int:
     """Pack the oldest completed hour of some members, or a part of it. Returns the amount of work in samples."""
     oldest = execute(
-        "SELECT (SELECT min(timestamp) FROM history_samples WHERE shard = each.shard) AS oldest, shard "
-        f"FROM (SELECT DISTINCT number / {SHARD} AS shard FROM history_members) each "
+        "SELECT (SELECT min(timestamp) FROM history_samples WHERE shard = each.shard AND timestamp >= 0) AS oldest, "
+        f"shard FROM (SELECT DISTINCT number / {SHARD} AS shard FROM history_members) each "
         "WHERE oldest < ? ORDER BY oldest LIMIT 1",
         (_floor(now, HOUR),),
     )
@@ -494,7 +502,7 @@ def _pack_oldest(execute: Execute, now: float) -> int:
     [(begin, shard)] = oldest
     end = _end_of_batch(execute, shard, begin)
     members: dict[int, list[FleetSample]] = {}
-    chosen = "FROM history_samples WHERE shard = ? AND timestamp < ?"
+    chosen = "FROM history_samples WHERE shard = ? AND timestamp >= 0 AND timestamp < ?"
     rows = execute(f"SELECT member, timestamp, sample {chosen} ORDER BY timestamp", (shard, end))
     for member, timestamp, row in rows:
         members.setdefault(member, []).append(parse_row(timestamp, row))
@@ -509,8 +517,8 @@ def _thin_oldest(execute: Execute, now: float) -> int:
     """Thin six hours of a member that are older than a day. Returns the amount of work in samples."""
     due = _floor(now - DAY, QUARTER)
     oldest = execute(
-        "SELECT (SELECT min(first) FROM history_chunks WHERE member = each.number AND kind = ?) AS oldest, "
-        "number FROM history_members each WHERE oldest < ? ORDER BY oldest LIMIT 1",
+        "SELECT (SELECT min(first) FROM history_chunks WHERE member = each.number AND kind = ? AND first >= 0) "
+        "AS oldest, number FROM history_members each WHERE oldest < ? ORDER BY oldest LIMIT 1",
         (FULL, due),
     )
     if not oldest:

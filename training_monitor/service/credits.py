@@ -10,10 +10,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import InsufficientCredits, InvalidTransition, SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.errors import InsufficientCredits, InvalidTransition, SettingsError, StateError
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.records import read_row
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
 from training_monitor.vast.training_request import JobState
@@ -21,6 +23,7 @@ from training_monitor.vast.training_request import JobState
 MICRO = 1_000_000  # amounts are stored as whole millionths of a dollar, so that sums are exact
 MOST_DOLLARS = 1_000_000_000  # limit for one movement and for a balance, so that all sums fit into SQLite's integers
 _COLUMNS = "account, kind, amount, job_id, reason, created_at"
+_IS_AMOUNT = f"typeof(amount) = 'integer' AND amount BETWEEN {-MOST_DOLLARS * MICRO} AND {MOST_DOLLARS * MICRO}"
 _PAYMENTS = {"deposit": "deposited", "withdraw": "withdrawn"}
 
 
@@ -175,7 +178,7 @@ class Credits:
         """Return all movements of an account, oldest first."""
         with self._begin(account) as execute:
             rows = execute(f"SELECT {_COLUMNS} FROM credit_movements WHERE account = ? ORDER BY number", (account,))
-        return [Movement(row[0], row[1], row[2] / MICRO, *row[3:]) for row in rows]
+        return [_read(row) for row in rows]
 
     def _begin(self, *names: str) -> AbstractContextManager[Execute]:
         """Open a transaction after checking that `names` can be stored."""
@@ -192,15 +195,40 @@ class Credits:
         execute(f"INSERT INTO credit_movements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
+def _read(row: tuple[Any, ...]) -> Movement:
+    """Read a movement. Raises StateError."""
+    account, kind, micro, *rest = row
+    try:
+        movement = read_row(Movement, (account, kind, 0, *rest))
+    except ValueError as error:
+        raise _damaged(account, str(error)) from error
+    return replace(movement, amount=_amount(account, micro) / MICRO)
+
+
+def _amount(account: str, micro: object) -> int:
+    if not isinstance(micro, int) or abs(micro) > MOST_DOLLARS * MICRO:
+        raise _damaged(account, f"an amount of {repr(micro)[:80]}")
+    return micro
+
+
+def _damaged(account: str, what: str) -> StateError:
+    said = f"the account {account} has a damaged movement ({what}): what it has is unknown"
+    return StateError(said, hint="take the table credit_movements of the state file from a backup")
+
+
 def _balance(execute: Execute, account: str) -> int:
-    [(total,)] = execute("SELECT coalesce(sum(amount), 0) FROM credit_movements WHERE account = ?", (account,))
-    return int(total)
+    """Return the sum of an account's movements. Raises StateError when one of them is no amount."""
+    total = f"coalesce(sum(amount), 0), total({_IS_AMOUNT}) = count(*)"
+    [(micro, is_sound)] = execute(f"SELECT {total} FROM credit_movements WHERE account = ?", (account,))
+    if not is_sound:
+        raise _damaged(account, "an amount that is none")
+    return int(micro)
 
 
 def _moved(execute: Execute, account: str, kind: str, job_id: str) -> int | None:
     query = "SELECT amount FROM credit_movements WHERE account = ? AND kind = ? AND job_id = ?"
     rows = execute(query, (account, kind, job_id))
-    return int(rows[0][0]) if rows else None
+    return _amount(account, rows[0][0]) if rows else None
 
 
 def _is_over(execute: Execute, job_id: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, cast
@@ -25,7 +25,7 @@ from training_monitor.core.errors import (
     did_you_mean,
 )
 from training_monitor.core.frozen import replace
-from training_monitor.core.records import format_record, read_record
+from training_monitor.core.records import format_record, read_record, read_row
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.settings_table import read_table
@@ -119,12 +119,23 @@ class TrainingQueue:
             return self._find(execute, job_id)
 
     def list_jobs(
-        self, states: Collection[JobState] | None = None, limit: int | None = None, *, since: float = 0.0
+        self,
+        states: Collection[JobState] | None = None,
+        limit: int | None = None,
+        *,
+        since: float = 0.0,
+        on_damaged: Callable[[str, TrainingMonitorError], object] | None = None,
     ) -> list[QueuedJob]:
         """Return the jobs, newest first: all, or those in one of `states` whose state changed at `since` or later.
 
-        `limit` is how many of the newest to return (None: all). A job in an `UnknownState` is listed with the
-        unfinished ones. Raises when one of them cannot be read.
+        A job in an `UnknownState` is listed with the unfinished ones.
+
+        Args:
+            limit: how many of the newest to return (None: all).
+            on_damaged: called with the id and the error of each job that cannot be read, which is left out.
+
+        Raises:
+            TrainingMonitorError: one of them cannot be read, and there is no `on_damaged`.
         """
         wanted = {str(state) for state in (JobState if states is None else states)}
         if {*_KNOWN} - wanted <= {*_OVER}:
@@ -138,7 +149,15 @@ class TrainingQueue:
                 " ORDER BY number DESC LIMIT ?"
             )
             rows = execute(query, (since, *words, -1 if limit is None else limit))
-        return [self._read(row, of_any_state=True) for row in rows]
+        jobs = []
+        for row in rows:
+            try:
+                jobs.append(self._read(row, of_any_state=True))
+            except TrainingMonitorError as error:
+                if on_damaged is None:
+                    raise
+                on_damaged(str(row[0]), error)
+        return jobs
 
     def claim(self, worker: str, lease_seconds: float, job_id: str | None = None) -> QueuedJob | None:
         """Claim an unfinished job that no worker holds: the oldest that is in progress, else the oldest queued.
@@ -278,21 +297,12 @@ class TrainingQueue:
         return self._read(rows[0])
 
     def _read(self, row: tuple[Any, ...], *, of_any_state: bool = False) -> QueuedJob:
-        job_id, state, request, work, created_at, changed_at, progressed_at, worker, lease_until, to_end = row
-        name = f"job {job_id} in {self._store.path}"
+        job_id, state, *rest = row
+        is_odd = of_any_state and isinstance(state, str) and state not in _KNOWN
+        known, name = (job_id, _KNOWN[0] if is_odd else state, *rest), f"job {job_id} in {self._store.path}"
         try:
-            return QueuedJob(
-                id=job_id,
-                state=cast(JobState, UnknownState(state)) if of_any_state and state not in _KNOWN else JobState(state),
-                request=read_record(TrainingRequest, request, name=name),
-                work=read_record(JobWork, work, name=name),
-                created_at=created_at,
-                changed_at=changed_at,
-                progressed_at=progressed_at,
-                worker=worker,
-                lease_until=lease_until,
-                to_end=None if to_end is None else read_record(tuple[JobState, str], to_end),
-            )
+            job = read_row(QueuedJob, known, ("request", "work", "to_end"), name=name)
+            return replace(job, state=cast(JobState, UnknownState(state))) if is_odd else job
         except ValueError as error:
             raise TrainingMonitorError(
                 f"the state file {self._store.path} holds something else than the job {job_id}: {error}",
