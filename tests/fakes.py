@@ -91,6 +91,8 @@ class FakeTransport:
         raise AssertionError(f"unexpected program: {words}")
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> FakeStream:
+        if tuple(argv)[:2] == ("sh", "-c"):
+            return FakeOutput(self.run(argv, timeout=1.0, input=input))
         assert tuple(argv)[-2:] == ("sh", "-s"), f"unexpected program: {argv}"
         self.streamed.append(input)
         return FakeStream()
@@ -115,6 +117,16 @@ class FakeStream:
 
     def close(self) -> None:
         return None
+
+
+class FakeOutput(FakeStream):
+    """What a registered program says, and its exit status on a line, as the scripts of copying end."""
+
+    def __init__(self, result: CommandResult) -> None:
+        self.result = result
+
+    def chunks(self) -> Iterator[bytes]:
+        yield f"{self.result.stdout}{self.result.stderr}\nexit {self.result.exit_code}\n".encode()
 
 
 def read_program(program: str) -> tuple[str, dict[int, str]]:

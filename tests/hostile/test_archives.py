@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from training_monitor.core.errors import CommandError, CommandFailed
 from training_monitor.core.models import CommandResult
 from training_monitor.service.file_lists import PARTIAL
 from training_monitor.service.sync import SyncReport, fetch_folder
-from training_monitor.service.transfers import send_by_rsync
+from training_monitor.service.transfers import Sent as Answer, send_by_rsync
 from training_monitor.targets.transport import LocalTransport
 
 TIME = 1_700_000_000
@@ -292,15 +293,32 @@ def test_names_that_a_disk_takes_for_the_same_are_refused_there(here: Path) -> N
 # ---------------------------------------------------------------- rsync
 
 
+def fetch_by_rsync(far: Path, here: Path, *names: str) -> Answer:
+    """Fetch files that are listed with three bytes each."""
+    (here / PARTIAL / "incoming").mkdir(parents=True, exist_ok=True)
+    sizes = dict.fromkeys(names, 3)
+    return send_by_rsync(LocalTransport(), names, str(far), str(here), push=False, limit=600.0, sizes=sizes)
+
+
+def test_rsync_writes_not_much_more_in_all_than_was_listed(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    names = [f"{number:02}" for number in range(30)]
+    for name in names:
+        (tmp_path / "far" / name).touch()
+        os.truncate(tmp_path / "far" / name, 60 * MIB)
+    answer = fetch_by_rsync(tmp_path / "far", here, *names)
+    assert not answer.ok and "more than it listed" in answer.said
+    assert bytes_below(here) < 900 * MIB
+    assert not fetch_by_rsync(tmp_path / "far", here, *names[-2:]).ok, "also when it was quick"
+
+
 def test_rsync_writes_no_file_that_is_far_larger_than_it_was_listed(here: Path, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
-    (here / PARTIAL / "incoming").mkdir(parents=True)
     os.truncate(os.open(tmp_path / "far" / "a", os.O_CREAT | os.O_WRONLY), 200 * MIB)
     (tmp_path / "far" / "b").write_text("b")
 
     def copy(name: str) -> bool:
-        far, limit = str(tmp_path / "far"), 60.0
-        return send_by_rsync(LocalTransport(), [name], far, str(here), push=False, limit=limit, largest=3).ok
+        return fetch_by_rsync(tmp_path / "far", here, name).ok
 
     assert copy("b") and (here / "b").read_text() == "b"
     assert not copy("a") and not (here / "a").exists() and bytes_below(here) < 80 * MIB
@@ -311,6 +329,10 @@ def test_a_missing_rsync_is_still_seen_as_missing(here: Path, tmp_path: Path) ->
         def list(self, script: str) -> tuple[str, int]:
             output, status = super().list(script)
             return output.replace("tool tar", "tool tar\ntool rsync"), status
+
+        def stream(self, argv: Sequence[str], *, input: str | None = None) -> Any:
+            is_rsync = "rsync" in argv
+            return FakeTransport.stream(self, argv, input=input) if is_rsync else super().stream(argv, input=input)
 
     machine = Without({"a": 3}, member("./a", b"abc"), END)
     machine.register(["sh", "-c"], lambda words, _: CommandResult(words, 127, "", "sh: rsync: not found", 0.1))

@@ -338,8 +338,8 @@ def fetch_folder(
         check_no_twins(folder, seen.wanted)
         files = {name: seen.wanted[name] for name in batch}
         if tool == "rsync":
-            largest = max(file.size for file in files.values())
-            return send_by_rsync(reach, batch, seen.source.root, folder, push=False, limit=limit, largest=largest)
+            sizes = {name: file.size for name, file in files.items()}
+            return send_by_rsync(reach, batch, seen.source.root, folder, push=False, limit=limit, sizes=sizes)
         return fetch_by_tar(reach, files, seen.source.root, folder, limit=limit)
 
     def clear(seen: _Look) -> None:

@@ -13,9 +13,12 @@ import shutil
 import tarfile
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
-from training_monitor.core.errors import ToolNotFound, last_lines
+from training_monitor.core.engine import start_thread
+from training_monitor.core.errors import CommandTimedOut, ToolNotFound, last_lines
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult, Question
 from training_monitor.service.file_lists import INCOMING, PARTIAL, ListedFile
@@ -29,7 +32,9 @@ _HEADER_BYTES = 128 * 1024  # the most before a file: its long name, its attribu
 _END_BYTES = 64 * 1024  # the most after the last file: zeros, and what tar said
 _SAID_BYTES = 2000
 _GROWTH_BYTES = 64 * 1024 * 1024  # by which a file may have grown since it was listed
-_LIMITED = 'ulimit -f "$1"; shift; exec "$@"'  # in blocks of 512 bytes
+_LIMITED = 'ulimit -f "$1"; shift; "$@" 2>&1; echo "exit $?"'  # in blocks of 512 bytes
+_MOST_SAID = 64 * 1024
+_LOOK_SECONDS = 0.1  # between two looks at what has arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,13 @@ def send_by_rsync(
     *,
     push: bool,
     limit: float,
-    largest: int | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Sent:
     """Copy files between a folder here and one behind `reach`, either way.
 
     A partly copied file is kept beside its destination for the next try; under its own name a file is always complete.
-    No file here grows far beyond `largest` bytes, whatever the other side sends.
+    With the `sizes` of what comes here, neither a file nor all of them grow far beyond these, whatever the other side
+    sends.
 
     Raises:
         ToolNotFound: there is no rsync here.
@@ -77,16 +83,67 @@ def send_by_rsync(
             argv += [f"--rsync-path=mkdir -p {shlex.quote(incoming)} && rsync"]
         far = 1 if push else 0
         ends[far] = f"{_bracketed(reach.destination)}:{ends[far]}"
-    words = [*_limited(largest), *argv, "--", *ends]
-    result = runner.run(words, timeout=limit, input="\0".join(f"./{name}" for name in names))
-    if result.exit_code == 127 and largest is not None:
+    words, wanted = [*argv, "--", *ends], "\0".join(f"./{name}" for name in names)
+    if sizes is None:
+        return _sent(runner.run(words, timeout=limit, input=wanted))
+    return _receive(runner, words, wanted, _Arriving(destination, sizes), limit)
+
+
+def _receive(runner: Transport, words: Sequence[str], wanted: str, arriving: _Arriving, limit: float) -> Sent:
+    """Run a command that writes files here, and end it when they get too large or it takes too long."""
+    blocks = (max(arriving.sizes.values(), default=0) + _GROWTH_BYTES) // 512
+    stream = runner.stream(["sh", "-c", _LIMITED, "sh", str(blocks), *words], input=wanted)
+    ended, deadline, why = threading.Event(), time.monotonic() + limit, list[str]()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            if time.monotonic() > deadline or arriving.is_too_much():
+                why.append("time" if time.monotonic() > deadline else "size")
+                return stream.close()
+
+    said = b""
+    try:
+        start_thread(watch, "rsync")
+        for chunk in stream.chunks():
+            said = (said + chunk)[-_MOST_SAID:]
+    finally:
+        ended.set()
+        stream.close()
+    if why == ["time"]:
+        raise CommandTimedOut(f"rsync gave no answer within {limit:g} s", argv=tuple(words))
+    text, _, status = said.decode("utf-8", "replace").rpartition("exit ")
+    if status.strip() == "127":
         raise ToolNotFound("rsync is not installed here", argv=tuple(words))
-    return _sent(result)
+    if why or arriving.is_too_much():
+        return Sent(False, "it sends more than it listed")
+    return _sent(CommandResult(tuple(words), int(status) if status.strip().isdigit() else 1, text, "", 0.0))
 
 
-def _limited(largest: int | None) -> list[str]:
-    """Return the words before a command that may not write larger files."""
-    return [] if largest is None else ["sh", "-c", _LIMITED, "sh", str((largest + _GROWTH_BYTES) // 512)]
+class _Arriving:
+    """The files of a batch that come into a folder here, and how much they may take in all."""
+
+    def __init__(self, folder: str, sizes: Mapping[str, int]) -> None:
+        self.sizes, self._incoming = sizes, os.path.join(folder, INCOMING)
+        self._paths = [os.path.join(folder, name) for name in sizes]
+        self._paths += [os.path.join(folder, os.path.dirname(name), PARTIAL, os.path.basename(name)) for name in sizes]
+        self._most = self._bytes() + sum(sizes.values()) + _GROWTH_BYTES
+
+    def is_too_much(self) -> bool:
+        """Return whether they have grown far beyond what was listed."""
+        return self._bytes() > self._most
+
+    def _bytes(self) -> int:
+        with suppress(OSError):
+            names = os.listdir(self._incoming)
+            return sum(map(_size, [*self._paths, *(os.path.join(self._incoming, name) for name in names)]))
+        return sum(map(_size, self._paths))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
 
 
 def _rsh_word(word: str) -> str:

@@ -67,7 +67,7 @@ class QuietStream:
 
 class QuietTransport(FakeTransport):
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Any:
-        return QuietStream()
+        return super().stream(argv, input=input) if argv[1] == "-c" else QuietStream()
 
 
 @dataclass
