@@ -13,10 +13,12 @@ import pytest
 
 from tests.hostile.tries import tried
 from training_monitor.cli.main import main
+from training_monitor.core.errors import CommandFailed
 from training_monitor.core.models import CommandResult, JobStatus
 from training_monitor.jobs.jobs import get_job_listing, list_jobs, next_job_id
-from training_monitor.jobs.process_jobs import JobNames, jobs_question
+from training_monitor.jobs.process_jobs import JobNames, jobs_question, start_process_job, start_question
 from training_monitor.targets.asking import Site
+from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Stream
 
 GOOD = ("good", "also.good-2", "x" * 128)
@@ -69,6 +71,8 @@ ODD: dict[str, Callable[[Path], object]] = {
     "a file": lambda folder: (folder / "file").write_text("x"),
     "a dangling link": lambda folder: (folder / "link").symlink_to(folder / "nowhere"),
     "a link to itself": lambda folder: (folder / "loop").symlink_to("loop"),
+    "a link out": lambda folder: (folder / "lnk").symlink_to("/etc"),
+    "a link to the folder": lambda folder: (folder / "self").symlink_to("."),
     "a pipe": lambda folder: os.mkfifo(folder / "pipe"),
 }
 
@@ -117,9 +121,63 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         if argv == ["status", "local"]:
             assert all(f"process:{name} " in out for name in GOOD)
             assert "entry of the jobs folder: a name that no job has: -\n" in err
-            assert "and 17 more" in err
+            assert "and 19 more" in err
         if argv[0] == "status" and "--json" in argv:
             assert {job["job_id"] for job in json.loads(out)["jobs"]} == {f"process:{name}" for name in GOOD}
+
+
+def test_a_link_to_no_job_is_not_taken_for_one(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "lnk").symlink_to("/etc")
+    for name in GOOD[1:]:
+        shutil.rmtree(folder / name)
+    for argv, status in ((["check", "local", "lnk"], 2), (["status", "local", "process:lnk"], 2)):
+        assert main(argv) == status, capfd.readouterr()
+    capfd.readouterr()
+    main(["check", "local", "--json"])  # other trainings may run on this machine
+    named = [job["job"] for job in json.loads(capfd.readouterr().out)["jobs"]]
+    assert [job for job in named if job and job.startswith("process:")] in ([], ["process:good"])
+    main(["fleet", "local", "--once"])
+    assert "lnk" not in capfd.readouterr().out
+
+
+def test_a_run_directory_that_was_moved_and_linked_is_still_a_job(folder: Path, tmp_path: Path) -> None:
+    (folder / "good").rename(tmp_path / "moved")
+    (folder / "good").symlink_to(tmp_path / "moved")
+    assert names_of(folder) == {f"process:{name}" for name in GOOD}
+
+
+# ---------------------------------------------------------------- a folder of others
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o703])
+def test_no_job_starts_in_a_folder_to_which_others_can_write(folder: Path, mode: int) -> None:
+    """They could have made its run directory, whose files name what `stop` ends."""
+    folder.chmod(mode)
+    with pytest.raises(CommandFailed, match=f"others can write to it: {folder}.*chmod go-w"):
+        start_process_job("local", "true", "new")
+    assert not (folder / "new").exists()
+    folder.chmod(0o775)  # the group of a user is often their own
+    assert start_process_job("local", "true", "new") == "process:new"
+
+
+def test_a_rented_machine_has_no_other_users(folder: Path) -> None:
+    rented = start_question(Target("vast", "7"), "process:new", "true", {}, None)
+    folder.chmod(0o777)
+    assert Site.of("local").ask_one(rented) == "started"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_refused(folder: Path) -> None:
+    os.chown(folder, 65534, -1)
+    with pytest.raises(CommandFailed, match="belongs to another user .uid 65534"):
+        start_process_job("local", "true", "new")
+
+
+def test_a_listing_says_that_others_could_make_up_jobs(folder: Path, tmp_path: Path) -> None:
+    as_nobody_sees_it(folder, tmp_path)
+    folder.chmod(0o777)
+    [odd] = get_job_listing("local", transport=AsNobody()).odd
+    assert "others can write to it, and could make up jobs" in str(odd)
 
 
 def test_an_entry_that_spells_a_job_over_two_lines_makes_no_second_one(folder: Path) -> None:
@@ -181,16 +239,21 @@ class AsNobody(LocalTransport):
         return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
-def test_a_run_directory_without_permission_is_unknown_and_the_others_are_shown(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = subprocess.run([*AsNobody._words(), "true"], capture_output=True, check=False)
-    if tried.returncode:
+def as_nobody_sees_it(folder: Path, tmp_path: Path) -> None:
+    """Make the folder readable to all."""
+    able = subprocess.run([*AsNobody._words(), "true"], capture_output=True, check=False)
+    if able.returncode:
         pytest.skip("only root can become another user: nothing here was tested")
     outside = next(each for each in tmp_path.parents if each.parent == Path("/tmp"))
     for each in (folder, *folder.parents):
         if outside in (each, *each.parents):
             each.chmod(0o755)
+
+
+def test_a_run_directory_without_permission_is_unknown_and_the_others_are_shown(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_nobody_sees_it(folder, tmp_path)
     (folder / "closed").mkdir(mode=0o700)
     (folder / "closed" / "exit_code").write_text("0 1700000000\n")
     listing = get_job_listing("local", transport=AsNobody())

@@ -219,7 +219,7 @@ def start_job(
         CommandError: unknown whether it runs; call again with the same id.
     """
     check_job_config(config)
-    questions = [guard(_start_question(job_id, config, checkpoint))]
+    questions = [guard(_start_question(site.target, job_id, config, checkpoint))]
     if keep_attempts is not None:
         questions.append(guard(remove_question(job_id, keep_attempts)))
     try:
@@ -244,12 +244,13 @@ def _remove_holds(site: Site, job_ids: tuple[str, ...], guard: Guard) -> None:
             site.ask(guard(unhold_question(gone)))
 
 
-def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | None) -> Question[str]:
+def _start_question(target: Target, job_id: str, config: Mapping[str, Any], checkpoint: str | None) -> Question[str]:
     resume_argument = config.get("resume_argument")
     if is_process_job(job_id):
         command = config["command"]
         line = command if isinstance(command, str) else shlex.join(command)
         return process_jobs.start_question(
+            target,
             job_id,
             format_resumed_command(line, checkpoint, resume_argument),
             format_resumed_env(config.get("env") or {}, checkpoint),

@@ -211,8 +211,14 @@ def no_state(reply: Reply, what: str, source: str) -> TrainingMonitorError:
     return ParseError("the answer has no state", source=source, text=reply.output[-2000:])
 
 
-def start_question(job_id: str, command: str, env: Mapping[str, str], working_dir: str | None) -> Question[str]:
-    """Start the job unless its name is taken; the answer is `started`, also when repeated, or `exists`."""
+def start_question(
+    target: Target, job_id: str, command: str, env: Mapping[str, str], working_dir: str | None
+) -> Question[str]:
+    """Start the job unless its name is taken; the answer is `started`, also when repeated, or `exists`.
+
+    Where a target has other users, a jobs folder to which they could write is refused: they could have made the job.
+    Rented machines and pods have none, and volumes there are often open to all.
+    """
     if bad := [name for name in env if not _VARIABLE.fullmatch(name)]:
         raise SettingsError("env", bad[0], "a variable name")
     keep_secret(*secrets_of(env))
@@ -223,6 +229,7 @@ def start_question(job_id: str, command: str, env: Mapping[str, str], working_di
         _starter=os.urandom(8).hex(),
         _command=command,
         _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
+        _shared="yes" if target.kind in ("local", "ssh") else "",
         _folder=os.path.join(".", working_dir or ""),  # ignores CDPATH, and `-` is not the previous folder
         _program=format_call("job_program", "run_command"),
     )
@@ -231,6 +238,9 @@ def start_question(job_id: str, command: str, env: Mapping[str, str], working_di
         fields, _ = parse_fields(reply.output)
         if said := fields.get("error"):
             raise CommandFailed(said)
+        if why := fields.get("open"):
+            what = f"the jobs folder is not safe, {why}"
+            raise CommandFailed(what, hint="chmod go-w it, or set TRAINING_MONITOR_JOBS_DIR to a folder of your own")
         if "state" not in fields:
             raise no_state(reply, "the job could not be started", "start")
         return fields["state"]
@@ -337,8 +347,9 @@ def start_process_job(
     """
     job_id = PREFIX + process_name(name)
     line = command if isinstance(command, str) else shlex.join(command)
-    question = start_question(job_id, line, env or {}, working_dir)
-    if Site.of(target, namespace, transport).ask_one(question) == "exists":
+    site = Site.of(target, namespace, transport)
+    question = start_question(site.target, job_id, line, env or {}, working_dir)
+    if site.ask_one(question) == "exists":
         raise JobExists(f"{target}: there is already a job {job_id}", hint="another name, or stop and use it as it is")
     return job_id
 

@@ -71,7 +71,7 @@ tidy() { rm -f "$_dir/pid.new" "$_dir/exit_code.new" "$_dir/stopped.new"; }
 # Set $_is to what is seen of the job before anyone asks for its members; a job that is missing may have some.
 see_state() {
   _code=''
-  if [ ! -d "$_dir" ]; then _is=missing
+  if [ ! -d "$_dir" ] || is_link_to_no_job "$_dir"; then _is=missing
   elif [ ! -x "$_dir" ]; then _is=closed
   elif is_alive || { [ -s "$_dir/pid" ] && [ ! -s "$_dir/exit_code" ] && is_alive; }; then _is=running
   elif [ -f "$_dir/exit_code" ] && read -r _code _end 2>/dev/null <"$_dir/exit_code"; [ "$_code" ]; then _is=exited

@@ -1,12 +1,14 @@
 # Starts a process job. What runs as the leader of its session is $_program, see job_program.sh.
 # uses: job
-# needs: _starter _command _exports _program _folder
+# needs: _starter _command _exports _program _folder _shared
 
 # The same $_starter, asked again, has started it too.
 start() {
   umask 077
   cd -- "$_folder" 2>/dev/null || { echo "error=there is no working directory $_folder"; return; }
   mkdir -p "$_base" || { echo "error=cannot make $_base on the target"; return; }
+  _open=$([ -z "$_shared" ] || show_openness)
+  [ -z "$_open" ] || { echo "open=$_open: $_base"; return; }
   [ -d "$_dir" ] || [ -z "$(list_members)" ] || [ -d "$_dir" ] || {
     echo "error=processes of it run, although $_dir is not there"; return
   }

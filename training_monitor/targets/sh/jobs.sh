@@ -17,11 +17,15 @@ list() {
 }
 
 list_entries() {
-  odd=0
+  odd=0 open=$(show_openness)
+  [ -z "$open" ] || [ "$(show_user)" = 0 ] || { odd=1; echo "? $open, and could make up jobs: chmod go-w $_base"; }
   for each in *; do
     case $each in
       [!A-Za-z0-9]* | *[!A-Za-z0-9._-]*) [ ! -e "$each" ] && [ ! -L "$each" ] || tell "a name that no job has" ;;
-      *) if [ -d "$each" ]; then echo "$each"; else tell "no folder"; fi ;;
+      *)
+        if [ ! -d "$each" ]; then tell "no folder"
+        elif is_link_to_no_job "$each"; then tell "a link to no job"
+        else echo "$each"; fi ;;
     esac
   done
   [ $odd -le "$most_odd" ] || echo "? and $((odd - most_odd)) more"
