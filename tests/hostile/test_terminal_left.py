@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -12,9 +13,12 @@ import pytest
 
 from tests.hostile.terminals import Terminal, python
 
-SIGNALS = [getattr(signal, f"SIG{name}") for name in "INT TERM HUP QUIT ALRM USR1 USR2 XCPU VTALRM PROF".split()]
-FLEET = ("-m", "training_monitor", "vast", "--mock")
+NAMES = "INT TERM HUP QUIT ABRT ALRM USR1 USR2 XCPU VTALRM PROF TRAP SYS POLL PWR STKFLT"
+SIGNALS = [getattr(signal, f"SIG{name}") for name in NAMES.split()]
+VAST = ("-m", "training_monitor", "vast", "--mock")
 WATCH = ("-m", "training_monitor", "watch", "local", "--log", "log", "--pid-file", "pid", "--interval", "1")
+FLEET_OF_TARGETS = ("-m", "training_monitor", "fleet", "local#log")
+TOP = ("-m", "training_monitor", "top", "progress")
 CHILD = """
 import os, signal, sys, threading
 from training_monitor.screens.kit import terminal as kit
@@ -50,6 +54,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
     (tmp_path / "log").write_text("".join(f"step {step}/40 loss 0.5\n" for step in range(1, 6)))
     (tmp_path / "pid").write_text(str(os.getpid()))
+    (tmp_path / "progress" / "my-run").mkdir(parents=True)
+    document = {"status": "FINISHED", "start_time": 1.0, "metadata": {"pid": 7}}
+    (tmp_path / "progress" / "my-run" / "progress.json").write_text(json.dumps(document))
 
     def begin(*words: str) -> Terminal:
         environ = {"TRAINING_MONITOR_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
@@ -61,7 +68,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         each.close()
 
 
-every_screen = pytest.mark.parametrize(("command", "shown"), [(FLEET, "PROGRESS"), (WATCH, "silence")])
+SCREENS = [(VAST, "PROGRESS"), (FLEET_OF_TARGETS, "PROGRESS"), (WATCH, "silence"), (TOP, "my-run")]
+every_screen = pytest.mark.parametrize(("command", "shown"), SCREENS, ids=["vast", "fleet", "watch", "top"])
 
 
 def _is_taken(terminal: Terminal) -> bool:
@@ -166,3 +174,25 @@ def test_a_stopped_screen_leaves_the_terminal_and_takes_it_again(
     screen.press("q")
     screen.ended()
     assert screen.is_as_before()
+
+
+@pytest.mark.parametrize("keys", ["\x1c", "\x03", "\x1c\x1c\x03"])
+def test_keys_that_end_the_demo_leave_neither_its_training_nor_its_folder(
+    start: Callable[..., Terminal], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    screen = start("-m", "training_monitor", "demo")
+    screen.shows("attempt 1", "[#")
+    screen.press(keys)
+    status = screen.ended()
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) in (130, 131), screen.output[-500:]
+    assert screen.is_as_before() and os.listdir(tmp_path / "temporary") == []
+    assert not [each for each in Path("/proc").glob("[0-9]*") if str(tmp_path / "temporary") in command_of(each)]
+
+
+def command_of(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""

@@ -321,7 +321,9 @@ def test_jobs_that_cannot_be_listed_are_unknown(pod: Pod, tmp_path: Path) -> Non
     assert done.returncode == 3 and "is not a folder" in done.stderr and done.stdout == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, None])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1, None]
+)
 def test_a_demo_that_is_ended_leaves_nothing_behind(number: signal.Signals | None, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "training_monitor", "demo"]
     env = environ(TMPDIR=str(tmp_path))

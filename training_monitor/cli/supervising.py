@@ -6,11 +6,13 @@ import hashlib
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 from training_monitor.cli.live import LiveDisplay, print_summary
@@ -33,6 +35,10 @@ from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 
 DEMO_NAME = "demo"
+_ENDS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGALRM),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 _INTERRUPTED = {
     "starting": "{job} may just be starting, unsupervised",
     "watching": "{job} keeps running, unsupervised",
@@ -196,13 +202,38 @@ def demo(args: Namespace) -> int:
     """Run the demo in a temporary folder; folder and training are removed however it ends."""
     with tempfile.TemporaryDirectory(prefix="training-monitor-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["TRAINING_MONITOR_JOBS_DIR"] = os.path.join(folder, "jobs")
+        with _ended_by_signals(_end_demo):
+            try:
+                return _run_demo(folder, args)
+            except KeyboardInterrupt as interrupt:
+                hint("\nthe demo was interrupted; its training process is ended, its folder removed")
+                return interrupted_status(interrupt)
+
+
+@contextmanager
+def _ended_by_signals(clean: Callable[[], None]) -> Iterator[None]:
+    """Let also Ctrl-\\ and its like interrupt what runs here, once; then clean up, which no other signal interrupts."""
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        _handle(dict.fromkeys(before, signal.SIG_IGN))
+        raise KeyboardInterrupt(number)
+
+    found = {number: signal.getsignal(number) for number in _ENDS}
+    before: dict[int, Any] = {each: handler for each, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+    _handle(dict.fromkeys(before, interrupt))
+    try:
+        yield
+    finally:
+        _handle(dict.fromkeys(before, signal.SIG_IGN))
         try:
-            return _run_demo(folder, args)
-        except KeyboardInterrupt as interrupt:
-            hint("\nthe demo was interrupted; its training process is ended, its folder removed")
-            return interrupted_status(interrupt)
+            clean()
         finally:
-            _end_demo()
+            _handle(before)
+
+
+def _handle(handlers: Mapping[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def _run_demo(folder: str, args: Namespace) -> int:

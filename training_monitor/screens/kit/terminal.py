@@ -78,8 +78,12 @@ _COLOURS = {  # colour of a style, and its attribute without colours; reversed w
     "killed": (curses.COLOR_RED, curses.A_NORMAL),
 }
 _PLAIN = {"dim": curses.A_DIM, "bold": curses.A_BOLD, "selected": curses.A_REVERSE, "title": curses.A_REVERSE}
-# What else than SIGINT ends a process, as far as it can be noticed: SIGKILL, a crash and os._exit cannot.
-_ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+# What ends a process, as far as it can be noticed: SIGKILL, os._exit and a crash of Python (SIGSEGV, SIGBUS, SIGFPE,
+# SIGILL, abort) cannot.
+_ENDS = (
+    *("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU"),
+    *("SIGABRT", "SIGTRAP", "SIGSYS", "SIGPOLL", "SIGPWR", "SIGSTKFLT"),
+)
 _Handler = Callable[[int, FrameType | None], object]
 
 
