@@ -138,6 +138,42 @@ def test_a_folder_of_another_user_is_refused(store: Store, folder: Path) -> None
         Store(str(folder))
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o703])
+def test_a_folder_below_one_that_all_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    """They could put another one in its place."""
+    open_to_all = tmp_path / "open"
+    folder = open_to_all / "between" / "state"
+    folder.mkdir(mode=0o700, parents=True)
+    open_to_all.chmod(mode)
+    with pytest.raises(StateError, match=f"{open_to_all} can be written to by others .*chmod o-w"):
+        Store(str(folder))
+    (tmp_path / "link").symlink_to(open_to_all / "between")
+    with pytest.raises(StateError, match=f"{open_to_all} can be written"):
+        Store(str(tmp_path / "link" / "state"))
+    open_to_all.chmod(mode | 0o1000)
+    Store(str(folder))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_below_one_of_another_user_is_refused(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, -1)
+    with pytest.raises(StateError, match=f"{theirs} belongs to another user"):
+        Store(str(theirs / "state"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_a_link_of_another_user_as_state_folder_is_refused(tmp_path: Path) -> None:
+    """They could let it lead elsewhere; one of the user's own is followed."""
+    (tmp_path / "aim").mkdir(mode=0o700)
+    (tmp_path / "state").symlink_to(tmp_path / "aim")
+    Store(str(tmp_path / "state"))
+    os.chown(tmp_path / "state", 65534, -1, follow_symlinks=False)
+    with pytest.raises(StateError, match="state belongs to another user .uid 65534"):
+        Store(str(tmp_path / "state"))
+
+
 @pytest.mark.parametrize("name", ["training_monitor.db", "training_monitor.db-wal", "training_monitor.db-journal"])
 def test_a_link_in_place_of_a_file_is_not_followed(store: Store, folder: Path, tmp_path: Path, name: str) -> None:
     aim = tmp_path / "aim"

@@ -24,6 +24,7 @@ from training_monitor.core.settings import state_dir
 from training_monitor.core.store_files import (
     ELSEWHERE,
     check_file,
+    check_parents,
     check_state_file,
     copy_rows,
     explain_failure,
@@ -141,6 +142,7 @@ class Store:
     def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
         self.folder = folder or state_dir()
         make_private(self.folder)
+        check_parents(self.folder)
         make_private(os.path.join(self.folder, "locks"))
         self.path = os.path.join(self.folder, file)
         with self._open() as database:

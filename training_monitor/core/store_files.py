@@ -40,6 +40,30 @@ def make_private(path: str) -> None:
     _check_mode(f"the state folder {path}", path, seen)
 
 
+def check_parents(path: str) -> None:
+    """Raise StateError where others could put another folder in the place of this one, or of one above it.
+
+    Others may write to a folder that has the sticky bit, like /tmp; and so may a group, which is often a user's own.
+    """
+    for each in dict.fromkeys([os.path.abspath(path), *_above(os.path.abspath(path)), *_above(os.path.realpath(path))]):
+        seen, own = os.stat(each), os.lstat(each)
+        what = f"the state folder {path} cannot be used: {each}"
+        for owner in (own.st_uid, seen.st_uid):
+            if owner not in (0, os.geteuid()):
+                raise StateError(f"{what} belongs to another user (uid {owner})", hint=ELSEWHERE)
+        if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
+            raise StateError(
+                f"{what} can be written to by others (mode {stat.S_IMODE(seen.st_mode):04o})",
+                hint=f"chmod o-w {shlex.quote(each)}, or set TRAINING_MONITOR_STATE_DIR to another folder",
+            )
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders above an absolute path."""
+    while path != (path := os.path.dirname(path)):
+        yield path
+
+
 def check_state_file(path: str) -> int:
     """Return the inode of a database after checking it and its journals. Raises OSError, StateError."""
     for name in (path + journal for journal in _JOURNALS):
