@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,10 @@ from tests.integration.commands import run_command
 from tests.integration.conftest import SshServer
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.loopback.messaging import WEBHOOK_SECRET, Services
+from tests.loopback.vast import VastApi
+from tests.loopback.vast_rows import KEY
 from training_monitor.core import masking
+from training_monitor.service.sync import fetch_folder, push_folder
 
 RECORD = """\
 #!/bin/sh
@@ -27,6 +31,7 @@ exec {folder}/programs/$name "$@"
 OF_JOBS = "quiet-canary-of-a-job"  # --env: for the training alone
 OF_A_FILE = "123456:quiet-canary-of-the-settings-file"  # for this process alone
 SIGNATURE = "0123456789abcdef" * 4
+OF_A_JOB = re.compile("^export TRAINING_MONITOR_JOB=", re.MULTILINE)  # a training, or an upload: for these it is meant
 LOOKS = (
     ("check",), ("doctor",), ("status",), ("gpu",), ("health",), ("resources",), ("fleet", "--once"),
 )  # fmt: skip
@@ -46,10 +51,17 @@ class Recorder(Shims):
     def words(self) -> str:
         return (self.folder.parent / "words").read_text(errors="replace")
 
-    def environments(self, *names: str) -> list[str]:
-        """The environments of these programs."""
-        text = (self.folder.parent / "environments").read_text(errors="replace")
-        return [each for each in text.split("== ") if each.partition("\n")[0] in names]
+    def environments(self) -> list[str]:
+        """The environments of all these programs, each after its name."""
+        return (self.folder.parent / "environments").read_text(errors="replace").split("== ")[1:]
+
+
+def carriers_of(environments: list[str], secret: str) -> set[tuple[str, str]]:
+    """The programs, but those of jobs, that have a secret in a variable, and its name."""
+    found = set[tuple[str, str]]()
+    for program, *variables in (re.split("\nexport ", each) for each in environments if not OF_A_JOB.search(each)):
+        found |= {(program, each.partition("=")[0]) for each in variables if secret in each}
+    return found
 
 
 @pytest.fixture
@@ -74,6 +86,7 @@ def test_no_program_gets_a_secret_in_its_words(
     kube: KubernetesApi,
     pod: Pod,
     sshd: SshServer,
+    vast: VastApi,
     record: Callable[[], Recorder],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,9 +114,19 @@ def test_no_program_gets_a_secret_in_its_words(
             for name, *more in LOOKS[number::3]:
                 use(name, target, *more)
         assert services.asked, "nothing was told"
+    use("instances")
+    (tmp_path / "models").mkdir()
+    model.rename(tmp_path / "models" / "model")
+    assert push_folder(str(tmp_path / "models"), sshd.address, str(tmp_path / "there")).by == "rsync"
+    assert fetch_folder(sshd.address, str(tmp_path / "there"), str(tmp_path / "back")).by == "rsync"
     words = recorder.words()
     tried(len(words.splitlines()))
-    assert {"ssh", "kubectl", "sh"} <= {line.partition(" ")[0] for line in words.splitlines()}
-    assert [each for each in (OF_JOBS, OF_A_FILE, WEBHOOK_SECRET, SIGNATURE) if each in words] == []
-    carriers = recorder.environments("ssh", "kubectl")
-    assert carriers and not [each for each in carriers if OF_JOBS in each or OF_A_FILE in each]
+    assert {"ssh", "kubectl", "sh", "vastai", "rsync"} <= {line.partition(" ")[0] for line in words.splitlines()}
+    assert [each for each in (OF_JOBS, OF_A_FILE, WEBHOOK_SECRET, SIGNATURE, KEY) if each in words] == []
+    environments = recorder.environments()
+    tried(len(environments))
+    assert [each for each in environments if OF_A_FILE in each or WEBHOOK_SECRET in each] == []
+    assert carriers_of(environments, OF_JOBS) == {("sh", "TM_SCRIPT")}, "the shell of the script that starts a job"
+    # PUT_URL is a variable of this process, and given to all programs as they are.
+    assert {name for _, name in carriers_of(environments, SIGNATURE)} == {"PUT_URL", "TM_SCRIPT"}
+    assert {program for program, name in carriers_of(environments, SIGNATURE) if name != "PUT_URL"} == {"sh"}
