@@ -134,7 +134,7 @@ def test_a_link_to_no_job_is_not_taken_for_one(folder: Path, capfd: pytest.Captu
         assert main(argv) == status, capfd.readouterr()
     capfd.readouterr()
     main(["check", "local", "--json"])  # other trainings may run on this machine
-    named = [job["job"] for job in json.loads(capfd.readouterr().out)["jobs"]]
+    named = [job["job_id"] for job in json.loads(capfd.readouterr().out)["jobs"]]
     assert [job for job in named if job and job.startswith("process:")] in ([], ["process:good"])
     main(["fleet", "local", "--once"])
     assert "lnk" not in capfd.readouterr().out

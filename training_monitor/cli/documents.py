@@ -592,6 +592,17 @@ class QueueDocument(TypedDict):
     jobs: list[RentedJob]
 
 
+class DamagedJob(TypedDict):
+    """A row of the queue that cannot be read."""
+
+    job_id: str
+    error: str
+
+
+class QueueListing(QueueDocument):
+    damaged: list[DamagedJob]
+
+
 class InstanceJob(TypedDict):
     owner: str
     job_id: str
@@ -769,7 +780,7 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
     "resources": (ResourcesDocument,),
     "checkpoints": (CheckpointsDocument,),
     "launch": (*_EVENTS, LaunchResult),
-    "queue": (QueueDocument,),
+    "queue": (QueueDocument, QueueListing),
     "worker": _EVENTS,
     "sweep": (SweepReport,),
     "instances": (InstancesDocument,),

@@ -93,13 +93,18 @@ def _receive(runner: Transport, words: Sequence[str], wanted: str, arriving: _Ar
     """Run a command that writes files here, and end it when they get too large or it takes too long."""
     blocks = (max(arriving.sizes.values(), default=0) + _GROWTH_BYTES) // 512
     stream = runner.stream(["sh", "-c", _LIMITED, "sh", str(blocks), *words], input=wanted)
-    ended, deadline, why = threading.Event(), time.monotonic() + limit, list[str]()
+    ended, late, too_much = threading.Event(), threading.Event(), threading.Event()
+    deadline = time.monotonic() + limit
 
     def watch() -> None:
         while not ended.wait(_LOOK_SECONDS):
-            if time.monotonic() > deadline or arriving.is_too_much():
-                why.append("time" if time.monotonic() > deadline else "size")
-                return stream.close()
+            if time.monotonic() > deadline:
+                late.set()
+            elif arriving.is_too_much():
+                too_much.set()
+            else:
+                continue
+            return stream.close()
 
     said = b""
     try:
@@ -109,12 +114,12 @@ def _receive(runner: Transport, words: Sequence[str], wanted: str, arriving: _Ar
     finally:
         ended.set()
         stream.close()
-    if why == ["time"]:
+    if late.is_set():
         raise CommandTimedOut(f"rsync gave no answer within {limit:g} s", argv=tuple(words))
     text, _, status = said.decode("utf-8", "replace").rpartition("exit ")
     if status.strip() == "127":
         raise ToolNotFound("rsync is not installed here", argv=tuple(words))
-    if why or arriving.is_too_much():
+    if too_much.is_set() or arriving.is_too_much():
         return Sent(False, "it sends more than it listed")
     return _sent(CommandResult(tuple(words), int(status) if status.strip().isdigit() else 1, text, "", 0.0))
 
