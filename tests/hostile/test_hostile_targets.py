@@ -52,6 +52,8 @@ ACTING = ("destroy", "stop", "create", "start", "reboot", "recycle")
 # What a garbled answer is there, if not unknown: `doctor` reports a target that does not answer as broken, and
 # `upload` and `terminate` one that does not answer as not uploaded and not ended.
 OF_GARBAGE = {"doctor": (OK, BAD), "upload": (BAD, UNKNOWN), "terminate": (BAD, UNKNOWN)}
+# A job waits until vast.ai answers, and a worker has none here.
+OF_JOBS = {"launch": (UNKNOWN, INTERRUPTED), "worker": (OK, UNKNOWN)}
 # Supervision continues until the target answers again.
 GOES_ON = ("run", "restart", "wait", "terminate", "upload", "stop")
 
@@ -68,7 +70,8 @@ def report(tmp_path: Path) -> Report:
 
 
 def _as_json(argv: Sequence[str]) -> tuple[str, ...]:
-    return (argv[0], "--json", *argv[1:])
+    """The command with --json, where that is one answer: metrics are a text, and a worker has events alone."""
+    return tuple(argv) if argv[0] in ("metrics", "worker") else (argv[0], "--json", *argv[1:])
 
 
 def _use(world: World, name: str) -> None:
@@ -226,6 +229,9 @@ class TestVast:
         "offers of a GPU": ("offers", "--gpu", "4090", "--bid"),
         "credits": ("credits",),
         "keys": ("keys",),
+        "launch": ("launch", "--watch", "--name", "x", "--command", "true", "--disk", "1"),
+        "worker": ("worker", "--until-empty"),
+        "metrics": ("metrics", VAST, "--once"),
         "sweep": ("sweep",),
         "sweep --force": ("sweep", "--force"),
         "vast": ("vast", "--once"),
@@ -247,7 +253,7 @@ class TestVast:
             world.wires.vastai = lambda _: (NO_JSON[word], code)  # noqa: B023
             words = _as_json(self.COMMANDS[name]) if number % 2 else self.COMMANDS[name]
             # no key pair here, which is known
-            told = {"doctor": (OK, BAD), "keys": (BAD, UNKNOWN)}.get(name, (UNKNOWN,))
+            told = {"doctor": (OK, BAD), "keys": (BAD, UNKNOWN), **OF_JOBS}.get(name, (UNKNOWN,))
             look(world, report, f"vastai: {name}", words, f"vastai says {word}, exit status {code}", allowed=told)
             self._acts_on_nothing(world, report, name, word)
         report.check()

@@ -356,6 +356,7 @@ class World:
             "logs": ("logs", target, job),
             "logs Ray job": ("logs", target, "raysubmit_1"),
             "fleet": ("fleet", target, f"{target}#{job}", f"{target}#{log}", "--once"),
+            "metrics": ("metrics", target, f"{target}#{job}", "--once"),
             "top": ("top", folder, "--once"),
             "health": ("health", target, "--job", job),
             "health Ray": ("health", target, "--checkpoint-dir", f"{home}/out", "--job", "raysubmit_1"),
