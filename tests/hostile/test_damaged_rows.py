@@ -118,7 +118,8 @@ def test_a_damaged_job_is_named_beside_the_others(store: Store, value: str) -> N
     listed = run_command("queue", "--all")
     assert listed.returncode == 3 and "sound" in listed.stdout and "the job hurt" in listed.stderr
     told = json.loads(run_command("queue", "--all", "--json").stdout)
-    assert [job["id"] for job in told["jobs"]] == ["sound"] and [job["id"] for job in told["damaged"]] == ["hurt"]
+    assert [job["job_id"] for job in told["jobs"]] == ["sound"]
+    assert [job["job_id"] for job in told["damaged"]] == ["hurt"]
 
 
 @pytest.mark.parametrize("budget", [10**400, -(10**30)])

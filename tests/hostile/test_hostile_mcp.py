@@ -106,7 +106,7 @@ def test_what_a_log_says_is_escaped_and_marked_and_changes_no_verdict(client: Cl
             harm for text in texts_of(answer["structuredContent"]) if (harm := harm_in(text.replace("\n", " ")))
         ] == []
         assert "\n" not in answer["content"][0]["text"]
-    status = client.call("job_status", target="local", job=job)["structuredContent"]
+    [status] = client.call("job_status", target="local", job=job)["structuredContent"]["jobs"]
     assert (status["status"], status["verdict"]) == ("FAILED", "failed")
     assert client.noise == []
 

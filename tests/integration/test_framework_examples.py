@@ -29,7 +29,7 @@ def train(folder: Path, example: str) -> subprocess.CompletedProcess[str]:
 def row(folder: Path, example: str) -> dict[str, Any]:
     """What `top` says of the run."""
     found = json.loads(run_command("top", str(folder / "progress"), "--once", "--json").stdout)
-    [only] = found["rows"]
+    [only] = found["runs"]
     assert only["run"]["name"] == EXAMPLES[example][1]
     return dict(only)
 

@@ -95,7 +95,7 @@ def calls(surroundings: Surroundings, vast: VastApi, pod: Pod, tmp_path: Path) -
         ["list_work", {}],
         ["work_status", {"handle": "process:mcp-wait-nothing"}],
         ["stop_wait", {"handle": "process:mcp-wait-nothing"}],
-        ["start_wait", {"target": "local", "what": job, "more": ["--timeout=1"], "name": "short"}],
+        ["start_wait", {"target": "local", "what": job, "conditions": ["step=9000"], "timeout": "1s", "name": "short"}],
     ]
     acts = [
         ["stop_work", {"handle": "process:mcp-wait-short"}],
@@ -149,6 +149,6 @@ def test_every_tool_is_listed_and_called(calls: list[list[Any]], version: str, m
     assert {name: names for name, names in missing.items() if names} == {"show_credits": {"account", "movements"}}
     assert told["job_status"]["jobs"][0]["status"] == "RUNNING" and told["current_step"]["total_steps"] == 9000
     assert told["job_logs"]["text"].count("step") == 3
-    assert [row["id"] for row in told["list_instances"]["instances"]] == [7]
+    assert [row["instance_id"] for row in told["list_instances"]["instances"]] == [7]
     assert told["list_offers"]["found"] == 1 and told["check_dataset"]["is_valid"] is True
     assert told["start_wait"]["handle"] == "process:mcp-wait-short"

@@ -61,7 +61,7 @@ def of_check(said: Any) -> object:
 
 
 def of_fleet(said: Any) -> object:
-    return [(row["status"], row["step"], row["loss"], row["verdict"]["state"], row["error"]) for row in said["rows"]]
+    return [(row["status"], row["step"], row["loss"], row["state"], row["error"]) for row in said["members"]]
 
 
 def of_health(said: Any) -> object:
@@ -70,7 +70,7 @@ def of_health(said: Any) -> object:
 
 def of_doctor(said: Any) -> object:
     """Without what is not the same on another system."""
-    return [(check["name"], check["state"]) for check in said if check["name"] != "target local"]
+    return [(check["name"], check["state"]) for check in said["checks"] if check["name"] != "target local"]
 
 
 def without_ages(text: str) -> str:
@@ -123,7 +123,7 @@ def test_a_rented_machine_is_watched_as_from_linux(mac: OtherSystem, vast: VastA
         there, here = mac.run(*words), run_command(*words)
         assert there.returncode == here.returncode and "Traceback" not in there.stderr, (there.stderr, here.stderr)
         assert json.loads(there.stdout).keys() == json.loads(here.stdout).keys()
-    rows = json.loads(mac.run("vast", "--once", "--json", "--no-history").stdout)["rows"]
+    rows = json.loads(mac.run("vast", "--once", "--json", "--no-history").stdout)["members"]
     assert [(row["instance_id"], row["status"], row["error"]) for row in rows] == [(7, "running", None)]
 
 
@@ -165,12 +165,13 @@ def test_reports_of_the_target_local_are_unknown_there(mac: OtherSystem, local: 
     )
     assert health["verdict"] == "unknown" and NEEDS in json.dumps(health)
     assert gpus["healthy"] is False and gpus["busy"] is None and NEEDS in gpus["error"]
-    [row] = fleet["rows"]
-    assert NEEDS in row["error"] and row["step"] is None and (row["verdict"] or {}).get("state") in (None, "unknown")
+    [row] = fleet["members"]
+    assert NEEDS in row["error"] and row["step"] is None and row["state"] in (None, "unknown")
 
 
 def test_doctor_says_that_this_machine_cannot_be_a_target(mac: OtherSystem) -> None:
-    [check] = [each for each in json.loads(mac.run("doctor", "--json").stdout) if each["name"] == "target local"]
+    checks = json.loads(mac.run("doctor", "--json").stdout)["checks"]
+    [check] = [each for each in checks if each["name"] == "target local"]
     assert check["state"] == "missing" and check["found"] == NEEDS
     assert "target local" not in run_command("doctor").stdout
 

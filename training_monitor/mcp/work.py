@@ -40,25 +40,31 @@ def start_command(words: Sequence[str], name: str | None = None) -> StartedDocum
 def start_wait(
     target: str,
     what: str | None = None,
+    conditions: Sequence[str] = (),
+    timeout: str | None = None,
     more: Sequence[str] = (),
     name: str | None = None,
     namespace: str = "default",
 ) -> StartedDocument:
-    """Begin to wait until a training ends or stalls. Returns at once; ask `work_status` with the handle.
+    """Begin to wait until a training ends or stalls, or for conditions. Ask `work_status` with the handle.
 
-    The waiting goes on when this server ends, and costs nothing meanwhile.
+    It returns at once. The waiting goes on when this server ends, and costs nothing meanwhile.
 
     Args:
         target: local, a pod, k8s://…, ssh://… or vast://ID.
         what: a PID, a log file or pattern, a job or a name. Default: the one training that runs there.
-        more: options of `training-monitor wait`, such as --timeout=1h.
+        conditions: finished, failed, stalled, step=N, epoch=N, gpu-idle, checkpoint or log=REGEX: the first that holds
+            ends the wait. Default: until it ends or stalls.
+        timeout: such as 90s, 15m or 2h. Default: none.
+        more: options of `training-monitor wait`, such as --stall-after=1h.
         name: of this wait: the same name again gives the same handle.
         namespace: of a bare pod name.
     """
     for word in more:
         if word.startswith(_NOTHING_TO_WAIT_FOR):
             raise SettingsError("more", word, "options that only wait")
-    words = ["wait", *options(namespace=namespace), *more, *positional(target=target, what=what)]
+    given = {"for": list(conditions), "timeout": timeout, "namespace": namespace}
+    words = ["wait", *options(**given), *more, *positional(target=target, what=what)]
     return start_command(words, name)
 
 

@@ -293,7 +293,8 @@ class TrainingQueue:
 
     def _find(self, execute: Execute, job_id: str) -> QueuedJob:
         if not (rows := _rows(execute, job_id)):
-            raise _not_found(job_id, [name for (name,) in execute("SELECT id FROM training_jobs")])
+            known = [name for (name,) in execute("SELECT id FROM training_jobs") if isinstance(name, str)]
+            raise _not_found(job_id, known)
         return self._read(rows[0])
 
     def _read(self, row: tuple[Any, ...], *, of_any_state: bool = False) -> QueuedJob:
