@@ -94,8 +94,12 @@ def test_the_source_has_the_package_its_pages_and_examples(release: Release) -> 
 
 
 def test_the_wheel_has_the_package_the_pages_and_examples_as_they_are(release: Release) -> None:
-    share = f"training_monitor-{__version__}.data/data/share/doc/training_monitor/"
-    found = {name.removeprefix(share): data for name, data in release.installed.items() if ".dist-info/" not in name}
+    share = f"training_monitor-{__version__}.data/data/share/"
+    found = {
+        name.replace(f"{share}doc/training_monitor/", "").replace(f"{share}man/man1/", "docs/"): data
+        for name, data in release.installed.items()
+        if ".dist-info/" not in name
+    }
     pages = {name: data for name, data in {**files_of("docs"), **files_of("examples")}.items()}
     scripts = {name for name in pages if name.startswith("docs/") and name.endswith(".py")}
     tops = {name: (ROOT / name).read_bytes() for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "CITATION.cff")}

@@ -131,7 +131,8 @@ def test_a_file_is_written_once_for_all_to_read(surroundings: Surroundings) -> N
 def test_what_contradicts_itself_is_wrong_use(surroundings: Surroundings) -> None:
     for words in (("--json", "--mock"), ("--mock", "local"), ("--mock", "--vast"), ()):
         done = run_command("metrics", *words)
-        assert done.returncode == 2 and not done.stdout and "error:" in done.stderr, words
+        assert done.returncode == 2 and "error:" in done.stderr, words
+        assert ("training_monitor.error/1" in done.stdout) is ("--json" in words) is bool(done.stdout), words
 
 
 def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:

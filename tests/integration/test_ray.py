@@ -480,7 +480,7 @@ class TestSubmission:
             config = {"entrypoint": "sleep 0.5; cat part.txt; echo got=$KEY", "runtime_env": runtime_env}
             submit_job_with_resume(HEAD, None, config, job_name=name)
         assert [ray_head.ended(f"{name}-attempt-1") for name in ("folder", "plain")] == ["SUCCEEDED"] * 2
-        assert "from the folder\ngot=hidden-8472\n" in get_job_logs(HEAD, "folder-attempt-1")
+        assert "from the folder\ngot=***\n" in get_job_logs(HEAD, "folder-attempt-1")
         assert "/dev/stdin" in notes.read_text() and "curl" in notes.read_text()
         assert "hidden-8472" not in notes.read_text() + str(kube.execs)
 

@@ -129,7 +129,7 @@ def test_a_step_ends_it_with_one_document_and_nothing_else(target: Place) -> Non
         "epoch",
         "loss",
         "name",
-        "job",
+        "job_id",
         "checkpoint",
         "errors",
     }
