@@ -71,7 +71,7 @@ def test_what_the_version_before_wrote_is_read_and_written_again_the_same() -> N
         known = {key: again[key] for key in state} if isinstance(state, dict) else again
         if kind is WatchState and not state["alerts"]:
             known["alerts"] = {}  # it was left out while nothing had been told
-        if kind is WatchState and state["cursor"]:
+        if isinstance(state, dict) and state.get("cursor"):
             state["cursor"]["in_key"] = False
         if kind in (Termination, WatchState) and (was := state["identity"]):
             now = {"pid": was["pid"], "start_ticks": was["start"], "boot_id": was["boot"]}
