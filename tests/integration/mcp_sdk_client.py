@@ -54,7 +54,8 @@ async def called(call_tool, calls):
     return await asyncio.gather(*[call(*each) for each in calls])
 
 
-asked = json.load(sys.stdin)
-ENVIRONMENT = asked["environment"]
-run = handshake if asked["mode"] == "handshake" else stateless
-json.dump(asyncio.run(run(asked["command"], asked["calls"])), sys.stdout)
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    ENVIRONMENT = asked["environment"]
+    run = handshake if asked["mode"] == "handshake" else stateless
+    json.dump(asyncio.run(run(asked["command"], asked["calls"])), sys.stdout)
