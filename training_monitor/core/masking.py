@@ -110,9 +110,11 @@ def keep_secret(*values: str | None) -> None:
 
 
 def _can_be_found(value: str) -> bool:
-    if len(value) >= LEAST_SECRET:
-        return True
-    return len(value) >= 5 and bool(re.search(r"\d", value)) and bool(re.search(r"[A-Za-z]", value))
+    return len(value) >= LEAST_SECRET or (len(value) >= 5 and _is_mixed(value))
+
+
+def _is_mixed(value: str) -> bool:
+    return bool(re.search(r"\d", value)) and bool(re.search(r"[A-Za-z]", value))
 
 
 def _spellings(value: str) -> Iterator[str]:
@@ -160,7 +162,7 @@ def _is_odd(value: str) -> bool:
         return False
     if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@?]*", value):  # an address without a password
         return False
-    return bool(re.search(r"\d", value)) and bool(re.search(r"[A-Za-z]", value))
+    return _is_mixed(value)
 
 
 keep_secret(*secrets_of_environment(os.environ))
