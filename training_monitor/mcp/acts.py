@@ -6,7 +6,7 @@ What takes long (supervising, uploading) is started in a process of its own, see
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from training_monitor.mcp.calls import command_line, options, positional, run_command, shown_command
 from training_monitor.mcp.documents import ActDocument, StartedDocument
@@ -17,18 +17,18 @@ ASK = "nothing was done: ask the user, then call again with confirm: true"
 
 def _act(confirm: bool, would: str, *words: str) -> ActDocument:
     """Run a command, or say what it would do."""
-    command_line(words)  # refuses secrets, also while nothing is done
-    if not confirm:
-        return {"done": False, "would": would, "command": shown_command(words), "confirm": ASK}
-    return {**run_command(ActDocument, *words), "done": True}
+    return _plan(would, words) if not confirm else {**run_command(ActDocument, *words), "done": True}
 
 
 def _start(confirm: bool, would: str, *words: str) -> StartedDocument:
-    """Start a command that goes on without this server, or say what it would do."""
+    """Start a command that continues without this server, or say what it would do."""
+    return cast(StartedDocument, _plan(would, words)) if not confirm else {**start_command(words), "done": True}
+
+
+def _plan(would: str, words: Sequence[str]) -> ActDocument:
+    """Say what a command would do. Raises SettingsError for a secret among the words, as running it does."""
     command_line(words)
-    if not confirm:
-        return {"done": False, "would": would, "command": shown_command(words), "confirm": ASK}
-    return {**start_command(words), "done": True}
+    return {"done": False, "would": would, "command": shown_command(words), "confirm": ASK}
 
 
 def stop_job(
