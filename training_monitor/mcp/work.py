@@ -89,7 +89,7 @@ def work_status(handle: str, tail: int = 20) -> WorkDocument:
 
 
 def list_work() -> WorkListDocument:
-    """List what was started here and goes on by itself, or has ended: waits, supervised trainings, uploads."""
+    """List what was started here and still runs, or has ended: waits, supervised trainings, uploads."""
     found = [view for view in list_jobs(HERE) if view.job_id.startswith(_HANDLE)]
     return {"work": [_listed(view) for view in found]}
 
