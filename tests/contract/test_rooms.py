@@ -23,6 +23,7 @@ LEVELS = (  # a room imports itself and rooms of the levels before its own
     "jobs judging",
     "checkpoints health uploads",
     "observe runs",
+    "explain",
     "restart watch",
     "service src",
     "fleet",

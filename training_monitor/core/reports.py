@@ -310,3 +310,114 @@ class CheckReport(TypedDict):
     not_seen: list[Annotated[dict[str, Any], NotSeen]]
     remedies: list[str]
     jobs: list[JobCheckReport]
+
+
+class FrameReport(TypedDict):
+    function: str
+    file: str
+    line: int | None
+
+
+class ThreadStackReport(TypedDict):
+    """The stack of one thread, innermost call first."""
+
+    thread: str
+    is_main: bool
+    frames: list[FrameReport]
+
+
+class RankGpuReport(TypedDict):
+    index: int | None
+    gpu_utilization: float | None
+    gpu_power: float | None
+
+
+class RankReport(TypedDict):
+    """One process of a roll call; the keys are those of `judging.ranks.Rank`. None is unknown."""
+
+    rank: int | None
+    local_rank: int | None
+    world_size: int | None
+    local_world_size: int | None
+    host: str
+    node: str | None
+    pid: int
+    command: str
+    state: str
+    wait_channel: str | None
+    waits_for: str | None
+    cpu_cores: float | None
+    bytes_per_second: float | None
+    threads: int | None
+    memory_bytes: int | None
+    gpus: list[RankGpuReport]
+    step: int | None
+    stacks_from: str | None
+    no_stacks: str | None
+    stacks: list[ThreadStackReport]
+
+
+class RankGroupReport(TypedDict):
+    """Ranks that are at the same place, `where` as `all_reduce, called at train.py:88`; without ranks only `pids`."""
+
+    ranks: list[int]
+    pids: list[int]
+    where: str
+    waits_for: str | None
+    is_majority: bool
+
+
+class CulpritReport(TypedDict):
+    """A rank that the others wait for; `pid` and `host` are None if it was not seen. `why` is a part of a sentence."""
+
+    rank: int | None
+    pid: int | None
+    host: str | None
+    node: str | None
+    where: str | None
+    why: str
+
+
+class FindingReport(TypedDict):
+    """Something beside the ranks that may explain a hang, see `judging.ranks.Finding`."""
+
+    kind: str
+    text: str
+    host: str
+    node: str | None
+    is_hardware: bool
+    ranks: list[int]
+    pids: list[int]
+
+
+class SilentHostReport(TypedDict):
+    host: str
+    why: str
+
+
+class ExplanationReport(TypedDict):
+    """The result of `explain_training`: a roll call over all ranks, and what it says about a hang.
+
+    `explanation` is one paragraph; `confidence` is how sure it is: none | low | medium | high. `state`, `verdict` and
+    `reason` are those of the judge on the training as a whole; None if it could not be judged. `seconds` is how long
+    the roll call took, `at` when it began (epoch seconds). `missing_ranks` were expected and not seen.
+    """
+
+    schema: str
+    target: str
+    name: str
+    job_id: str | None
+    at: float
+    seconds: float
+    state: str | None
+    verdict: str | None
+    reason: str | None
+    explanation: str
+    confidence: str
+    culprits: list[CulpritReport]
+    groups: list[RankGroupReport]
+    missing_ranks: list[int]
+    ranks: list[RankReport]
+    findings: list[FindingReport]
+    silent: list[SilentHostReport]
+    remedies: list[str]

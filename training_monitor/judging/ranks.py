@@ -1,0 +1,127 @@
+"""The values of a roll call: what each rank of a training does, and what was seen beside the ranks. Pure."""
+
+from __future__ import annotations
+
+from training_monitor.core.frozen import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call of a Python stack: the function, its file as the process names it, and the line that it is at."""
+
+    function: str
+    file: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The Python stack of one thread, innermost call first."""
+
+    thread: str
+    frames: tuple[Frame, ...]
+    is_main: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RankGpu:
+    """A GPU that a rank uses: `utilization` in per cent, `power` its draw over its limit, 0 to 1; None is unknown."""
+
+    index: int | None
+    utilization: float | None = None
+    power: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of a training in one roll call; None is unknown.
+
+    Attributes:
+        host: where it was seen, as a target string. node: its Kubernetes node, or its host's name.
+        pid: on that host. command: the beginning of its command line, secrets replaced.
+        rank, local_rank, world_size, local_world_size: by the environment in which it was started.
+        state: a letter as in /proc/PID/stat. wait_channel: the kernel function that its main thread sleeps in.
+        waits_for: what that thread waits for, in words: a pipe, a lock, a socket, a disk.
+        cpu_cores, bytes_per_second: CPU and bytes read and written, between two looks.
+        stacks: of its threads. stacks_from: in-script | py-spy | remote_exec, whichever way worked first.
+        no_stacks: why there are none, and which right would help.
+        step: of its own progress file.
+    """
+
+    host: str
+    pid: int
+    node: str | None = None
+    command: str = ""
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    local_world_size: int | None = None
+    state: str = "?"
+    wait_channel: str | None = None
+    waits_for: str | None = None
+    cpu_cores: float | None = None
+    bytes_per_second: float | None = None
+    threads: int | None = None
+    memory_bytes: int | None = None
+    gpus: tuple[RankGpu, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    stacks_from: str | None = None
+    no_stacks: str | None = None
+    step: int | None = None
+
+    @property
+    def main_stack(self) -> tuple[Frame, ...]:
+        """The frames of its main thread, innermost first; () if unknown."""
+        return next((each.frames for each in self.stacks if each.is_main), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """The newest collective of a rank that has not completed, by PyTorch's flight recorder or by NCCL's RAS.
+
+    Attributes:
+        name: as `nccl:all_reduce`. sequence: its number in the process group. state: scheduled | started | completed.
+        called_at: the innermost frame of the caller's own code.
+    """
+
+    rank: int
+    group: str
+    name: str
+    sequence: int
+    state: str
+    called_at: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something seen beside the ranks that may explain a hang.
+
+    Attributes:
+        kind: xid | ecc | oom_kill | pod | disk_full | blocked | network | nccl_ras | flight_recorder.
+        text: one sentence. host, node: where, as in `Rank`.
+        is_hardware: whether it is a fault of the machine, so that the next attempt should avoid the node.
+        ranks: those that it names. pids: the same, by process.
+    """
+
+    kind: str
+    text: str
+    host: str
+    node: str | None = None
+    is_hardware: bool = False
+    ranks: tuple[int, ...] = ()
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RollCall:
+    """All that one roll call saw. `silent` are hosts that could not be asked, with the reason.
+
+    `is_whole` says whether all hosts of the training were asked, so that a rank that was not seen is nowhere; None if
+    that is unknown. `collectives` are those of flight recorder dumps and NCCL's RAS.
+    """
+
+    ranks: tuple[Rank, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    silent: dict[str, str] = field(default_factory=dict)
+    is_whole: bool | None = None
