@@ -181,7 +181,9 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[PodState, ...]:
+def list_pods(
+    site: Site, *names: str, selector: str | None = None, timeout: float = TIMEOUT
+) -> tuple[PodState, ...]:
     """Return the named pods beside a pod (without missing ones), or those of its namespace that match a selector.
 
     Raises:
@@ -200,7 +202,7 @@ def list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[Pod
         "-o",
         "json",
     ]
-    result = (site.transport or LocalTransport()).run(argv, timeout=TIMEOUT)
+    result = (site.transport or LocalTransport()).run(argv, timeout=timeout)
     missing = set(_MISSING.findall(result.stderr)) & set(names)
     if result.exit_code != 0 and not missing:
         raise explain_failure(result, f"namespace {namespace}")
@@ -255,23 +257,28 @@ def find_replacement(site: Site, labels: dict[str, str]) -> Target | None:
 
 
 def find_siblings(site: Site) -> tuple[PodState, ...]:
-    """Return the other pods of a pod's training, by the labels of KubeRay, JobSet, Kubeflow, Job and the like.
+    """Return the other pods of a pod's training, see `find_pods_of_training`."""
+    return tuple(pod for pod in find_pods_of_training(site) if pod.name != site.target.name)
+
+
+def find_pods_of_training(site: Site, timeout: float = 2 * TIMEOUT) -> tuple[PodState, ...]:
+    """Return all pods of a pod's training, by the labels of KubeRay, JobSet, Kubeflow, Job and the like.
+
+    Args:
+        timeout: seconds for both kubectl calls that it takes at most.
 
     Returns:
-        An empty tuple if the target is not a pod, is gone, or has no such label. Takes at most two kubectl calls.
+        Only the pod itself if it has no such label; an empty tuple if the target is not a pod or is gone.
 
     Raises:
         CommandError: Kubernetes could not be asked.
     """
     if site.target.kind != "pod":
         return ()
-    own = list_pods(site, site.target.name)
+    own = list_pods(site, site.target.name, timeout=timeout / 2)
     labels = own[0].labels if own else {}
     key = next((key for key in _OF_ONE_TRAINING if labels.get(key)), None)
-    if key is None:
-        return ()
-    found = list_pods(site, selector=f"{key}={labels[key]}")
-    return tuple(pod for pod in found if pod.name != site.target.name)
+    return own if key is None else list_pods(site, selector=f"{key}={labels[key]}", timeout=timeout / 2)
 
 
 def verify_ray_resources(

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from training_monitor.core.frozen import dataclass, field
 
+# What a main thread waits for in the kernel.
+PIPE, LOCK, SOCKET, TIMER, CHILD, DISK, EVENTS = (
+    "a pipe",
+    "a lock",
+    "a socket",
+    "a timer",
+    "a child process",
+    "a disk",
+    "events",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -41,11 +52,12 @@ class Rank:
         pid: on that host. command: the beginning of its command line, secrets replaced.
         rank, local_rank, world_size, local_world_size: by the environment in which it was started.
         state: a letter as in /proc/PID/stat. wait_channel: the kernel function that its main thread sleeps in.
-        waits_for: what that thread waits for, in words: a pipe, a lock, a socket, a disk.
+        waits_for: what that thread waits for: one of the words above.
         cpu_cores, bytes_per_second: CPU and bytes read and written, between two looks.
         stacks: of its threads. stacks_from: in-script | py-spy | remote_exec, whichever way worked first.
         no_stacks: why there are none, and which right would help.
         step: of its own progress file.
+        children: its data workers and other processes below it, of which the stacks are known or that wait for a disk.
     """
 
     host: str
@@ -68,6 +80,7 @@ class Rank:
     stacks_from: str | None = None
     no_stacks: str | None = None
     step: int | None = None
+    children: tuple[Rank, ...] = ()
 
     @property
     def main_stack(self) -> tuple[Frame, ...]:
@@ -116,8 +129,8 @@ class Finding:
 class RollCall:
     """All that one roll call saw. `silent` are hosts that could not be asked, with the reason.
 
-    `is_whole` says whether all hosts of the training were asked, so that a rank that was not seen is nowhere; None if
-    that is unknown. `collectives` are those of flight recorder dumps and NCCL's RAS.
+    `is_whole` says whether all hosts of the training were asked and answered, so that a rank that was not seen is
+    nowhere; None if that is unknown. `collectives` are those of flight recorder dumps and NCCL's RAS.
     """
 
     ranks: tuple[Rank, ...] = ()

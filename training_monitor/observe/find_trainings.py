@@ -33,7 +33,7 @@ _GPU_DEVICE = regex(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
 _LINK = regex(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
 MAX_PROCESSES = 1000
 MAX_FILES = 40
-_ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
+ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +430,7 @@ def find_question() -> Question[FoundTrainings]:
         ranks=r"\|".join(RANK_VARIABLES),
         most=MAX_PROCESSES,
         command_bytes=COMMAND_BYTES,
-        environment_bytes=_ENVIRONMENT_BYTES,
+        environment_bytes=ENVIRONMENT_BYTES,
     )
 
     def parse(reply: Reply) -> FoundTrainings:

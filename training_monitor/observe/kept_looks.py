@@ -138,8 +138,10 @@ class Observer:
         """Look once, and remember the observation. Raises like `look_beside`."""
         return self.look_beside(now)[0]
 
-    def look_beside(self, now: float, *others: Question[Any]) -> tuple[Look, list[Answer[Any]]]:
-        """Look once, remember the observation, and ask other questions in the same round trip.
+    def look_beside(
+        self, now: float, *others: Question[Any], timeout: float | None = None
+    ) -> tuple[Look, list[Answer[Any]]]:
+        """Look once, remember the observation, and ask other questions in the same round trip, within `timeout` seconds.
 
         Raises:
             JobNotFound: the target answered and has no such job.
@@ -150,7 +152,7 @@ class Observer:
         questions = watch_questions(
             self.job, None, self._known, with_log=with_log, with_checkpoints=False, is_first=is_first
         )
-        answers = self.site.ask(*questions, *others)
+        answers = self.site.ask(*questions, *others, timeout=timeout)
         mine, beside = answers[: len(questions)], answers[len(questions) :]
         look = read_watch(self.job, mine, with_log=with_log, with_checkpoints=False, is_first=is_first)
         if look.view:

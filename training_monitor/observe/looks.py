@@ -302,7 +302,7 @@ def watch_questions(
     Without `parse_tail` the end of a job's log is not parsed: callers that read the whole log do not need it. A first
     look has no earlier one to compare with: it samples the processes for a moment, and asks how the log counts.
     """
-    evidence = evidence_question(_roots(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
+    evidence = evidence_question(roots_of(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
     questions: list[Question[Any]] = [gpu_question(8.0), evidence]
     if is_first:
         questions.append(epochs_question(log_expression(job, cursor)))
@@ -323,7 +323,7 @@ def watch_questions(
     return [*questions, process_question(job.pid_file, log, known, job.pid)]
 
 
-def _roots(job: WatchedJob, cursor: LogCursor | None, known: Identity | None) -> str:
+def roots_of(job: WatchedJob, cursor: LogCursor | None, known: Identity | None) -> str:
     """Return a script that prints the root processes of the training."""
     if job.job_id is not None:
         return pids_of_process_job(job.job_id) if is_process_job(job.job_id) else pids_of_ray_job(job.job_id)

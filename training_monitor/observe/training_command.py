@@ -111,6 +111,12 @@ def is_training(words: Sequence[str]) -> bool:
     return arguments[:1] != () and (arguments[0] in _TASKS or any(_OPTION.match(word) for word in arguments))
 
 
+def is_launcher(words: Sequence[str]) -> bool:
+    """Return whether a command starts the ranks of a training, and trains nothing itself: torchrun, accelerate."""
+    name, _ = split_command(words)
+    return name.removesuffix(".py") in _LAUNCHERS or name in _STARTERS
+
+
 def _starts_training(words: Sequence[str]) -> bool:
     name = posixpath.basename(words[0])
     return name not in _STARTERS and (name in _LAUNCHERS or bool(_PYTHON.fullmatch(name)) or is_training(words))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -76,12 +77,14 @@ class Site:
         return str(self.target)
 
     def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
-        """Ask all `questions` in one round trip; see `ask`."""
+        """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together."""
         reach = connect(self.target, self.transport)
-        limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
+        limit = max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
+        end = None if timeout is None else time.monotonic() + timeout
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
             nonce = os.urandom(12).hex()
-            result = reach.run(["sh", "-s"], timeout=limit, input=format_script(questions, nonce))
+            left = limit if end is None else max(0.1, end - time.monotonic())
+            result = reach.run(["sh", "-s"], timeout=left, input=format_script(questions, nonce))
             frames = read_frames(result.stdout, nonce)
             if frames is not None or result.exit_code != 0 or not attempts_left:
                 break

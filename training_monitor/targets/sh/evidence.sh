@@ -1,7 +1,6 @@
-# What the processes of a training do. $roots are the pids of its processes, or of those that all others descend from; one
-# with `+` in front of it belongs to the training and never stands for it.
-# uses: process_tree
-# needs: roots seconds
+# What the processes of a training do.
+# uses: roots
+# needs: seconds
 
 # A process in a cgroup of its login (a session's scope) leaves it without a trace when it ends; that of its user stays.
 show_memory_kills() { # PID
@@ -32,16 +31,10 @@ look() {
   echo "hz=$(getconf CLK_TCK || echo 100)"
   { read -r _; read -r _ t1 t2 t3 t4 t5 t6 t7 t8 _; } </proc/stat
   echo "awake=$((t1 + t2 + t3 + t4 + t5 + t6 + t7 + t8))"
-  set --; others=''
-  for each in $roots; do
-    case ${each#+} in 0 | *[!0-9]*) continue;; esac
-    case $each in +*) others="$others ${each#+}";; *) set -- "$@" "$each";; esac
-  done
-  echo "roots=$*"
   show_uptime up
-  all=$(read_stats /proc/[0-9]*/stat)
+  find_training
+  echo "roots=$named"
   [ -z "$all" ] || echo table=read
-  find_tree "$@" $others
   show_tree
   first=${tree# }
   show_memory_kills "${first%% *}" || show_memory_kills self

@@ -1,8 +1,6 @@
 # Ends processes: TERM, KILL after $_grace hundredths of a second, and another look.
-# uses: process
+# uses: process uptime
 # needs: _grace
-
-read_uptime() { read -r _up _ </proc/uptime; _up=${_up%.*}${_up#*.}; }
 
 # What a function lists is listed again after each signal, since it may have started others. What is still there
 # afterwards is printed with its state, and in $_left.

@@ -1,0 +1,165 @@
+"""Ask for the Python stacks of the processes of a training, and parse them, whichever way they were had. Pure, but for
+reading the program that is sent.
+
+Formats: the document of runs/stack_dump.py (in-script and remote_exec), and `py-spy dump --json` (py-spy 0.4).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.models import Question, Reply
+from training_monitor.core.regex import regex
+from training_monitor.judging.ranks import Frame, Stack
+from training_monitor.targets.replies import split_parts
+from training_monitor.targets.scripts import Quoted, format_call, read_file
+
+MOST_PROCESSES = 192  # of which the stacks are asked
+MOST_BYTES = 300_000  # of the stacks of one process
+_MOST_THREADS, _MOST_FRAMES, _MOST_TEXT = 64, 64, 300
+_DENIED = regex(r"permission denied|EPERM|operation not permitted|os error 1\b", 2)
+_PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|late|none)")
+_VARIABLE = regex(r"\d{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class StackAnswer:
+    """The stacks of one process. Without any, `problem` is denied | none | late | waits_in_c | failed, and `said` is what
+    the tool printed. `variables` are those of its environment by now, `step` that of its progress."""
+
+    source: str | None = None
+    stacks: tuple[Stack, ...] = ()
+    problem: str | None = None
+    said: str = ""
+    variables: Mapping[str, int] = field(default_factory=dict)
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStacks:
+    """The stacks of the processes of a training by pid. `pythons` are the pids that run Python."""
+
+    answers: Mapping[int, StackAnswer]
+    pythons: tuple[int, ...] = ()
+
+
+def stacks_question(roots: str, seconds: float, sent: str = "") -> Question[SeenStacks]:
+    """Ask for the stacks of all processes of a training.
+
+    Args:
+        roots: a script that prints the pids of the training, see `observe.evidence.evidence_question`.
+        seconds: after which no further process is asked; the question may take 6 s more.
+        sent: the folder on the target with a py-spy that was sent there for this look.
+    """
+    word, nonce = os.urandom(12).hex(), os.urandom(12).hex()
+    script = format_call(
+        "stacks",
+        "show_stacks",
+        word=word,
+        nonce=nonce,
+        roots=Quoted(f'"$({roots}\n)"'),
+        most=MOST_PROCESSES,
+        most_bytes=MOST_BYTES,
+        seconds=max(1, int(seconds)),
+        sent=sent,
+        remote=read_file("remote_stacks.py"),
+        dump=_read_dump(),
+    )
+
+    def parse(reply: Reply) -> SeenStacks:
+        return parse_stacks(reply.output, word)
+
+    return Question("stacks", script, parse, limit=seconds + 6.0)
+
+
+def _read_dump() -> str:
+    """Return the source of the program that writes the stacks of the process in which it runs."""
+    from training_monitor.runs import stack_dump
+
+    with open(stack_dump.__file__, encoding="utf-8") as file:
+        return file.read()
+
+
+def parse_stacks(text: str, word: str) -> SeenStacks:
+    """Parse the reply to the question for stacks; one process that cannot be read hides no other.
+
+    Raises:
+        ParseError: its beginning is missing.
+    """
+    parts = split_parts(text, word)
+    if not parts or parts[0][0] != "pythons":
+        raise ParseError("no beginning of the reply", source="stacks", text=text[-2000:])
+    pythons = tuple(int(pid) for pid in parts[0][1].split() if pid.isascii() and pid.isdigit() and len(pid) < 11)
+    answers: dict[int, StackAnswer] = {}
+    for key, body in parts[1:]:
+        if (found := _PART.fullmatch(key)) and not answers.get(int(found[1]), StackAnswer()).stacks:
+            answers[int(found[1])] = parse_answer(int(found[1]), found[2], body)
+    return SeenStacks(answers, pythons)
+
+
+def parse_answer(pid: int, way: str, text: str) -> StackAnswer:
+    """Parse what one process, or a tool about it, said."""
+    if way in ("late", "none"):
+        return StackAnswer(problem=way)
+    if text.strip() == "waits in C":
+        return StackAnswer(problem="waits_in_c")
+    try:
+        document = json.loads(text)
+        stacks = tuple(_read_spy(document, pid) if way == "py-spy" else _read_own(document))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        problem = "denied" if _DENIED.search(text[:4000]) else "failed"
+        return StackAnswer(problem=problem, said=" ".join(text[:2000].split())[-_MOST_TEXT:])
+    if not stacks:
+        return StackAnswer(problem="failed", said="no thread with a Python stack")
+    own: Mapping[str, Any] = document if isinstance(document, dict) else {}
+    return StackAnswer(way, stacks, variables=_numbers_of(own.get("variables")), step=_whole(own.get("step")))
+
+
+def _read_own(document: Any) -> Iterator[Stack]:
+    for thread in document["threads"][:_MOST_THREADS]:
+        frames = [Frame(_text(each[0]), _text(each[1]), _whole(each[2])) for each in thread["frames"][:_MOST_FRAMES]]
+        yield Stack(_text(thread["name"]), tuple(frames), thread.get("is_main") is True)
+
+
+def _read_spy(document: Any, pid: int) -> Iterator[Stack]:
+    """Read the list of threads; the main thread has the number of the process."""
+    threads = sorted(document, key=lambda each: not _is_main(each, pid))
+    for thread in threads[:_MOST_THREADS]:
+        frames = [
+            Frame(_text(each["name"]), _text(each["filename"]), _whole(each["line"]))
+            for each in thread["frames"][:_MOST_FRAMES]
+        ]
+        yield Stack(_text(thread.get("thread_name") or ""), tuple(frames), _is_main(thread, pid))
+
+
+def _is_main(thread: Mapping[str, Any], pid: int) -> bool:
+    return thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread"
+
+
+def _numbers_of(variables: Any) -> dict[str, int]:
+    if not isinstance(variables, dict):
+        return {}
+    known = ((name, str(value)) for name, value in list(variables.items())[:20])
+    return {str(name): int(value) for name, value in known if _VARIABLE.fullmatch(value)}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value[:_MOST_TEXT]
+
+
+def _whole(value: object) -> int | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+    return value if is_number and isinstance(value, int) else None
+
+
+def source_of(answers: Sequence[StackAnswer]) -> str | None:
+    """Return the problem that most processes without a stack have; None if all have one."""
+    problems = [each.problem for each in answers if each.problem]
+    return max(problems, key=problems.count) if problems else None

@@ -1,0 +1,53 @@
+# What each process of a training is and does, in two looks that are $seconds apart.
+# uses: roots process_facts
+# needs: seconds
+
+# shellcheck disable=SC2046
+show_status() { grep -asHE '^(Threads|VmRSS):' $(list_paths status); }
+
+# shellcheck disable=SC2046
+show_bytes() { grep -asHE '^([rw]char|(read|write)_bytes): ' $(list_paths io); }
+
+# Print `wait PID CHANNEL|CALL` for each: the kernel function in which its main thread sleeps, and its system call with the
+# arguments; then the files that these calls are about.
+show_waiting() {
+  part waiting
+  files=''
+  for each in $chosen; do
+    channel='' call=''
+    read -r channel <"/proc/$each/wchan"
+    read -r call <"/proc/$each/syscall"
+    echo "wait $each $channel|$call"
+    call=${call#* }; call=${call%% *}
+    case $call in 0x[0-9a-f] | 0x[0-9a-f][0-9a-f] | 0x[0-9a-f][0-9a-f][0-9a-f]) ;; *) continue;; esac
+    files="$files ${spelling}proc/$each/fd/$((call))"
+  done
+  part descriptors; [ -z "$files" ] || ls -ldn $files
+} 2>/dev/null
+
+call_roll() {
+  show_facts
+  echo "machine=$(uname -m)"; echo "host=$(uname -n)"
+  read -r scope </proc/sys/kernel/yama/ptrace_scope; echo "ptrace_scope=$scope"
+  sed -n -e 's/^CapEff:[^0-9a-f]*/capabilities=/p' -e 's/^Uid:[^0-9]*[0-9]*[^0-9]*\([0-9]*\).*/uid=\1/p' /proc/self/status
+  find_training
+  chosen=$tree
+  echo "roots=$named"
+  part table; show_processes "$tree"
+  part status; [ -z "${chosen# }" ] || show_status
+  part bytes; [ -z "${chosen# }" ] || show_bytes
+  part command; show_commands
+  part links
+  # shellcheck disable=SC2046
+  ls -ldn $(list_paths cwd; list_paths exe; list_paths ns/mnt) "${spelling}proc/self/ns/mnt"
+  part environment; show_variables
+  show_waiting
+  sleep "$seconds"
+  part again
+  read -r up _ </proc/uptime; echo "up=$up"
+  # shellcheck disable=SC2046
+  all=$(read_stats /dev/null $(list_paths stat))
+  show_processes all
+  [ -z "${chosen# }" ] || show_bytes
+  part end
+}

@@ -1,0 +1,161 @@
+# The Python stacks of the processes of a training, each by the first way that works: the TrainingMonitor in the script,
+# py-spy, sys.remote_exec of Python 3.14. No way stops a process. $sent is the folder of a py-spy that was sent there.
+# uses: roots parts process uptime same_commands
+# needs: most most_bytes seconds nonce sent remote dump
+
+owner_of() { # PATH: prints the uid of what a link leads to
+  # shellcheck disable=SC2046
+  set -- $(ls -dLn "$1" 2>/dev/null)
+  echo "$3"
+}
+
+# Whether nobody but us and root decides what this program does.
+is_safe() { # PROGRAM
+  [ -x "$1" ] || return 1
+  case $(owner_of "$1") in 0 | "$me") ;; *) return 1 ;; esac
+}
+
+# Set $pythons to those of the training that run Python, at most $most; children that run the command line of their parent,
+# which are its data workers, come last.
+find_pythons() {
+  set --; for each in $tree; do set -- "$@" "/proc/$each/exe"; done
+  pythons='' workers='' count=0
+  [ $# -gt 0 ] || return 0
+  found=" $(ls -ldn "$@" 2>/dev/null | sed -n 's|^l.* /proc/\([0-9]*\)/exe -> .*/python[^/]*$|\1|p' | tr '\n' ' ')"
+  set --; for each in $tree; do case $found in *" $each "*) ;; *) set -- "$@" "/proc/$each/maps" ;; esac; done
+  [ $# -eq 0 ] || for each in $(grep -lsE '/libpython[23]' "$@"); do
+    each=${each#/proc/}; found="$found${each%%/*} "
+  done
+  sum_commands $tree
+  for line in $(show_kin); do
+    each=${line%%:*}
+    case $found in *" $each "*) ;; *) continue ;; esac
+    if runs_command_of "$each" "${line#*:}"; then workers="$workers $each"; else pythons="$pythons $each"; fi
+  done
+  set -- $pythons $workers; pythons=''
+  for each; do [ $count -lt "$most" ] && pythons="$pythons $each" count=$((count + 1)); done
+}
+
+show_kin() { # prints PID:PARENT
+  (set -f; IFS='
+'; for line in $all; do
+    each=${line%% *} line=${line#* * }
+    case $tree in *" $each "*) echo "$each:${line%% *}" ;; esac
+  done)
+}
+
+# Set $its to the uid of a process, and $inner to its number in its own container.
+read_ids() { # PID
+  its='' inner=$1
+  while read -r key line; do
+    case $key in Uid:) set -- $line; its=$2 ;; NSpid:) inner=${line##*[!0-9]} ;; esac
+  done 2>/dev/null <"/proc/$1/status"
+}
+
+# Run a command in the folder in which the process answers; it must be that of its user, and be entered without a link
+# that could be changed between the check and the use.
+in_answers() { # PID COMMAND...
+  cd -P "/proc/$1/root/tmp/training_monitor-$its" 2>/dev/null || return 1
+  # shellcheck disable=SC2046
+  set -- "$its" $(ls -dn .) "$@"
+  case $2:$4 in drwx------*:"$1") ;; *) return 1 ;; esac
+  while [ $# -gt 0 ] && [ "$1" != . ]; do shift; done
+  shift 2
+  "$@"
+}
+
+request() {
+  [ -f "$inner.here" ] || return 1
+  rm -f "$inner.ask"
+  (set -C; echo "$nonce" >"$inner.ask")
+} 2>/dev/null
+
+fetch() {
+  [ -f "$inner.said.$nonce" ] && [ ! -L "$inner.said.$nonce" ] || return 1
+  part "stack $1 in-script"
+  head -c "$most_bytes" "$inner.said.$nonce"
+  rm -f "$inner.said.$nonce"
+}
+
+withdraw() { rm -f "$inner.ask"; }
+
+# Print the stacks that the scripts themselves write, and set $left to the other processes.
+ask_scripts() {
+  asked='' left=''
+  for each in $pythons; do
+    read_ids "$each"
+    if (in_answers "$each" request); then asked="$asked $each"; else left="$left $each"; fi
+  done
+  read_uptime; until=$((_up + 150))
+  while [ "$asked" ] && read_uptime && [ "$_up" -lt $until ]; do
+    sleep 0.1; waiting=''
+    for each in $asked; do
+      read_ids "$each"; (in_answers "$each" fetch "$each") || waiting="$waiting $each"
+    done
+    asked=$waiting
+  done
+  for each in $asked; do read_ids "$each"; (in_answers "$each" withdraw); done
+  left="$left $asked"
+}
+
+# Set $spy to a py-spy: the one that was sent, that of this path, or the one beside a Python of the training.
+find_spy() {
+  spy=''
+  for each in ${sent:+"$sent/py-spy"} "$(command -v py-spy)"; do [ "$spy" ] || { is_safe "$each" && spy=$each; }; done
+  for each in $pythons; do
+    [ "$spy" ] && return
+    command=$(head -c 4096 "/proc/$each/cmdline" | tr '\000\n' '\n ' | head -n 1)
+    case $command in /*) is_safe "${command%/*}/py-spy" && spy=${command%/*}/py-spy ;; esac
+  done
+}
+
+ask_spy() { # PID
+  said=$($limited "$spy" dump --nonblocking --json --pid "$1" 2>/dev/null | head -c "$most_bytes")
+  case $said in '['*) ;; *) said=$($limited "$spy" dump --nonblocking --json --pid "$1" 2>&1 | head -c 2000) ;; esac
+  part "stack $1 py-spy"; printf '%s\n' "$said"
+}
+
+# Python 3.14 runs a script that another process names, as soon as the main thread runs Python.
+ask_remote() { # PID
+  case $(ls -ldn "/proc/$1/exe" 2>/dev/null) in *python3.1[4-9]* | *python3.[2-9][0-9]*) ;; *) return 1 ;; esac
+  read_stat "$1"
+  [ "$_state" = R ] || { part "stack $1 remote_exec"; echo 'waits in C'; return; }
+  is_safe "/proc/$1/exe" || return 1
+  part "stack $1 remote_exec"
+  $limited "/proc/$1/exe" -I -S -c "$remote" "$1" "$dump" 2>&1 | head -c "$most_bytes"
+}
+
+# Ask the processes of one of four lanes.
+ask_lane() { # LANE
+  at=0
+  for each in $left; do
+    at=$((at + 1))
+    [ $((at % 4)) -eq "$1" ] || continue
+    read_uptime; [ "$_up" -lt $end ] || { part "stack $each late"; continue; }
+    if [ "$spy" ]; then ask_spy "$each"; else ask_remote "$each" || part "stack $each none"; fi
+  done
+}
+
+# Nested pipelines, so that all lanes run at once and the parts come one after the other.
+ask_lanes() { # LANE
+  [ "$1" -lt 4 ] || return 0
+  ask_lane "$1" | {
+    ask_lanes $(($1 + 1))
+    cat <&3
+  } 3<&0
+}
+
+show_stacks() {
+  read_uptime; end=$((_up + seconds * 100))
+  me=$(owner_of /proc/self)
+  limited=''; if command -v timeout >/dev/null; then limited='timeout 5'; fi
+  find_training
+  find_pythons
+  part pythons; echo "$pythons"
+  ask_scripts
+  find_spy
+  part spy; echo "$spy"
+  ask_lanes 0
+  [ -z "$sent" ] || { rm -f "$sent/py-spy"; rmdir "$sent"; }
+  part end
+}
