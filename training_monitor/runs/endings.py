@@ -214,11 +214,14 @@ class Warnings:
 
 
 class Harmless(Protocol):
-    """An object whose methods a training calls; `why_silent` is shown when it is called while inactive."""
+    """An object whose methods a training calls."""
 
     is_active: bool
-    why_silent: str
     troubles: Warnings
+
+    def note_inactive_call(self) -> None:
+        """Called in place of each method while the object is inactive; must not raise."""
+        ...
 
 
 def harmless(default: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
@@ -228,8 +231,7 @@ def harmless(default: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[
         @functools.wraps(method)
         def call(self: S, /, *args: P.args, **options: P.kwargs) -> R:
             if not self.is_active:
-                if self.why_silent:
-                    self.troubles.warn("silent", self.why_silent, 2)
+                self.note_inactive_call()
                 return default
             try:
                 return method(self, *args, **options)

@@ -20,6 +20,7 @@ from training_monitor.core.errors import text_of
 from training_monitor.core.masking import redact
 from training_monitor.runs.endings import outcome_of
 from training_monitor.runs.monitor import TrainingMonitor
+from training_monitor.runs.stack_answers import answer_requests
 
 MOST_LOG = 200
 _Hook = Callable[..., None]
@@ -30,13 +31,18 @@ def _nothing(*arguments: object, **options: object) -> None:
 
 
 def _guarded(method: _Hook) -> _Hook:
-    """Make a hook that acts in one process and never raises: arguments may differ between versions of a framework."""
+    """Make a hook that acts in one process and never raises: arguments may differ between versions of a framework.
+
+    The other processes of the training answer requests for their stacks.
+    """
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> None:
         try:
             if self._is_first_process(*arguments):
                 method(self, *arguments, **options)
+            else:
+                answer_requests()
         except Exception as error:
             self.monitor.troubles.warn(method.__name__, f"{method.__name__}: {type(error).__name__}: {text_of(error)}")
 

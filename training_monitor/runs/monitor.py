@@ -15,6 +15,7 @@ saves them.
   a rank, of the processes that multiprocessing started for one file, the first one; `rank=0` gives each its own run.
 * In a forked child, a pickled copy or a DataLoader worker the monitor does nothing. A script that forks itself into the
   background must create its monitor afterwards.
+* Every other process of the training, of any rank, answers requests for its Python stacks from a thread of its own.
 * If another process writes the file, on whatever host, this run warns and writes under a name beside it. A monitor of
   the same process and file ends where a newer one begins.
 * `sys.exit(3)` and `exit(3)` count as a failure; `raise SystemExit(3)` only within `with`, since nothing else sees it.
@@ -42,6 +43,7 @@ from training_monitor.runs.background import Background
 from training_monitor.runs.endings import Hooks, Outcome, Warnings, bounded, harmless, outcome_of
 from training_monitor.runs.files import RunFiles, run_files
 from training_monitor.runs.record import Callback, Change, Discarded, RunRecord, counted
+from training_monitor.runs.stack_answers import answer_requests
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.transport import Transport
@@ -88,9 +90,11 @@ class TrainingMonitor:
         self._is_monitoring = False
         self._background: Background | None = None
         self.is_active, self.why_silent = is_rank_zero(rank), ""
+        self._answers_in: int | None = None  # the process that only answers requests for stacks, from the next call on
         files = self._files(output_file) if self.is_active else None
         if files is None:
             self._become_inert()
+            self._answers_in, record.needs_training_thread = os.getpid(), True
             return
         self._background = Background(
             record,
@@ -132,6 +136,16 @@ class TrainingMonitor:
 
     # ------------------------------------------------------------ begin and end
 
+    def note_inactive_call(self) -> None:
+        """Say why nothing is done, or begin to answer requests for stacks in a process that does not write."""
+        if self.why_silent:
+            self.troubles.warn("silent", self.why_silent, 3)
+            return
+        self._record.needs_training_thread = False
+        if self._answers_in == os.getpid() and not is_data_worker():
+            answer_requests(self._record.training)
+        self._answers_in = None
+
     @harmless(None)
     def start_monitoring(self) -> None:
         """Begin to write, once; `with` and the first start of anything do so too."""
@@ -144,6 +158,7 @@ class TrainingMonitor:
         if is_data_worker():
             self._become_inert()
             return
+        answer_requests(record.training, record.validation)
         self._background.replace_earlier()
         self._hooks.install(signals=self._handle_signals)
         self._background.start()
@@ -398,14 +413,21 @@ class TrainingMonitor:
         self._hooks.remove()
         self._record.metrics.clear()
 
-    def __reduce__(self) -> tuple[Callable[..., TrainingMonitor], tuple[object, ...]]:
-        return functools.partial(TrainingMonitor, rank=1), (None,)
+    def __reduce__(self) -> tuple[Callable[[], TrainingMonitor], tuple[object, ...]]:
+        return _idle_monitor, ()
 
     def __deepcopy__(self, memo: object) -> TrainingMonitor:
         return self
 
     def __copy__(self) -> TrainingMonitor:
         return self
+
+
+def _idle_monitor() -> TrainingMonitor:
+    """Return what a pickled monitor becomes elsewhere: it neither writes nor answers."""
+    monitor = TrainingMonitor(rank=1)
+    monitor._answers_in, monitor._record.needs_training_thread = None, False
+    return monitor
 
 
 def _forget(reference: weakref.ref[TrainingMonitor]) -> None:
