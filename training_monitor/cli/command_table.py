@@ -35,6 +35,12 @@ GROUPS: dict[str, dict[str, Command]] = {
             ("", "ssh://me@gpu1", "my-pod raysubmit_x --json", "local '~/runs/*/train.log'"),
             "[TARGET]",
         ),
+        "why": Command(
+            "why",
+            "why a training hangs: what all its ranks do, their stacks, and which one the others wait for",
+            ("", "my-pod my-training", "ssh://me@gpu1 12345 --also ssh://me@gpu2 --stacks", "local --py-spy ./py-spy"),
+            "[TARGET]",
+        ),
         "stall": Command(
             "commands",
             "what `check` says, a line each, with a limit of your own for stalls",

@@ -16,6 +16,7 @@ from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.reports import (
     CheckReport,
     EfaClusterReport,
+    ExplanationReport,
     GpuReport,
     HealthReport,
     JobCheckReport,
@@ -757,6 +758,7 @@ _EVENTS = (EventDocument, ProgressDocument)
 _EVENTS_OF_TARGET = (EventOfTarget, ProgressOfTarget)
 DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its documents
     "check": (CheckReport,),
+    "why": (ExplanationReport,),
     "stall": (StallDocument,),
     "wait": (WaitDocument, WaitReport, WaitsDocument),
     "status": (StatusDocument,),

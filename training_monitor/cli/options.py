@@ -57,6 +57,18 @@ def add_check(command: CommandParser) -> None:
     command.namespace()
 
 
+def add_why(command: CommandParser) -> None:
+    command.value("target", "TARGET", "see below (default: local)", TARGETS, nargs="?", default="local")
+    command.value("what", "WHAT", WHAT, nargs="?")
+    command.namespace()
+    command.value(
+        "--also", "TARGET", "another host of the same training; again for more", TARGETS, action="append", default=[]
+    )
+    command.duration(["--timeout"], "for all of it (default: 20s)", default=20.0, type=seconds_from(5, below=600))
+    command.value("--py-spy", "FILE", "a py-spy that is sent to the hosts, and removed again", FILES)
+    command.flag("--stacks", "print the stacks of all threads")
+
+
 def _add_supervision(command: CommandParser) -> None:
     command.value("--checkpoint-dir", "DIR", "a folder on the target (default: the one its command names, if any)")
     command.value(

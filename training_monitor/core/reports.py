@@ -332,6 +332,18 @@ class RankGpuReport(TypedDict):
     gpu_power: float | None
 
 
+class ChildReport(TypedDict):
+    """A process below a rank, such as a data worker; `where` as in `RankGroupReport`."""
+
+    pid: int
+    command: str
+    state: str
+    waits_for: str | None
+    cpu_cores: float | None
+    where: str | None
+    stacks: list[ThreadStackReport]
+
+
 class RankReport(TypedDict):
     """One process of a roll call; the keys are those of `judging.ranks.Rank`. None is unknown."""
 
@@ -352,9 +364,11 @@ class RankReport(TypedDict):
     memory_bytes: int | None
     gpus: list[RankGpuReport]
     step: int | None
+    where: str | None
     stacks_from: str | None
     no_stacks: str | None
     stacks: list[ThreadStackReport]
+    children: list[ChildReport]
 
 
 class RankGroupReport(TypedDict):
@@ -400,7 +414,8 @@ class ExplanationReport(TypedDict):
 
     `explanation` is one paragraph; `confidence` is how sure it is: none | low | medium | high. `state`, `verdict` and
     `reason` are those of the judge on the training as a whole; None if it could not be judged. `seconds` is how long
-    the roll call took, `at` when it began (epoch seconds). `missing_ranks` were expected and not seen.
+    the roll call took, `at` when it began (epoch seconds). `missing_ranks` are nowhere; `unseen_ranks` may be on hosts
+    that were not asked, or did not answer (those are in `silent`).
     """
 
     schema: str
@@ -417,6 +432,7 @@ class ExplanationReport(TypedDict):
     culprits: list[CulpritReport]
     groups: list[RankGroupReport]
     missing_ranks: list[int]
+    unseen_ranks: list[int]
     ranks: list[RankReport]
     findings: list[FindingReport]
     silent: list[SilentHostReport]

@@ -1,1 +1,11 @@
 """The roll call: what all ranks of one training do, and what that says about a hang."""
+
+from __future__ import annotations
+
+from training_monitor import export_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from training_monitor.explain.explain import *
+
+__all__, __getattr__, __dir__ = export_names(__name__, {"explain.explain": "explain_training"})

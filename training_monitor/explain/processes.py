@@ -17,7 +17,12 @@ from training_monitor.core.regex import regex
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TIMER, Rank, RankGpu
-from training_monitor.observe.find_trainings import COMMAND_BYTES, ENVIRONMENT_BYTES, SeenProcesses, read_seen, read_whole
+from training_monitor.observe.find_trainings import (
+    COMMAND_BYTES,
+    ENVIRONMENT_BYTES,
+    read_seen,
+    read_whole,
+)
 from training_monitor.observe.training_command import is_launcher
 from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, ancestors_of, read_processes
 from training_monitor.targets.replies import each_line, split_parts
@@ -173,7 +178,7 @@ def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
         channel, call = waits.get(pid, (None, ""))
         moved = bytes_later[pid] - bytes_first[pid] if pid in bytes_first and pid in bytes_later else None
         found[pid] = SeenProcess(
-            replace(process, state=now.state) if now and is_same else process,
+            replace(process, state=_settled(process.state, now.state)) if now and is_same else process,
             seen.words.get(pid, ()),
             seen.variables.get(pid, {}),
             status.get((pid, "Threads")),
@@ -184,6 +189,11 @@ def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
             max(0, moved) / span if moved is not None and is_same else None,
         )
     return SeenTraining(_facts(seen.facts), found)
+
+
+def _settled(first: str, second: str) -> str:
+    """Return the state in both looks: a debugger or another monitor may hold a process for a moment."""
+    return first if second in ("T", "t") else second
 
 
 def _facts(facts: Mapping[str, str]) -> HostFacts:
@@ -247,9 +257,9 @@ def _descriptors(text: str, spelling: str) -> dict[int, str]:
 
 def _waits_for(channel: str | None, call: str, machine: str, file: str) -> str | None:
     """Return what a thread waits for, by the kernel function in which it sleeps, or else by its system call."""
-    for beginning, kind in _CHANNELS.items():
+    for beginning, reason in _CHANNELS.items():
         if channel and channel.startswith(beginning):
-            return kind
+            return reason
     number = read_whole(call.partition(" ")[0])
     kind = _CALLS.get(machine, {}).get(number) if number is not None else None
     if kind != _FILE:
@@ -273,7 +283,8 @@ def build_ranks(
     ended = [pid for pid, each in table.items() if not each.is_running and each.parent in table]
     found = []
     for pid in [*chosen, *(each for each in ended if each not in chosen)][:MOST_RANKS]:
-        below = [each for each in table if each not in chosen and table[each].is_running and _is_below(each, pid, table)]
+        running = (each for each in table if each not in chosen and table[each].is_running)
+        below = [each for each in running if pid in ancestors_of(each, table)]
         rank = _rank(seen, stacks, gpus, host, node, pid)
         children = [_rank(seen, stacks, gpus, host, node, each) for each in below]
         told = [each for each in children if each.stacks or each.state == "D"]
@@ -305,10 +316,6 @@ def _joins(answer: StackAnswer | None) -> bool:
     """Return whether a process only waits for ranks that it has spawned (torch.multiprocessing.spawn)."""
     frames = [frame for each in answer.stacks if each.is_main for frame in each.frames] if answer else []
     return any(each.function.endswith("join") and each.file.endswith("multiprocessing/spawn.py") for each in frames)
-
-
-def _is_below(pid: int, top: int, table: Mapping[int, Process]) -> bool:
-    return top in ancestors_of(pid, table)
 
 
 def _number_of(each: SeenProcess, answer: StackAnswer | None) -> dict[str, int]:
@@ -383,14 +390,14 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
         scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
         told.append(
             f"{host}: reading the stacks needs the right to trace, CAP_SYS_PTRACE: in a pod securityContext."
-            f"capabilities.add [SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of the "
-            f"training with sysctl kernel.yama.ptrace_scope=0{scope}"
+            f"capabilities.add [SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of "
+            f"the training with sysctl kernel.yama.ptrace_scope=0{scope}"
         )
     if problems & {"none", "waits_in_c"}:
         told.append(
-            f"{host}: there is no way to see Python stacks: pip install py-spy there, or send one with --py-spy FILE, or "
-            "create a training_monitor.TrainingMonitor in the script"
+            f"{host}: there is no way to see Python stacks: pip install py-spy there, or send one with --py-spy FILE, "
+            "or create a training_monitor.TrainingMonitor in the script"
         )
     if "late" in problems:
-        told.append(f"{host}: not all processes could be asked in time: allow more with --seconds")
+        told.append(f"{host}: not all processes could be asked in time: allow more with --timeout")
     return told

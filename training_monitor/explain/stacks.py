@@ -1,5 +1,4 @@
-"""Ask for the Python stacks of the processes of a training, and parse them, whichever way they were had. Pure, but for
-reading the program that is sent.
+"""Ask for the Python stacks of the processes of a training, and parse them, whichever way they were had.
 
 Formats: the document of runs/stack_dump.py (in-script and remote_exec), and `py-spy dump --json` (py-spy 0.4).
 """
@@ -8,29 +7,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_monitor.core.errors import ParseError
+from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.judging.ranks import Frame, Stack
+from training_monitor.targets.asking import Site
+from training_monitor.targets.connect import connect
 from training_monitor.targets.replies import split_parts
 from training_monitor.targets.scripts import Quoted, format_call, read_file
+from training_monitor.targets.transport import explain_failure
 
 MOST_PROCESSES = 192  # of which the stacks are asked
 MOST_BYTES = 300_000  # of the stacks of one process
 _MOST_THREADS, _MOST_FRAMES, _MOST_TEXT = 64, 64, 300
 _DENIED = regex(r"permission denied|EPERM|operation not permitted|os error 1\b", 2)
 _PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|late|none)")
+_MOST_PROGRAM = 64 << 20
+_FOLDER = regex(r"/tmp/training-monitor-[A-Za-z0-9]{6,16}")
 _VARIABLE = regex(r"\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
 class StackAnswer:
-    """The stacks of one process. Without any, `problem` is denied | none | late | waits_in_c | failed, and `said` is what
-    the tool printed. `variables` are those of its environment by now, `step` that of its progress."""
+    """The stacks of one process, and the way they were had.
+
+    Without any, `problem` is denied | none | late | waits_in_c | failed, and `said` is what the tool printed.
+    `variables` are those of its environment by now, `step` that of its progress.
+    """
 
     source: str | None = None
     stacks: tuple[Stack, ...] = ()
@@ -159,7 +166,24 @@ def _whole(value: object) -> int | None:
     return value if is_number and isinstance(value, int) else None
 
 
-def source_of(answers: Sequence[StackAnswer]) -> str | None:
-    """Return the problem that most processes without a stack have; None if all have one."""
-    problems = [each.problem for each in answers if each.problem]
-    return max(problems, key=problems.count) if problems else None
+def send_spy(site: Site, path: str, timeout: float) -> str:
+    """Send a py-spy to a target, and return the folder there that has it; the question for the stacks removes it.
+
+    Raises:
+        SettingsError: there is no such file here.
+        CommandError: the target did not take it.
+    """
+    try:
+        with open(path, "rb") as file:
+            program = file.read(_MOST_PROGRAM + 1)
+    except OSError as error:
+        raise SettingsError("py_spy", path, f"the path of a py-spy on this machine ({error.strerror})") from error
+    if len(program) > _MOST_PROGRAM:
+        raise SettingsError("py_spy", path, f"a program of at most {_MOST_PROGRAM} bytes")
+    argv = ["sh", "-c", format_call("receive", "receive")]
+    reach = connect(site.target, site.transport)
+    result = reach.run(argv, timeout=timeout, input=program.decode("utf-8", "surrogateescape"))
+    folder = result.stdout.strip()
+    if result.exit_code != 0 or not _FOLDER.fullmatch(folder):
+        raise explain_failure(result, str(site))
+    return folder

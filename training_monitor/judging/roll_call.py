@@ -32,8 +32,8 @@ from training_monitor.judging.ranks import (
     RollCall,
 )
 
-ENDED, STOPPED, BLOCKED = "ZXx", "Tt", "D"
-BUSY_CORES = 0.5  # of CPU time per second, from which on a rank computes
+ENDED, STOPPED, BLOCKED, RUNS = "ZXx", "T", "D", "R"
+BUSY_CORES, RUNNING_CORES = 0.5, 0.05  # CPU seconds per second, from which on a rank computes; where it has to queue
 MOST_WORLD = 100_000
 _MOST_NAMED = 4
 _OF_OTHERS = (SOCKET, EVENTS)
@@ -201,7 +201,9 @@ def does(rank: Rank) -> str:
 
 
 def is_busy(rank: Rank) -> bool:
-    return rank.cpu_cores is not None and rank.cpu_cores >= BUSY_CORES
+    """Return whether a rank computes; on a crowded machine it may get little of the CPU that it wants."""
+    least = RUNNING_CORES if rank.state in RUNS else BUSY_CORES
+    return rank.cpu_cores is not None and rank.cpu_cores >= least
 
 
 def waits_for_others(rank: Rank) -> bool | None:

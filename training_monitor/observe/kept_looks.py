@@ -141,7 +141,10 @@ class Observer:
     def look_beside(
         self, now: float, *others: Question[Any], timeout: float | None = None
     ) -> tuple[Look, list[Answer[Any]]]:
-        """Look once, remember the observation, and ask other questions in the same round trip, within `timeout` seconds.
+        """Look once, remember the observation, and ask other questions in the same round trip.
+
+        Args:
+            timeout: seconds for the round trip; default: as in `ask`.
 
         Raises:
             JobNotFound: the target answered and has no such job.

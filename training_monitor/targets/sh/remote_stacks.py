@@ -40,7 +40,7 @@ def main():
 
 def script_of(source, answer):
     """Return a script that leaves no name behind in the module in which it runs."""
-    call = f"exec({source!r}, names); names['write_stacks']({answer!r})"
+    call = f"exec({source!r}, names); names['write_stacks']({answer!r}, with_caller=True)"
     return f"def _answer(names):\n    {call}\n\n\n_answer({{'__name__': 'stack_dump'}})\ndel _answer\n"
 
 

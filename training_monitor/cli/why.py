@@ -1,0 +1,82 @@
+"""The command `why`: the roll call of a training, as a paragraph and a table of its ranks."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+
+from training_monitor.cli.output import OK, UNKNOWN, hint, number, one_line, paint, print_json, print_table, put
+from training_monitor.core.reports import ExplanationReport, RankReport, ThreadStackReport
+from training_monitor.core.shown import shown
+from training_monitor.core.units import format_bytes
+
+_MOST_ROWS = 64
+_COLOURS = {"high": "green", "medium": "yellow", "low": "yellow", "none": "blue"}
+
+
+def why(args: Namespace) -> int:
+    from training_monitor.explain.explain import explain_training
+
+    if sys.stderr.isatty() and not args.json:
+        hint(f"asking all ranks, for {args.timeout:g} s at most")
+    given = {"also": args.also, "timeout": args.timeout, "py_spy": args.py_spy}
+    report = explain_training(args.target, args.what, args.namespace, **given)
+    if args.json:
+        print_json(args, report)
+    else:
+        _show(report, with_stacks=args.stacks)
+    is_told = report["confidence"] != "none" or bool(report["culprits"])
+    return OK if is_told else UNKNOWN
+
+
+def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
+    put(f"{shown(report['explanation'])}\n")
+    sure = paint(report["confidence"], _COLOURS[report["confidence"]], sys.stdout)
+    put(f"confidence {sure}" + (f"; {shown(report['reason'])}" if report["reason"] else "") + "\n")
+    if report["ranks"]:
+        put("\n")
+        ranks = report["ranks"][:_MOST_ROWS]
+        header = ("RANK", "HOST", "PID", "STATE", "CPU", "MEMORY", "WAITS FOR", "WHERE")
+        print_table(header, [_row(report, each) for each in ranks], gives_way=(7, 1))
+        if len(report["ranks"]) > _MOST_ROWS:
+            hint(f"{len(report['ranks']) - _MOST_ROWS} more ranks: --json has them all")
+    if report["findings"]:
+        put("\n" + "".join(f"! {shown(each['text'])}\n" for each in report["findings"]))
+    if with_stacks:
+        put("".join(f"{line}\n" for each in report["ranks"] for line in _stacks(each)))
+    for remedy in report["remedies"]:
+        hint(f"try: {shown(remedy)}")
+
+
+def _row(report: ExplanationReport, each: RankReport) -> tuple[str, ...]:
+    is_culprit = any(culprit["pid"] == each["pid"] and culprit["host"] == each["host"] for culprit in report["culprits"])
+    return (
+        f"{'?' if each['rank'] is None else each['rank']}{' <' if is_culprit else ''}",
+        one_line(each["host"]),
+        str(each["pid"]),
+        each["state"],
+        number(each["cpu_cores"], 1),
+        format_bytes(each["memory_bytes"]),
+        each["waits_for"] or "-",
+        each["where"] or each["no_stacks"] or "-",
+    )
+
+
+def _stacks(each: RankReport) -> Iterator[str]:
+    """Yield the lines of all stacks of a rank, those of its children indented."""
+    name = f"pid {each['pid']}" if each["rank"] is None else f"rank {each['rank']} (pid {each['pid']})"
+    yield f"\n{name} on {shown(each['host'])}, by {each['stacks_from'] or 'nothing'}"
+    for stack in each["stacks"]:
+        yield from _stack(stack, "  ")
+    for child in each["children"]:
+        yield f"  child {child['pid']}"
+        for stack in child["stacks"]:
+            yield from _stack(stack, "    ")
+
+
+def _stack(stack: ThreadStackReport, indent: str) -> Iterator[str]:
+    yield f"{indent}{shown(stack['thread']) or 'thread'}"
+    for frame in stack["frames"]:
+        line = "" if frame["line"] is None else f":{frame['line']}"
+        yield f"{indent}  {shown(frame['function'])} ({shown(frame['file'])}{line})"

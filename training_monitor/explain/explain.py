@@ -1,0 +1,402 @@
+"""explain_training: a roll call over all ranks of a training, on all its pods and hosts, and why it hangs.
+
+All hosts are asked side by side, each in one round trip once its processes are known, and only read. What has not
+answered within the bound is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.envelope import schema_name
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.masking import plain
+from training_monitor.core.models import Answer, GpuProcess, GpuTable, PodState, Question
+from training_monitor.core.reports import (
+    ChildReport,
+    CulpritReport,
+    ExplanationReport,
+    FindingReport,
+    RankGroupReport,
+    RankReport,
+    ThreadStackReport,
+)
+from training_monitor.core.store import Store
+from training_monitor.core.values import Observation, Verdict
+from training_monitor.explain.processes import (
+    SeenTraining,
+    build_ranks,
+    processes_question,
+    remedies_of,
+)
+from training_monitor.explain.stacks import SeenStacks, send_spy, stacks_question
+from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
+from training_monitor.health.cluster import find_pods_of_training
+from training_monitor.health.host import gpu_question
+from training_monitor.judging.ranks import Collective, Finding, Rank, RollCall, Stack
+from training_monitor.judging.roll_call import Culprit, Explanation, RankGroup, explain_roll_call, where_is
+from training_monitor.judging.stall import stall_policy
+from training_monitor.observe.evidence import pids_of
+from training_monitor.observe.find_trainings import FoundTraining, find_question
+from training_monitor.observe.kept_looks import Observer
+from training_monitor.observe.looks import roots_of
+from training_monitor.observe.meant import MeantTraining, find_one
+from training_monitor.observe.training_command import split_command
+from training_monitor.targets.asking import Site, side_by_side
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+
+TIMEOUT = 20.0  # seconds
+LEAST_SECONDS = 5.0
+_PACE = 3.0  # intervals between steps, after which a training is no longer at its usual pace
+_SETTLING = 2.0  # seconds
+
+
+def explain_training(
+    target: str | Target = "local",
+    what: str | int | None = None,
+    namespace: str = "default",
+    *,
+    also: Sequence[str | Target] = (),
+    timeout: float = TIMEOUT,
+    py_spy: str | None = None,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> ExplanationReport:
+    """Explain why a training hangs: look at all its ranks and their Python stacks, and name the one that is elsewhere.
+
+    It only reads, and stops no process. Stacks come from a `TrainingMonitor` in the script, from `py-spy` where that is
+    installed, or from `sys.remote_exec` of Python 3.14, whichever works first; without stacks, from what the kernel says.
+
+    Args:
+        target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`; the other pods of a pod's training are found.
+        what: as in `check_training`: a PID, a log, a job, or the name of either; None: the only training there.
+        also: other targets on which ranks of the same training run, such as further ssh hosts.
+        timeout: seconds for all of it, at least 5.
+        py_spy: the path of a py-spy on this machine that is sent to the targets and removed afterwards.
+
+    Returns:
+        See `reports.ExplanationReport`. A host that does not answer is in `silent`.
+
+    Raises:
+        SettingsError: the name fits two trainings, or an argument is wrong.
+        JobNotFound: there is no such training.
+        CommandError: the target could not be asked.
+    """
+    began = clock.monotonic()
+    site = Site.of(target, namespace, transport, clock).resolve()
+    meant = find_one(site.target, what, transport=transport)
+    others = [parse_target(each, namespace=namespace) for each in also]
+    observer = Observer(site, meant.job, store=store or Store())
+    told = call_roll(
+        site, meant, also=others, timeout=timeout - (clock.monotonic() - began), py_spy=py_spy, observer=observer
+    )
+    return format_explanation(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A roll call and what it says. `began` is in epoch seconds, `seconds` how long it took."""
+
+    target: str
+    meant: MeantTraining
+    seen: RollCall
+    explanation: Explanation
+    began: float
+    seconds: float
+    remedies: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """One place where ranks may run; `roots` is the script that prints their processes, None if they must be found."""
+
+    site: Site
+    name: str
+    node: str | None = None
+    roots: str | None = None
+    ask: Callable[..., list[Answer[Any]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _HostSeen:
+    ranks: tuple[Rank, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+def call_roll(
+    site: Site,
+    meant: MeantTraining,
+    *,
+    also: Sequence[Target] = (),
+    timeout: float = TIMEOUT,
+    py_spy: str | None = None,
+    observer: Observer | None = None,
+) -> Explained:
+    """Take the roll call of a training whose job is known. Never takes longer than `timeout` seconds.
+
+    Args:
+        observer: of the training: it looks once in the same round trip, and judges.
+
+    Raises:
+        CommandError: the target itself did not answer, and neither did any other host.
+    """
+    clock = site.clock
+    began, end = clock.time(), clock.monotonic() + max(LEAST_SECONDS, timeout)
+    pods = _pods_of(site, end)
+    main = _Host(site, str(site.target), _node_of(site.target, pods), roots_of(meant.job, None, None))
+    if observer:
+        main = replace(main, ask=partial(_look_beside, observer))
+    beside = [_pod_host(site, pod) for pod in pods if pod.phase == "Running" and pod.name != site.target.name]
+    beside += [_Host(site.at(each), str(each)) for each in also]
+    hosts = [main, *beside]
+    calls: list[Callable[[], Any]] = [partial(_ask_host, each, meant, end, py_spy) for each in hosts]
+    if pods:
+        calls.append(partial(pod_findings, site, pods, max(1.0, end - clock.monotonic())))
+    answers = side_by_side(calls)
+    events = answers.pop() if pods else ()
+    if all(isinstance(each, TrainingMonitorError) for each in answers):
+        raise answers[0]
+    seen = _collect(hosts, answers, events, pods, bool(beside))
+    verdict = observer.judge(clock.time(), stall_policy(None)) if observer and observer.looks.last else None
+    is_moving = _is_moving(verdict, observer.looks.last) if observer else None
+    return Explained(
+        str(site.target),
+        meant,
+        seen,
+        explain_roll_call(seen, is_moving=is_moving),
+        began,
+        clock.time() - began,
+        tuple(dict.fromkeys(each for host in answers if isinstance(host, _HostSeen) for each in host.remedies)),
+        verdict,
+    )
+
+
+def _collect(
+    hosts: Sequence[_Host], answers: Sequence[Any], events: Any, pods: Sequence[PodState], is_spread: bool
+) -> RollCall:
+    """Put together what all hosts said."""
+    heard = [each for each in answers if isinstance(each, _HostSeen)]
+    silent = {
+        host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)
+    }
+    ended = [each for each in pods if each.phase != "Running"]
+    return RollCall(
+        tuple(rank for each in heard for rank in each.ranks),
+        (*(() if isinstance(events, TrainingMonitorError) else events), *(f for each in heard for f in each.findings)),
+        tuple(record for each in heard for record in each.collectives),
+        silent,
+        False if silent else True if is_spread or ended else None,
+    )
+
+
+def _pods_of(site: Site, end: float) -> tuple[PodState, ...]:
+    """Return all pods of a pod's training; none if Kubernetes does not say."""
+    try:
+        return find_pods_of_training(site, timeout=max(1.0, (end - site.clock.monotonic()) / 3))
+    except TrainingMonitorError:
+        return ()
+
+
+def _node_of(target: Target, pods: Sequence[PodState]) -> str | None:
+    return next((pod.node for pod in pods if pod.name == target.name), None)
+
+
+def _pod_host(site: Site, pod: PodState) -> _Host:
+    target = replace(site.target, name=pod.name, container=None)
+    return _Host(site.at(target), str(target), pod.node)
+
+
+def _look_beside(observer: Observer, *questions: Question[Any], timeout: float) -> list[Answer[Any]]:
+    return observer.look_beside(observer.site.clock.time(), *questions, timeout=timeout)[1]
+
+
+# ---------------------------------------------------------------- one host
+
+
+def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None) -> _HostSeen:
+    """Look at all ranks on one host. Raises CommandError: it did not answer."""
+    clock = host.site.clock
+    site = host.site.resolve()
+    roots = host.roots or _find_roots(site, meant, max(1.0, end - clock.monotonic()))
+    if roots is None:
+        return _HostSeen()
+    sent = send_spy(site, py_spy, timeout=max(1.0, (end - clock.monotonic()) / 2)) if py_spy else ""
+    left = max(1.0, end - clock.monotonic())
+    asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent), gpu_question(8.0)]
+    ask = host.ask or site.ask
+    processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(), timeout=left)
+    return _read_host(host, _value_of(processes), stacks, gpus, rest)
+
+
+def _read_host(
+    host: _Host,
+    training: SeenTraining,
+    stacks: Answer[SeenStacks],
+    gpus: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]],
+    rest: Sequence[Answer[Any]],
+) -> _HostSeen:
+    node = host.node or training.facts.name or None
+    known = stacks.value or SeenStacks({})
+    beside = read_surroundings(rest, host.name, node)
+    ranks = build_ranks(training, known, gpus.value, host.name, node)
+    answers = [known.answers[each.pid] for each in ranks if each.pid in known.answers]
+    remedies = [*remedies_of(training.facts, answers, host.name), *(f"{host.name}: {each}" for each in beside.unread)]
+    if stacks.failure:
+        remedies.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
+    return _HostSeen(ranks, beside.findings, beside.collectives, tuple(remedies))
+
+
+def _find_roots(site: Site, meant: MeantTraining, timeout: float) -> str | None:
+    """Return the script that prints the processes of a training on another host than its own; None if it has none."""
+    [found] = site.ask(find_question(), timeout=timeout)
+    trainings: Sequence[FoundTraining] = _value_of(found).trainings
+    chosen = [each for each in trainings if each.rank is not None or each.ray_job] or list(trainings)
+    if meant.command and len(chosen) > 1:
+        script = split_command(meant.command.split())[0]
+        chosen = [each for each in chosen if _runs(each, script)] or chosen
+    pids = [pid for each in chosen for pid in (each.pid, *each.pids)]
+    return pids_of(*dict.fromkeys(pids)) if pids else None
+
+
+def _value_of(answer: Answer[Any]) -> Any:
+    """Return what was answered. Raises the failure if it is unknown."""
+    return answer.get()
+
+
+def _runs(found: FoundTraining, script: str) -> bool:
+    return split_command(found.command.split())[0] == script
+
+
+def _is_moving(verdict: Verdict | None, last: Observation | None) -> bool | None:
+    """Return whether the newest step came at the usual pace; None if one of both is unknown."""
+    if verdict is None or last is None or verdict.state not in ("running", "slow"):
+        return None
+    interval = last.step_interval or (1 / last.steps_per_second if last.steps_per_second else None)
+    waited = verdict.seconds_without_step
+    if interval is None or waited is None:
+        return None
+    return waited <= _PACE * interval + _SETTLING
+
+
+# ---------------------------------------------------------------- the report
+
+
+def format_explanation(told: Explained) -> ExplanationReport:
+    """Return the documented dict, secrets replaced."""
+    said, verdict = told.explanation, told.verdict
+    report = ExplanationReport(
+        schema=schema_name("why"),
+        target=told.target,
+        name=told.meant.name,
+        job_id=told.meant.job.job_id,
+        at=told.began,
+        seconds=told.seconds,
+        state=verdict.state if verdict else None,
+        verdict=verdict.verdict if verdict else None,
+        reason=verdict.reason if verdict else None,
+        explanation=said.text,
+        confidence=said.confidence,
+        culprits=[_culprit(each) for each in said.culprits],
+        groups=[_group(each) for each in said.groups],
+        missing_ranks=list(said.missing),
+        unseen_ranks=list(said.unseen),
+        ranks=[_rank(each) for each in told.seen.ranks],
+        findings=[_finding(each) for each in told.seen.findings],
+        silent=[{"host": host, "why": why} for host, why in told.seen.silent.items()],
+        remedies=list(told.remedies),
+    )
+    masked: ExplanationReport = plain(report)
+    return masked
+
+
+def _culprit(each: Culprit) -> CulpritReport:
+    seen = each.seen
+    return CulpritReport(
+        rank=each.rank,
+        pid=seen.pid if seen else None,
+        host=seen.host if seen else None,
+        node=seen.node if seen else None,
+        where=each.where,
+        why=each.why,
+    )
+
+
+def _group(each: RankGroup) -> RankGroupReport:
+    waits = {rank.waits_for for rank in each.ranks}
+    return RankGroupReport(
+        ranks=sorted(rank.rank for rank in each.ranks if rank.rank is not None),
+        pids=[rank.pid for rank in each.ranks],
+        where=each.where,
+        waits_for=waits.pop() if len(waits) == 1 else None,
+        is_majority=each.is_majority,
+    )
+
+
+def _rank(each: Rank) -> RankReport:
+    return RankReport(
+        rank=each.rank,
+        local_rank=each.local_rank,
+        world_size=each.world_size,
+        local_world_size=each.local_world_size,
+        host=each.host,
+        node=each.node,
+        pid=each.pid,
+        command=each.command,
+        state=each.state,
+        wait_channel=each.wait_channel,
+        waits_for=each.waits_for,
+        cpu_cores=each.cpu_cores,
+        bytes_per_second=each.bytes_per_second,
+        threads=each.threads,
+        memory_bytes=each.memory_bytes,
+        gpus=[
+            {"index": gpu.index, "gpu_utilization": gpu.utilization, "gpu_power": gpu.power} for gpu in each.gpus
+        ],
+        step=each.step,
+        where=where_is(each),
+        stacks_from=each.stacks_from,
+        no_stacks=each.no_stacks,
+        stacks=[_stack(stack) for stack in each.stacks],
+        children=[_child(child) for child in each.children],
+    )
+
+
+def _child(each: Rank) -> ChildReport:
+    return ChildReport(
+        pid=each.pid,
+        command=each.command,
+        state=each.state,
+        waits_for=each.waits_for,
+        cpu_cores=each.cpu_cores,
+        where=where_is(each),
+        stacks=[_stack(stack) for stack in each.stacks],
+    )
+
+
+def _stack(stack: Stack) -> ThreadStackReport:
+    return ThreadStackReport(
+        thread=stack.thread,
+        is_main=stack.is_main,
+        frames=[{"function": each.function, "file": each.file, "line": each.line} for each in stack.frames],
+    )
+
+
+def _finding(each: Finding) -> FindingReport:
+    return FindingReport(
+        kind=each.kind,
+        text=each.text,
+        host=each.host,
+        node=each.node,
+        is_hardware=each.is_hardware,
+        ranks=list(each.ranks),
+        pids=list(each.pids),
+    )
