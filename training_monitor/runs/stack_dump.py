@@ -46,7 +46,7 @@ def stacks_as_json(extra: dict[str, object] | None = None, *, with_caller: bool 
     document = {
         "pid": os.getpid(),
         "python": ".".join(str(number) for number in sys.version_info[:3]),
-        "variables": {name: value[:MOST_VARIABLE] for name in VARIABLES if (value := os.environ.get(name)) is not None},
+        "variables": {name: _text(os.environ[name])[:MOST_VARIABLE] for name in VARIABLES if name in os.environ},
         "threads": threads,
         "left_out": len(idents) - len(threads),
     }
