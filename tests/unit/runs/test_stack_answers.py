@@ -1,0 +1,355 @@
+"""Requests for the stacks of a process and their answers, in a folder of their own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from training_monitor.runs import stack_answers
+from training_monitor.runs.integrations import HuggingFaceCallback
+from training_monitor.runs.monitor import TrainingMonitor
+from training_monitor.runs.stack_answers import Answers, answer_requests, folder_of
+from training_monitor.targets.procfs import identify
+
+NONCE = "0123456789abcdef"
+PID = os.getpid()
+
+
+def wait_until(condition: Callable[[], object]) -> bool:
+    end, pause = time.monotonic() + 60, threading.Event()
+    while not (found := bool(condition())) and time.monotonic() < end:
+        pause.wait(0.01)
+    return found
+
+
+class Asker:
+    """Another process that asks this one, in a folder that is not made yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.answers = folder, Answers(str(folder), PID)
+        self.here, self.request = folder / f"{PID}.here", folder / f"{PID}.ask"
+
+    def begin(self) -> None:
+        assert self.answers.start() and wait_until(self.here.exists)
+
+    def said(self, nonce: str = NONCE) -> Path:
+        return self.folder / f"{PID}.said.{nonce}"
+
+    def ask(self, nonce: str = NONCE, end: str = "\n") -> dict[str, Any]:
+        self.request.write_text(nonce + end)
+        assert wait_until(self.said(nonce).exists)
+        document: dict[str, Any] = json.loads(self.said(nonce).read_text())
+        assert wait_until(lambda: not self.request.exists())
+        return document
+
+    def answers_nothing(self) -> bool:
+        """Whether what is in place of a request is removed, and not answered."""
+        return wait_until(lambda: not os.path.lexists(self.request)) and os.listdir(self.folder) == [self.here.name]
+
+
+@pytest.fixture
+def asker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asker]:
+    monkeypatch.setattr(stack_answers, "_UPKEEP_INTERVAL", 0.05)
+    asker = Asker(tmp_path / "answers")
+    yield asker
+    asker.answers.leave()
+
+
+def dead_process() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        return process.pid
+
+
+# ---------------------------------------------------------------- requests and answers
+
+
+def test_a_request_is_answered_and_removed(asker: Asker) -> None:
+    asker.begin()
+    assert stat.S_IMODE(asker.folder.stat().st_mode) == 0o700 and stat.S_IMODE(asker.here.stat().st_mode) == 0o600
+    assert asker.here.read_text() == f"{identify().start_ticks}\n"
+    document = asker.ask()
+    assert stat.S_IMODE(asker.said().stat().st_mode) == 0o600
+    assert (document["pid"], document["start_ticks"]) == (PID, identify().start_ticks)
+    main = document["threads"][0]
+    assert main["is_main"] and ["wait_until", __file__] in [frame[:2] for frame in main["frames"]]
+    assert "training_monitor answers" not in [each["name"] for each in document["threads"]]
+    assert document["batches"] is None
+
+
+def test_nonces_of_any_length_are_answered_one_after_the_other(asker: Asker) -> None:
+    asker.begin()
+    for nonce, end in (("a" * 8, "\n"), ("F" * 64, "\n"), ("0" * 64, "")):
+        assert asker.ask(nonce, end)["pid"] == PID
+
+
+def test_an_answer_tells_the_batches_of_the_newest_run(asker: Asker) -> None:
+    asker.begin()
+    training, validation = itertools.count(), itertools.count()
+    asker.answers.batches = (training, validation)
+    for counter in (training, training, validation):
+        next(counter)
+    assert asker.ask()["batches"] == 3 and next(training) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"0123456\n", b"0" * 65, b"0" * 64 + b"\n\n", b"0" * 100_000, b"../../../etc\n", b"0123456g\n", b"\0" * 16,
+     b"01234567 89\n", b"0123456789\n0123456789\n", b"\xff" * 16, b"\n", "٠١٢٣٤٥٦٧".encode()],
+)  # fmt: skip
+def test_what_is_no_nonce_is_removed(asker: Asker, content: bytes) -> None:
+    asker.begin()
+    (asker.folder / "new").write_bytes(content)
+    (asker.folder / "new").rename(asker.request)
+    assert asker.answers_nothing()
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe"])
+def test_what_is_no_file_is_removed_and_not_followed(asker: Asker, kind: str) -> None:
+    asker.begin()
+    other = asker.folder.parent / "other"
+    other.write_text(NONCE)
+    if kind == "link":
+        asker.request.symlink_to(other)
+    elif kind == "dangling":
+        asker.request.symlink_to("nowhere")
+    elif kind == "folder":
+        asker.request.mkdir()
+    else:
+        os.mkfifo(asker.request)
+    assert asker.answers_nothing() and other.read_text() == NONCE
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_request_of_another_user_is_removed(asker: Asker) -> None:
+    asker.begin()
+    (asker.folder / "new").write_text(NONCE)
+    os.chown(asker.folder / "new", 54321, 54321)
+    (asker.folder / "new").rename(asker.request)
+    assert asker.answers_nothing()
+
+
+def test_a_request_that_is_still_being_written_is_waited_for(asker: Asker) -> None:
+    asker.begin()
+    with asker.request.open("w") as file:
+        threading.Event().wait(1)  # some turns
+        assert asker.request.exists()
+        file.write(NONCE)
+    assert wait_until(asker.said().exists)
+
+
+def test_an_empty_request_is_removed_in_the_end(asker: Asker) -> None:
+    asker.begin()
+    asker.request.touch()
+    os.utime(asker.request, (time.time() - 10, time.time() - 10))
+    assert asker.answers_nothing()
+
+
+def test_a_link_in_place_of_an_answer_is_replaced(asker: Asker) -> None:
+    asker.begin()
+    other = asker.folder.parent / "other"
+    other.write_text("kept")
+    asker.said().symlink_to(other)
+    asker.request.write_text(NONCE)
+    assert wait_until(lambda: not asker.said().is_symlink()) and other.read_text() == "kept"
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def test_a_folder_that_others_could_use_is_not_used(asker: Asker) -> None:
+    real = asker.folder.parent / "real"
+
+    def make_open() -> None:
+        asker.folder.mkdir()
+        asker.folder.chmod(0o750)
+
+    def make_link() -> None:
+        real.mkdir(0o700)
+        asker.folder.symlink_to(real)
+
+    def make_file() -> None:
+        asker.folder.write_text("")
+
+    for make in (make_open, make_link, make_file):
+        make()
+        answers = Answers(str(asker.folder), PID)
+        assert answers.start()
+        threading.Event().wait(0.3)  # some looks
+        assert not (asker.folder.is_dir() and os.listdir(asker.folder))
+        answers.leave()
+        asker.folder.rmdir() if make is make_open else asker.folder.unlink()
+    assert os.listdir(real) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_folder_of_another_user_is_not_used(asker: Asker) -> None:
+    asker.folder.mkdir(0o700)
+    os.chown(asker.folder, 54321, 54321)
+    assert asker.answers.start()
+    threading.Event().wait(0.3)  # some looks
+    assert os.listdir(asker.folder) == []
+
+
+def test_a_folder_that_becomes_private_is_used_from_then_on(asker: Asker) -> None:
+    asker.folder.mkdir(0o755)
+    assert asker.answers.start()
+    threading.Event().wait(0.3)  # some looks
+    assert os.listdir(asker.folder) == []
+    asker.folder.chmod(0o700)
+    assert wait_until(asker.here.exists) and asker.ask()["pid"] == PID
+
+
+def test_what_a_clean_up_program_removes_is_made_again(asker: Asker) -> None:
+    asker.begin()
+    asker.here.unlink()
+    assert wait_until(asker.here.exists)
+    os.utime(asker.here, (1, 1))
+    assert wait_until(lambda: asker.here.stat().st_mtime > 1)
+    asker.here.unlink()
+    asker.folder.rmdir()
+    assert wait_until(asker.here.exists) and asker.ask()["pid"] == PID
+
+
+def test_the_files_of_processes_that_are_gone_are_removed_at_the_start(asker: Asker) -> None:
+    asker.folder.mkdir(0o700)
+    gone, parent = dead_process(), os.getppid()
+    of_gone = [f"{gone}.here", f"{gone}.ask", f"{gone}.said.{NONCE}", f"{gone}.said.{NONCE}.0a1b2c3d.tmp"]
+    of_earlier = [f"{PID}.ask", f"{PID}.said.{NONCE}"]
+    kept = [f"{parent}.here", f"{parent}.said.{NONCE}", "a1b2c3", f"{gone}.log", f"0{gone}.here", "here"]
+    for name in (*of_gone, *of_earlier, *kept):
+        (asker.folder / name).write_text("0" * 16)
+    asker.begin()
+    assert sorted(os.listdir(asker.folder)) == sorted([*kept, asker.here.name])
+
+
+def test_at_most_a_hundred_files_of_others_are_removed(asker: Asker) -> None:
+    asker.folder.mkdir(0o700)
+    gone = dead_process()
+    for number in range(150):
+        (asker.folder / f"{gone}.said.{number:016x}").touch()
+    asker.begin()
+    assert len(os.listdir(asker.folder)) == 51
+
+
+def test_old_answers_are_removed_and_those_of_others_kept(asker: Asker) -> None:
+    asker.begin()
+    asker.ask()
+    other = asker.folder / f"{os.getppid()}.said.{NONCE}"
+    other.touch()
+    for path, age in ((asker.said(), 61.0), (other, 61.0)):
+        os.utime(path, (time.time() - age, time.time() - age))
+    assert wait_until(lambda: not asker.said().exists()) and other.exists()
+
+
+def test_its_files_are_removed_when_it_leaves(asker: Asker) -> None:
+    asker.begin()
+    asker.ask()
+    (asker.folder / "other").touch()
+    asker.answers.leave()
+    assert os.listdir(asker.folder) == ["other"]
+
+
+# ---------------------------------------------------------------- which processes answer
+
+
+def threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name == "training_monitor answers"]
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process, as if no monitor had begun in it."""
+    monkeypatch.setattr(stack_answers, "_known", {})
+    before = len(threads())
+    yield
+    for answers in stack_answers._known.values():
+        answers.leave()
+    assert len(threads()) == before
+
+
+def begun() -> list[int]:
+    return list(stack_answers._known)
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_all_ranks_answer_from_the_first_call_on_and_once(silent: None, tmp_path: Path, rank: int) -> None:
+    monitor = TrainingMonitor(tmp_path / "run.json", rank=rank, handle_signals=False)
+    before = len(threads())
+    assert begun() == []
+    monitor.start_batch()
+    assert begun() == [PID] and len(threads()) == before + 1
+    monitor.start_epoch(1)
+    monitor.set_finished()
+    with TrainingMonitor(tmp_path / "other.json", rank=rank, handle_signals=False) as other:
+        other.start_batch()
+    assert begun() == [PID] and len(threads()) == before + 1
+    assert (tmp_path / "run.json").exists() is (rank == 0)
+    assert wait_until((Path(folder_of(os.geteuid())) / f"{PID}.here").exists)
+
+
+@pytest.mark.parametrize("begin", ["start_monitoring", "start_epoch", "__enter__", "is_change", "set_finished"])
+def test_any_call_begins_on_a_rank_that_writes_nothing(silent: None, begin: str) -> None:
+    monitor = TrainingMonitor(rank=3)
+    getattr(monitor, begin)()
+    assert begun() == [PID]
+
+
+def test_a_batch_of_a_rank_that_writes_nothing_costs_no_more_after_the_first(silent: None) -> None:
+    monitor = TrainingMonitor(rank=3)
+    assert monitor._record.needs_training_thread
+    monitor.start_batch()
+    assert not monitor._record.needs_training_thread
+
+
+def test_a_file_that_cannot_be_a_run_s_hinders_no_answers(silent: None) -> None:
+    with pytest.warns(RuntimeWarning, match="progress is not written"):
+        monitor = TrainingMonitor("/tmp/.hidden", rank=0)
+    monitor.start_batch()
+    assert begun() == [PID]
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_pickled_copies_and_workers_of_a_data_loader_do_not_answer(
+    silent: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    monitor = TrainingMonitor(tmp_path / "run.json", rank=rank)
+    with pickle.loads(pickle.dumps(monitor)) as copy:
+        copy.start_batch()
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: object()))
+    with monitor:
+        monitor.start_batch()
+    assert begun() == []
+
+
+def test_other_processes_of_a_framework_answer(silent: None) -> None:
+    callback = HuggingFaceCallback(TrainingMonitor(rank=0))
+    callback.on_train_begin(None, SimpleNamespace(is_world_process_zero=False), None)
+    assert begun() == [PID]
+
+
+def test_without_a_thread_the_training_goes_on_and_a_later_monitor_tries_again(
+    silent: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        TrainingMonitor(rank=3).start_batch()
+        assert begun() == []
+    TrainingMonitor(rank=3).start_batch()
+    assert begun() == [PID]
+    answer_requests()
