@@ -1,0 +1,348 @@
+"""Stuck training scripts, as real processes of any rank, tell their stacks to whoever asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import wait_until
+from tests.integration.scripts import BEGIN, Process, Script
+from training_monitor.runs.stack_answers import folder_of
+from training_monitor.targets.procfs import identify
+
+FOLDER = Path(folder_of(os.geteuid()))
+RANKS = ("0", "3")
+
+STUCK = {
+    "a lock": "threading.Lock(); lock.acquire(); lock.acquire()",
+    "a pipe": "os.pipe(); os.read(lock[0], 1)",
+    "a socket": "socket.socketpair(); lock[0].recv(1)",
+    "a sleep": "None; time.sleep(3600)",
+    "a thread": "threading.Thread(target=time.sleep, args=(3600,), daemon=True); lock.start(); lock.join()",
+}
+TRAIN = """
+import socket
+
+def load_batch():
+    lock = {what}  # stuck
+
+class Trainer:
+    def step(self):
+        load_batch()  # calls
+
+for step in range(3):
+    monitor.start_batch()
+print("stuck", flush=True)
+Trainer().step()
+"""
+BUSY = """
+def load_batch():
+    number = 0
+    while True: number += 1  # stuck
+
+class Trainer:
+    def step(self):
+        load_batch()  # calls
+
+for step in range(3):
+    monitor.start_batch()
+print("stuck", flush=True)
+Trainer().step()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
+
+
+def stuck(process: Process) -> Process:
+    """A process that printed that it is stuck, and answers."""
+    assert process.stdout and process.stdout.readline() == "stuck\n"
+    assert wait_until(lambda: is_there(process.pid)), "it does not answer"
+    return process
+
+
+def is_there(pid: int) -> bool:
+    here = FOLDER / f"{pid}.here"
+    return here.exists() and here.read_text() == f"{identify(pid).start_ticks}\n"
+
+
+def ask(pid: int, nonce: str = "0123456789abcdef") -> dict[str, Any]:
+    (FOLDER / f"{pid}.ask").write_text(f"{nonce}\n")
+    answer = FOLDER / f"{pid}.said.{nonce}"
+    assert wait_until(answer.exists), "it did not answer"
+    document: dict[str, Any] = json.loads(answer.read_text())
+    return document
+
+
+def main_frames(document: dict[str, Any]) -> list[list[Any]]:
+    (main,) = (each for each in document["threads"] if each["is_main"])
+    frames: list[list[Any]] = main["frames"]
+    return frames
+
+
+def line_of(script: Script, mark: str) -> int:
+    lines = (script.folder / "train.py").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {mark}"))
+
+
+def left(pid: int) -> list[str]:
+    return sorted(name for name in os.listdir(FOLDER) if name.startswith(f"{pid}."))
+
+
+# ---------------------------------------------------------------- stuck in every way
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("what", [*STUCK, "a loop"])
+def test_a_stuck_rank_tells_where_it_is(script: Script, what: str, rank: str) -> None:
+    body = TRAIN.format(what=STUCK[what]) if what in STUCK else BUSY
+    with script.start(body, RANK=rank, WORLD_SIZE="4") as process:
+        document = ask(stuck(process).pid)
+        process.kill()
+    own = [frame for frame in main_frames(document) if frame[1].endswith("train.py")]
+    path = own[0][1]
+    assert own[0] == ["load_batch", path, line_of(script, "stuck")]
+    assert own[1][0].endswith("step") and own[1][2] == line_of(script, "calls")
+    assert own[2][0] == "<module>" and len(own) == 3
+    assert document["pid"] == process.pid
+    assert document["variables"]["RANK"] == rank and document["variables"]["WORLD_SIZE"] == "4"
+    assert document["batches"] == 3
+    assert script.file.exists() is (rank == "0")
+
+
+def test_an_answer_comes_in_a_turn_of_a_quarter_second(script: Script) -> None:
+    with script.start(TRAIN.format(what=STUCK["a lock"]), RANK="3") as process:
+        stuck(process)
+        waited = []
+        for number in range(5):
+            before = time.monotonic()
+            ask(process.pid, f"{number:016x}")
+            waited.append(time.monotonic() - before)
+        process.kill()
+    assert min(waited) < 0.4  # the others may have waited for this machine
+
+
+def test_two_processes_answer_side_by_side(tmp_path: Path) -> None:
+    one, other = Script(tmp_path / "one"), Script(tmp_path / "other")
+    for each in (one, other):
+        each.folder.mkdir()
+    with (
+        one.start(TRAIN.format(what=STUCK["a pipe"]), RANK="0") as first,
+        other.start(TRAIN.format(what=STUCK["a socket"]), RANK="1") as second,
+    ):
+        for process in (stuck(first), stuck(second)):
+            assert ask(process.pid)["pid"] == process.pid
+        for process in (first, second):
+            process.kill()
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_where_no_progress_can_be_written_it_answers(script: Script, rank: str) -> None:
+    begin = BEGIN.replace("progress/run.json", "/proc/self/progress/run.json")
+    with script.start(TRAIN.format(what=STUCK["a lock"]), begin=begin, RANK=rank) as process:
+        assert main_frames(ask(stuck(process).pid))[0][0] == "load_batch"
+        process.kill()
+
+
+def test_a_gpu_that_hangs_hinders_no_answer(script: Script) -> None:
+    body = """
+        class Tensor:
+            def item(self):
+                print("stuck", flush=True)
+                time.sleep(3600)
+        def synchronize():
+            time.sleep(3600)
+        monitor.start_batch()
+        monitor.update_metrics(loss=Tensor())
+        synchronize()
+    """
+    with script.start(body) as process:
+        document = ask(stuck(process).pid)
+        process.kill()
+    assert main_frames(document)[0][0] == "synchronize"
+    assert any(frame[0].endswith("item") for each in document["threads"] for frame in each["frames"])
+
+
+# ---------------------------------------------------------------- ends
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize(("end", "code"), [("pass", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
+def test_nothing_is_left_by_a_script_that_ends(script: Script, end: str, code: int, rank: str) -> None:
+    body = f"""
+monitor.start_batch()
+while not os.path.exists({str(FOLDER)!r} + f"/{{os.getpid()}}.here"): time.sleep(0.01)
+print("stuck", flush=True)
+{end}
+"""
+    with script.start(body, RANK=rank) as process:
+        assert process.stdout and process.stdout.readline() == "stuck\n"
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code and "training_monitor" not in err
+    assert left(process.pid) == []
+
+
+def test_a_script_ends_at_once(script: Script) -> None:
+    code, out, err = script.run(
+        """
+        import atexit
+        begun = time.monotonic()
+        atexit.register(lambda: print(time.monotonic() - begun < 10))
+        monitor.start_batch()
+        """,
+        RANK="3",
+    )
+    assert (code, out, err) == (0, "True\n", "")
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(script: Script) -> None:
+    with script.start(TRAIN.format(what=STUCK["a lock"]), RANK="3") as process:
+        ask(stuck(process).pid)
+        process.kill()
+    assert left(process.pid)
+    with script.start(TRAIN.format(what=STUCK["a lock"]), RANK="3") as other:
+        stuck(other)
+        assert left(process.pid) == []
+        other.kill()
+
+
+# ---------------------------------------------------------------- which processes answer
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_forked_child_does_not_answer_for_its_parent(script: Script, rank: str) -> None:
+    body = """
+        monitor.start_epoch(1)
+        monitor.start_batch()
+        child = os.fork()
+        if child == 0:
+            monitor.start_epoch(2)
+            monitor.start_batch()
+            monitor.start_monitoring()
+            os.write(1, " ".join(each.name for each in threading.enumerate()).encode() + b"\\n")
+            time.sleep(3600)
+        os.write(1, f"child {child}\\n".encode())
+        time.sleep(3600)
+    """
+    with script.start(body, RANK=rank) as process:
+        assert process.stdout
+        told = sorted(process.stdout.readline().split() for _ in range(2))
+        assert told[0] == ["MainThread"]
+        child = int(told[1][1])
+        assert wait_until(lambda: is_there(process.pid))
+        (FOLDER / f"{child}.ask").write_text("0123456789abcdef\n")
+        for number in range(3):
+            assert ask(process.pid, f"{number:016x}")["pid"] == process.pid
+        assert left(child) == [f"{child}.ask"]
+        (FOLDER / f"{child}.ask").unlink()
+        os.kill(child, signal.SIGKILL)
+        process.kill()
+
+
+def test_a_forked_child_that_exits_removes_nothing_of_its_parent(script: Script) -> None:
+    body = """
+        monitor.start_batch()
+        child = os.fork()
+        if child == 0:
+            sys.exit()
+        os.waitpid(child, 0)
+        print("stuck", flush=True)
+        time.sleep(3600)
+    """
+    with script.start(body, RANK="3") as process:
+        assert ask(stuck(process).pid)["pid"] == process.pid
+        process.kill()
+
+
+def test_a_child_with_a_monitor_of_its_own_answers_for_itself(script: Script) -> None:
+    body = """
+        monitor.start_batch()
+        child = os.fork()
+        if child == 0:
+            mine = TrainingMonitor("progress/child.json", rank=1)
+            mine.start_batch()
+            time.sleep(3600)
+        print(child, flush=True)
+        time.sleep(3600)
+    """
+    with script.start(body, RANK="3") as process:
+        assert process.stdout
+        child = int(process.stdout.readline())
+        for pid in (process.pid, child):
+            assert wait_until(lambda pid=pid: is_there(pid))  # type: ignore[misc]
+            assert ask(pid)["pid"] == pid
+        os.kill(child, signal.SIGKILL)
+        process.kill()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("rank", RANKS)
+def test_workers_that_are_handed_a_monitor_do_not_answer(script: Script, method: str, rank: str) -> None:
+    begin = """
+import multiprocessing, os, sys, threading, time
+from training_monitor.runs.monitor import TrainingMonitor
+
+def work(monitor):
+    with monitor:
+        monitor.start_batch()
+    return [each.name for each in threading.enumerate() if each.name.startswith("training_monitor")]
+"""
+    body = f"""
+        if __name__ == "__main__":
+            monitor = TrainingMonitor("progress/run.json")
+            monitor.start_epoch(1)
+            with multiprocessing.get_context("{method}").Pool(2) as pool:
+                assert pool.map(work, [monitor, monitor]) == [[], []]
+            assert "training_monitor answers" in [each.name for each in threading.enumerate()]
+    """
+    code, _, err = script.run(body, begin=begin, RANK=rank)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_several_monitors_of_a_process_have_one_thread(script: Script, rank: str) -> None:
+    code, out, err = script.run(
+        """
+        monitor.start_batch()
+        second = TrainingMonitor("progress/second.json")
+        second.start_epoch(1)
+        second.start_batch()
+        monitor.set_finished()
+        print([each.name for each in threading.enumerate()].count("training_monitor answers"))
+        """,
+        RANK=rank,
+    )
+    assert (code, out) == (0, "1\n"), err
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_process_without_threads_goes_on(script: Script, rank: str) -> None:
+    code, out, err = script.run(
+        """
+        def fail(thread):
+            raise RuntimeError("can't start new thread")
+        threading.Thread.start = fail
+        for batch in range(3):
+            monitor.start_batch()
+        print("trained")
+        """,
+        RANK=rank,
+    )
+    assert (code, out) == (0, "trained\n")
+    assert err.count("can't start new thread") == (1 if rank == "0" else 0)  # of the progress file, as before
+
+
+def test_variables_set_after_the_start_are_told(script: Script) -> None:
+    """As Ray and `mp.spawn` set them."""
+    body = "\nos.environ['RANK'] = '7'\n" + TRAIN.format(what=STUCK["a lock"])
+    with script.start(body, RANK="3") as process:
+        assert ask(stuck(process).pid)["variables"]["RANK"] == "7"
+        process.kill()
