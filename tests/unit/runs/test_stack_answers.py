@@ -85,7 +85,9 @@ def test_a_request_is_answered_and_removed(asker: Asker) -> None:
     assert (document["pid"], document["start_ticks"]) == (PID, identify().start_ticks)
     main = document["threads"][0]
     assert main["is_main"] and ["wait_until", __file__] in [frame[:2] for frame in main["frames"]]
-    assert "training_monitor answers" not in [each["name"] for each in document["threads"]]
+    assert document["left_out"] == 0
+    own = asker.answers._thread
+    assert own and own.ident not in [each["ident"] for each in document["threads"]]
     assert document["batches"] is None
 
 
