@@ -136,19 +136,9 @@ class TrainingMonitor:
 
     # ------------------------------------------------------------ begin and end
 
-    def note_inactive_call(self) -> None:
-        """Say why nothing is done, or begin to answer requests for stacks in a process that does not write."""
-        if self.why_silent:
-            self.troubles.warn("silent", self.why_silent, 3)
-            return
-        self._record.needs_training_thread = False
-        if self._answers_in == os.getpid() and not is_data_worker():
-            answer_requests(self._record.training)
-        self._answers_in = None
-
     @harmless(None)
     def start_monitoring(self) -> None:
-        """Begin to write, once; `with` and the first start of anything do so too."""
+        """Begin to write, and to answer requests for stacks, once; `with` and the first start of anything do so too."""
         record = self._record
         with record.lock:
             record.needs_training_thread = False
@@ -207,6 +197,16 @@ class TrainingMonitor:
         """Return a number that grows with every call of the script, and no more once it has begun to exit."""
         record = self._record
         return counted(record.training) + counted(record.validation) + record.calls
+
+    def note_inactive_call(self) -> None:
+        """Say why a call does nothing; a process that does not write begins to answer requests for its stacks."""
+        if self.why_silent:
+            self.troubles.warn("silent", self.why_silent, 3)
+            return
+        self._record.needs_training_thread = False
+        if self._answers_in == os.getpid() and not is_data_worker():
+            answer_requests(self._record.training)
+        self._answers_in = None
 
     @harmless(None)
     def _set(self, outcome: Outcome) -> None:
