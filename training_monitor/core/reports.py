@@ -363,7 +363,7 @@ class RankReport(TypedDict):
     threads: int | None
     memory_bytes: int | None
     gpus: list[RankGpuReport]
-    step: int | None
+    batches: int | None
     where: str | None
     stacks_from: str | None
     no_stacks: str | None

@@ -361,7 +361,7 @@ def _rank(each: Rank) -> RankReport:
         gpus=[
             {"index": gpu.index, "gpu_utilization": gpu.utilization, "gpu_power": gpu.power} for gpu in each.gpus
         ],
-        step=each.step,
+        batches=each.batches,
         where=where_is(each),
         stacks_from=each.stacks_from,
         no_stacks=each.no_stacks,

@@ -358,7 +358,7 @@ def _rank(
         answer.stacks,
         answer.source,
         _why_no_stacks(answer, seen.facts),
-        answer.step,
+        answer.batches,
     )
 
 

@@ -22,7 +22,7 @@ from training_monitor.targets.scripts import Quoted, format_call, read_file
 from training_monitor.targets.transport import explain_failure
 
 MOST_PROCESSES = 192  # of which the stacks are asked
-MOST_BYTES = 300_000  # of the stacks of one process
+MOST_BYTES = 1 << 19  # of the stacks of one process
 _MOST_THREADS, _MOST_FRAMES, _MOST_TEXT = 64, 64, 300
 _DENIED = regex(r"permission denied|EPERM|operation not permitted|os error 1\b", 2)
 _PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|late|none)")
@@ -36,7 +36,7 @@ class StackAnswer:
     """The stacks of one process, and the way they were had.
 
     Without any, `problem` is denied | none | late | waits_in_c | failed, and `said` is what the tool printed.
-    `variables` are those of its environment by now, `step` that of its progress.
+    `variables` are those of its environment by now, `batches` how many it has begun.
     """
 
     source: str | None = None
@@ -44,7 +44,7 @@ class StackAnswer:
     problem: str | None = None
     said: str = ""
     variables: Mapping[str, int] = field(default_factory=dict)
-    step: int | None = None
+    batches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def parse_answer(pid: int, way: str, text: str) -> StackAnswer:
     if not stacks:
         return StackAnswer(problem="failed", said="no thread with a Python stack")
     own: Mapping[str, Any] = document if isinstance(document, dict) else {}
-    return StackAnswer(way, stacks, variables=_numbers_of(own.get("variables")), step=_whole(own.get("step")))
+    return StackAnswer(way, stacks, variables=_numbers_of(own.get("variables")), step=_whole(own.get("batches")))
 
 
 def _read_own(document: Any) -> Iterator[Stack]:

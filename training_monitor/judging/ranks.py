@@ -56,7 +56,7 @@ class Rank:
         cpu_cores, bytes_per_second: CPU and bytes read and written, between two looks.
         stacks: of its threads. stacks_from: in-script | py-spy | remote_exec, whichever way worked first.
         no_stacks: why there are none, and which right would help.
-        step: of its own progress file.
+        batches: how many it has begun, by the TrainingMonitor in the script.
         children: its data workers and other processes below it, of which the stacks are known or that wait for a disk.
     """
 
@@ -79,7 +79,7 @@ class Rank:
     stacks: tuple[Stack, ...] = ()
     stacks_from: str | None = None
     no_stacks: str | None = None
-    step: int | None = None
+    batches: int | None = None
     children: tuple[Rank, ...] = ()
 
     @property

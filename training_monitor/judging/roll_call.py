@@ -442,11 +442,13 @@ def _children(culprit: Culprit) -> Iterator[str]:
 
 
 def _stragglers(alive: Sequence[Rank]) -> Iterator[str]:
-    """Say which ranks are behind in steps, or use several times the CPU of the others."""
-    steps = sorted(each.step for each in alive if each.step is not None)
-    if len(steps) > 2 and steps[0] < (usual := steps[len(steps) // 2]):
-        late = [f"{_name(each.rank, each)} is at step {each.step}" for each in alive if (each.step or usual) < usual]
-        yield f"The others are at step {usual}, {name_some(late, _MOST_NAMED, '; ')}"
+    """Say which ranks have begun fewer batches, or use several times the CPU of the others."""
+    begun = sorted(each.batches for each in alive if each.batches is not None)
+    usual = begun[len(begun) // 2] if len(begun) > 2 else 0
+    late = [each for each in alive if each.batches is not None and each.batches < usual - 1]
+    if late:
+        told = [f"{_name(each.rank, each)} {each.batches}" for each in late]
+        yield f"Most ranks have begun {usual} batches, {name_some(told, _MOST_NAMED, '; ')}"
     cores = sorted(each.cpu_cores for each in alive if each.cpu_cores is not None)
     middle = cores[len(cores) // 2] if len(cores) > 2 else 0.0
     if middle > 0.1:

@@ -39,9 +39,9 @@ def main():
 
 
 def script_of(source, answer):
-    """Return a script that leaves no name behind in the module in which it runs."""
-    call = f"exec({source!r}, names); names['write_stacks']({answer!r}, with_caller=True)"
-    return f"def _answer(names):\n    {call}\n\n\n_answer({{'__name__': 'stack_dump'}})\ndel _answer\n"
+    """Return a script that says nothing in the output of the training, and leaves no cycle of objects behind."""
+    call = f"try:\n    write_stacks({answer!r}, with_caller=True)\nexcept Exception:\n    pass\nglobals().clear()\n"
+    return f"{source}\n{call}"
 
 
 main()

@@ -64,8 +64,10 @@ in_answers() { # PID COMMAND...
   "$@"
 }
 
-request() {
-  [ -f "$inner.here" ] || return 1
+# A file that says which process answers may have been left by a former one with this number.
+request() { # PID
+  [ -f "$inner.here" ] && [ ! -L "$inner.here" ] && read_stat "$1" && read -r said <"$inner.here" || return 1
+  [ "$said" = "$_start" ] || return 1
   rm -f "$inner.ask"
   (set -C; echo "$nonce" >"$inner.ask")
 } 2>/dev/null
@@ -84,7 +86,7 @@ ask_scripts() {
   asked='' left=''
   for each in $pythons; do
     read_ids "$each"
-    if (in_answers "$each" request); then asked="$asked $each"; else left="$left $each"; fi
+    if (in_answers "$each" request "$each"); then asked="$asked $each"; else left="$left $each"; fi
   done
   read_uptime; until=$((_up + 150))
   while [ "$asked" ] && read_uptime && [ "$_up" -lt $until ]; do
