@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import replace
-from training_monitor.core.models import PodState, RayResources
+from training_monitor.core.models import CommandResult, PodState, RayResources
 from training_monitor.core.regex import regex
 from training_monitor.core.reports import RayResourcesReport
 from training_monitor.jobs.ray_jobs import resources_question
@@ -181,6 +181,14 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
+def get_objects(site: Site, kind: str, *words: str, timeout: float) -> CommandResult:
+    """Run `kubectl get KIND WORDS -o json` in the namespace of a target. Raises CommandError if it gave no answer."""
+    namespace, context = site.target.namespace or "default", site.target.context
+    at = ["--context", context] if context else []
+    argv = ["kubectl", *at, "get", kind, "-n", namespace, *words, "-o", "json"]
+    return (site.transport or LocalTransport()).run(argv, timeout=timeout)
+
+
 def list_pods(
     site: Site, *names: str, selector: str | None = None, timeout: float = TIMEOUT
 ) -> tuple[PodState, ...]:
@@ -189,20 +197,8 @@ def list_pods(
     Raises:
         CommandError: Kubernetes could not be asked, or did not say of each named pod what it is, or that it is missing.
     """
-    namespace, context = site.target.namespace or "default", site.target.context
-    argv = [
-        "kubectl",
-        *(["--context", context] if context else []),
-        "get",
-        "pods",
-        "-n",
-        namespace,
-        *names,
-        *(["-l", selector] if selector else []),
-        "-o",
-        "json",
-    ]
-    result = (site.transport or LocalTransport()).run(argv, timeout=timeout)
+    namespace = site.target.namespace or "default"
+    result = get_objects(site, "pods", *names, *(["-l", selector] if selector else []), timeout=timeout)
     missing = set(_MISSING.findall(result.stderr)) & set(names)
     if result.exit_code != 0 and not missing:
         raise explain_failure(result, f"namespace {namespace}")

@@ -81,13 +81,13 @@ def parse_gpus(text: str) -> GpuTable:
     gpus: list[Gpu] = []
     messages: list[str] = []
     for line in text.splitlines():
-        gpu = _lost_gpu(line) or _row(line)
+        gpu = read_lost_gpu(line) or _row(line)
         if gpu is not None:
             gpus.append(gpu)
             if len(gpus) > MOST_GPUS:
                 raise ParseError(f"more than {MOST_GPUS} GPUs", source="nvidia-smi", text=text[:1000])
-        elif _DRIVER_ERRORS.search(line):
-            messages.append(line.strip()[:300])
+        elif said := read_driver_error(line):
+            messages.append(said)
     if not gpus and not messages:
         raise ParseError("no GPU rows and no known message", source="nvidia-smi", text=text)
     has_none = not gpus and any(_NO_GPU.search(said) for said in messages)
@@ -116,13 +116,18 @@ def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
     return tuple(found)
 
 
-def _lost_gpu(line: str) -> Gpu | None:
+def read_lost_gpu(line: str) -> Gpu | None:
     """Return a GPU that the driver names but cannot open; the line has its bus address instead of an index."""
     found = _LOST_GPU.search(line)
     if not found:
         return None
     index = int(found[1]) if found[1] and ":" not in line[found.end(1) : found.end(1) + 1] else None
     return Gpu(index=index, error=line.strip()[:300])
+
+
+def read_driver_error(line: str) -> str | None:
+    """Return what the driver says in a line if it is an error of its own."""
+    return line.strip()[:300] if _DRIVER_ERRORS.search(line) else None
 
 
 def _row(line: str) -> Gpu | None:
