@@ -10,17 +10,23 @@ count_bytes() {
   }
 }
 
+# Set $ports, and the bytes that they moved so far in $before and, a second later, in $after.
+look_twice() {
+  set -- /sys/class/infiniband/*/ports/*/hw_counters/tx_bytes
+  ports=0 before=0 after=0
+  [ -e "$1" ] || return 0
+  ports=$# before=$(count_bytes)
+  sleep 1
+  after=$(count_bytes)
+}
+
+show_counters() { look_twice; echo "efa $ports $before $after"; }
+
 # NCCL speaks when a communicator starts: the first MiB and the last 256 KiB of each log are read, so that the cost does
 # not grow with them. Of what it said there the end is taken, since its newest words count.
 show() {
-  set -- /sys/class/infiniband/*/ports/*/hw_counters/tx_bytes
-  if [ -e "$1" ]; then
-    before=$(count_bytes)
-    sleep 1
-    printf 'efa %s %s' $# $(($(count_bytes) - before))
-  else
-    printf 'efa 0 0'
-  fi
+  look_twice
+  printf 'efa %s %s' "$ports" $((after - before))
   logs=${RAY_TMPDIR:-/tmp/ray}/session_latest/logs
   set --
   for file in "$logs"/worker*.out "$logs"/worker*.err "$logs"/job-driver-*.log; do

@@ -13,3 +13,9 @@ show() {
   nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid,used_memory --format=csv,noheader,nounits 2>/dev/null
   return 0
 }
+
+# Everything that nvidia-smi knows, of which the faults are a part.
+show_details() {
+  command -v nvidia-smi >/dev/null || return 127
+  nvidia-smi -q 2>&1 | head -c 2000000
+}

@@ -22,3 +22,12 @@ show_log_host() {
   echo --
   printf '%s' "$file"
 }
+
+# The free space and the free inodes of the file system of a path, if it is there.
+show_space() { # PATH
+  [ -e "$1" ] || { echo absent; return; }
+  df -Pk "$1"
+  echo --
+  df -Pi "$1"
+  return 0
+}
