@@ -1,0 +1,213 @@
+"""Dumps of PyTorch's flight recorder: the newest collective of each rank in each process group. Pure.
+
+A dump is a pickle or JSON (torch/csrc/distributed/c10d/FlightRecorderDetail.hpp): `entries` in the order in which they
+were recorded, and `pg_status` with the number of the last collective that completed, since the entries of gloo never
+say so. Its file is named by a prefix and the rank. Dumps that are older than the processes are of an earlier attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
+from training_monitor.core.units import name_some
+from training_monitor.explain.beside import Surroundings, finding, in_brief
+from training_monitor.explain.plain_pickle import read_plain_pickle
+from training_monitor.judging.ranks import Collective, Finding, Frame
+
+SOURCE = "flight recorder"
+MOST_FILES = 64
+MOST_FILE_BYTES = 6 * 1024 * 1024  # of one dump
+_MOST_BYTES = 12 * 1024 * 1024  # of all of them together, unpacked
+_MOST_GROUPS, _MOST_FRAMES, _MOST_NAME, _MOST_NAMED = 32, 100, 120, 8
+_LARGEST = 1 << 63
+_PROCESS = regex(r"process (\d{1,12}) ([01]) (.+)", re.ASCII)
+_DUMP = regex(r"dump (\d{1,12}) \d{1,15} (base64|hex) /proc/\d{1,10}/(?:root|cwd/)(.+)", re.ASCII)
+_RANK = regex(r"(\d{1,6})(?:\.json)?", re.ASCII)
+_GZIP = b"\x1f\x8b"
+_NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distributed/|^<|\.(?:cpp|cc|cu|h|hpp|so)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A dump as it came: its path, when it was written, and its lines as text."""
+
+    path: str
+    written: int
+    encoding: str
+    lines: list[str]
+
+
+_Starts = dict[str, list[tuple[int, bool]]]  # by prefix: when its processes began, and whether they are local ranks
+
+
+def parse_dumps(text: str) -> Surroundings:
+    """Parse the reply of `targets/sh/flight_recorder.sh`. Raises ParseError when its end is missing."""
+    lines = text.rstrip("\n").split("\n")
+    if lines.pop() != "end":
+        raise ParseError("no end of the reply", source=SOURCE, text=text[-1000:])
+    findings: list[Finding] = []
+    collectives: list[Collective] = []
+    unread: list[str] = []
+    left = _MOST_BYTES
+    for rank, file in sorted(_choose(*_split(lines)).items()):
+        try:
+            data = _unpack(file, min(left, MOST_FILE_BYTES))
+            left -= len(data)
+            entries, status = _read(data)
+        except ParseError:
+            unread.append(file.path)
+            continue
+        for entry in _newest(entries, status):
+            if entry.get("is_p2p"):
+                findings.append(_open_transfer(rank, entry))
+            else:
+                collectives.append(_collective(rank, entry, status))
+    return Surroundings(tuple(findings), tuple(collectives), tuple(_say_unread(unread)))
+
+
+def _split(lines: list[str]) -> tuple[_Starts, list[_File]]:
+    starts: _Starts = {}
+    files: list[_File] = []
+    for line in lines:
+        if process := _PROCESS.fullmatch(line):
+            starts.setdefault(process[3].removeprefix("./"), []).append((int(process[1]), process[2] == "1"))
+        elif dump := _DUMP.fullmatch(line):
+            files.append(_File(dump[3], int(dump[1]), dump[2], []))
+        elif files:
+            files[-1].lines.append(line)
+    return starts, files
+
+
+def _choose(starts: _Starts, files: list[_File]) -> dict[int, _File]:
+    """Return the newest dump of each rank that was written since its processes began.
+
+    A launcher has the prefix of the ranks that it starts, and may be older than a dump of an earlier attempt.
+    """
+    chosen: dict[int, _File] = {}
+    for file in files:
+        for prefix, own in starts.items():
+            rank = _RANK.fullmatch(file.path, len(prefix)) if file.path.startswith(prefix) else None
+            ranks = [start for start, is_local in own if is_local] or [start for start, _ in own]
+            if rank and file.written >= min(ranks) and len(chosen) < MOST_FILES:
+                chosen.setdefault(int(rank[1]), file)
+    return chosen
+
+
+def _unpack(file: _File, most: int) -> bytes:
+    """Return the bytes of a dump. Raises ParseError for what cannot be unpacked, or to more than so many."""
+    import zlib
+    from binascii import Error, a2b_base64
+
+    text = "".join(file.lines)
+    try:
+        data = a2b_base64(text) if file.encoding == "base64" else bytes.fromhex(text)
+        if data.startswith(_GZIP):
+            unpacking = zlib.decompressobj(31)
+            data = unpacking.decompress(data, max(1, most) + 1)
+            if not unpacking.eof:
+                raise ParseError("cut", source=SOURCE)
+    except (Error, ValueError, zlib.error) as error:
+        raise ParseError("not as it was sent", source=SOURCE) from error
+    if len(data) > most:
+        raise ParseError("too many bytes", source=SOURCE)
+    return data
+
+
+def _read(data: bytes) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return the entries of a dump and the status of its process groups. Raises ParseError."""
+    try:
+        dump = json.loads(data) if data[:1] in (b"{", b" ", b"\n") else read_plain_pickle(data)
+    except (ValueError, RecursionError) as error:
+        raise ParseError("neither JSON nor a pickle", source=SOURCE) from error
+    entries = dump.get("entries") if isinstance(dump, dict) else None
+    if not isinstance(entries, list):
+        raise ParseError("no entries", source=SOURCE)
+    status = dump.get("pg_status")
+    return [entry for entry in entries if isinstance(entry, dict)], status if isinstance(status, dict) else {}
+
+
+def _newest(entries: list[Mapping[str, Any]], status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return for each process group the newest collective that is open, else the newest one, and open transfers."""
+    newest: dict[str, Mapping[str, Any]] = {}
+    is_open: dict[str, bool] = {}
+    transfers: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        group, goes_on = _group(entry), not _is_done(entry, status)
+        if entry.get("is_p2p"):
+            if goes_on:
+                transfers[group] = entry
+            else:
+                transfers.pop(group, None)
+        elif _whole(entry.get("collective_seq_id")) is not None and (goes_on or not is_open.get(group)):
+            newest[group], is_open[group] = entry, goes_on
+    return [*list(newest.values())[-_MOST_GROUPS:], *list(transfers.values())[-_MOST_GROUPS:]]
+
+
+def _is_done(entry: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    if entry.get("state") == "completed":
+        return True
+    of_group = status.get(str(_whole(entry.get("pg_id"))))
+    last = _whole(of_group.get("last_completed_collective")) if isinstance(of_group, dict) else None
+    number = _whole(entry.get("collective_seq_id"))
+    if entry.get("is_p2p") or not isinstance(of_group, dict) or number is None:
+        return entry.get("retired") is True
+    return last is not None and number <= last
+
+
+def _collective(rank: int, entry: Mapping[str, Any], status: Mapping[str, Any]) -> Collective:
+    done = _is_done(entry, status)
+    return Collective(
+        rank=rank,
+        group=_group(entry),
+        name=_name(entry),
+        sequence=_whole(entry.get("collective_seq_id")) or 0,
+        state="completed" if done else "started" if entry.get("state") == "started" else "scheduled",
+        called_at=_own_frame(entry),
+    )
+
+
+def _open_transfer(rank: int, entry: Mapping[str, Any]) -> Finding:
+    at = _own_frame(entry)
+    called = f", called at {at.file}:{at.line} ({at.function})" if at else ""
+    what = f"rank {rank} waits in {_name(entry)} of process group {_group(entry)}{called}"
+    return finding("flight_recorder", f"{what}, by PyTorch's flight recorder", ranks=(rank,))
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    name = entry.get("profiling_name")
+    return in_brief(name, _MOST_NAME) if isinstance(name, str) and name else "?"
+
+
+def _group(entry: Mapping[str, Any]) -> str:
+    """Return the name of a process group, and its description where it has one: `0 default_pg`."""
+    named = entry.get("process_group")
+    words = [each for each in named[:2] if isinstance(each, str)] if isinstance(named, (list, tuple)) else []
+    return in_brief(" ".join(each for each in words if each and each != "undefined"), _MOST_NAME) or "?"
+
+
+def _own_frame(entry: Mapping[str, Any]) -> Frame | None:
+    """Return the innermost call of the training's own code."""
+    return next((frame for frame in _frames(entry) if not _NOT_OWN.search(frame.file)), None)
+
+
+def _frames(entry: Mapping[str, Any]) -> Iterator[Frame]:
+    frames = entry.get("frames")
+    for each in frames[:_MOST_FRAMES] if isinstance(frames, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("filename"), str) and isinstance(each.get("name"), str):
+            yield Frame(in_brief(each["name"], _MOST_NAME), in_brief(each["filename"]), _whole(each.get("line")))
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and -1 <= value < _LARGEST else None
+
+
+def _say_unread(paths: list[str]) -> Iterator[str]:
+    if paths:
+        some = name_some([in_brief(path, _MOST_NAME) for path in paths], _MOST_NAMED)
+        yield f"flight recorder dumps that could not be read (cut, too large, or no plain values): {some}"
