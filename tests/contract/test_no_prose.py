@@ -30,7 +30,8 @@ READERS = {
         "restart/state.py:failure_evidence",
     ),
     "NCCL": ("health/nccl.py*",),
-    "nvidia-smi": ("health/nvidia_smi.py*", "fleet/rows.py:_gpu_type"),
+    "nvidia-smi": ("health/nvidia_smi.py*", "explain/gpu_faults.py*", "fleet/rows.py:_gpu_type"),
+    "the kernel": ("explain/kernel_log.py*",),
     "Kubernetes, for the reason of a state": ("health/cluster.py*", "health/verdict.py:judge_pod"),
     "vastai": (
         "vast/asking.py*",
