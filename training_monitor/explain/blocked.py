@@ -1,4 +1,7 @@
-"""Processes that wait in the kernel for a disk, and the network file systems that they may wait for. Pure."""
+"""Processes that wait in the kernel for a disk, and the network file systems that they may wait for. Pure.
+
+State D is also that of a wait for a driver, and of a parent whose child has yet to begin with its program (vfork).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ _MOUNT = regex(r"mount \d{1,10} \d{1,10} \S{1,30} \S{1,500} (/\S{0,500}) .{0,400
 _PATH = regex(r"path (/.*)")
 _ESCAPED = regex(r"\\([0-7]{3})")
 _MOST_NAMED = 3
+_FOR_A_CHILD = frozenset(("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done"))
 
 
 @dataclass
@@ -55,7 +59,8 @@ def _unescape(word: str) -> str:
 
 def _say(process: _Process) -> Finding:
     channel = f" ({process.channel})" if process.channel != "0" else ""
-    text = f"pid {process.pid} ({process.name}) has been waiting for a disk{channel}"
+    what = "a child that has not begun with its program" if process.channel in _FOR_A_CHILD else "a disk or a driver"
+    text = f"pid {process.pid} ({process.name}) has been waiting for {what}{channel}"
     used = list(dict.fromkeys(_used_mounts(process)))
     if used:
         text += f"; it has files on {name_some(used, _MOST_NAMED)}"

@@ -29,6 +29,7 @@ _LARGEST = 1 << 63
 _PROCESS = regex(r"process (\d{1,12}) ([01]) (.+)", re.ASCII)
 _DUMP = regex(r"dump (\d{1,12}) \d{1,15} (base64|hex) /proc/\d{1,10}/(?:root|cwd/)(.+)", re.ASCII)
 _RANK = regex(r"(\d{1,6})(?:\.json)?", re.ASCII)
+_DIGITS = regex(r"\d{1,18}", re.ASCII)
 _GZIP = b"\x1f\x8b"
 _NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distributed/|^<|\.(?:cpp|cc|cu|h|hpp|so)\b")
 
@@ -153,7 +154,7 @@ def _is_done(entry: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     if entry.get("state") == "completed":
         return True
     of_group = status.get(str(_whole(entry.get("pg_id"))))
-    last = _whole(of_group.get("last_completed_collective")) if isinstance(of_group, dict) else None
+    last = _written(of_group.get("last_completed_collective")) if isinstance(of_group, dict) else None
     number = _whole(entry.get("collective_seq_id"))
     if entry.get("is_p2p") or not isinstance(of_group, dict) or number is None:
         return entry.get("retired") is True
@@ -201,6 +202,11 @@ def _frames(entry: Mapping[str, Any]) -> Iterator[Frame]:
     for each in frames[:_MOST_FRAMES] if isinstance(frames, list) else ():
         if isinstance(each, dict) and isinstance(each.get("filename"), str) and isinstance(each.get("name"), str):
             yield Frame(in_brief(each["name"], _MOST_NAME), in_brief(each["filename"]), _whole(each.get("line")))
+
+
+def _written(value: Any) -> int | None:
+    """Return a number, which JSON has as a text in the status of a process group."""
+    return int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else _whole(value)
 
 
 def _whole(value: Any) -> int | None:

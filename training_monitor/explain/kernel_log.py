@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.regex import regex
-from training_monitor.core.units import format_duration
+from training_monitor.core.units import format_duration, plural
 from training_monitor.explain.beside import Surroundings, finding
 from training_monitor.judging.failure import classify_failure
 from training_monitor.judging.ranks import Finding
@@ -94,4 +94,4 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
 
 def _say_timeless(count: int) -> Iterator[str]:
     if count > 0:
-        yield f"{count} lines of the kernel's log on faults have no time, and may be old: look with dmesg"
+        yield f"the kernel's log has {plural(count, 'line')} on faults without a time: look with dmesg how old they are"

@@ -60,7 +60,8 @@ class _Communicator:
     members: tuple[_Member, ...]
 
     def ranks(self, members: list[_Member]) -> str:
-        return name_some([str(each.rank) for each in members], _MOST_NAMED)
+        some = name_some([str(each.rank) for each in members], _MOST_NAMED)
+        return f"{'rank' if len(members) == 1 else 'ranks'} {some}"
 
 
 def parse_ras(text: str) -> Surroundings:

@@ -76,7 +76,7 @@ def read_surroundings(answers: Sequence[Answer[Any]], host: str, node: str | Non
         host, node: of all of them, as in `Rank`.
     """
     seen = [answer.value for answer in answers if isinstance(answer.value, Surroundings)]
-    unknown = [f"{answer.name} is unknown: {answer.failure}" for answer in answers if answer.failure]
+    unknown = [str(answer.failure) for answer in answers if answer.failure]
     findings = dict.fromkeys(replace(each, host=host, node=node) for one in seen for each in one.findings)
     return Surroundings(
         tuple(findings)[:MOST_FINDINGS],
