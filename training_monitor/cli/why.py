@@ -50,7 +50,7 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
 
 
 def _row(report: ExplanationReport, each: RankReport) -> tuple[str, ...]:
-    is_culprit = any(culprit["pid"] == each["pid"] and culprit["host"] == each["host"] for culprit in report["culprits"])
+    is_culprit = (each["host"], each["pid"]) in [(culprit["host"], culprit["pid"]) for culprit in report["culprits"]]
     return (
         f"{'?' if each['rank'] is None else each['rank']}{' <' if is_culprit else ''}",
         one_line(each["host"]),

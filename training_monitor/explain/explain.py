@@ -71,7 +71,7 @@ def explain_training(
     """Explain why a training hangs: look at all its ranks and their Python stacks, and name the one that is elsewhere.
 
     It only reads, and stops no process. Stacks come from a `TrainingMonitor` in the script, from `py-spy` where that is
-    installed, or from `sys.remote_exec` of Python 3.14, whichever works first; without stacks, from what the kernel says.
+    installed, or from `sys.remote_exec` of Python 3.14, whichever works first; else the kernel has to tell.
 
     Args:
         target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`; the other pods of a pod's training are found.
@@ -231,7 +231,8 @@ def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None)
         return _HostSeen()
     sent = send_spy(site, py_spy, timeout=max(1.0, (end - clock.monotonic()) / 2)) if py_spy else ""
     left = max(1.0, end - clock.monotonic())
-    asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent), gpu_question(8.0)]
+    asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent)]
+    asked.append(gpu_question(8.0))
     ask = host.ask or site.ask
     processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(), timeout=left)
     return _read_host(host, _value_of(processes), stacks, gpus, rest)

@@ -124,7 +124,7 @@ def parse_answer(pid: int, way: str, text: str) -> StackAnswer:
     if not stacks:
         return StackAnswer(problem="failed", said="no thread with a Python stack")
     own: Mapping[str, Any] = document if isinstance(document, dict) else {}
-    return StackAnswer(way, stacks, variables=_numbers_of(own.get("variables")), step=_whole(own.get("batches")))
+    return StackAnswer(way, stacks, variables=_numbers_of(own.get("variables")), batches=_whole(own.get("batches")))
 
 
 def _read_own(document: Any) -> Iterator[Stack]:

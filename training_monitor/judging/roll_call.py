@@ -106,7 +106,7 @@ def explain_roll_call(seen: RollCall, *, is_moving: bool | None = None) -> Expla
         return Explanation(_sum_up([_nothing(seen, ended)], seen), missing=missing, unseen=unseen)
     if is_moving:
         said = ["The training makes progress, so that no rank is at fault", *_stragglers(alive)]
-        said.append(_standing(groups, alive))
+        said.append(_standing(groups, alive, len(alive)))
         return Explanation(_sum_up(said, seen), "medium", groups=groups, missing=missing, unseen=unseen)
     absent = [Culprit(rank, _why_missing(ended)) for rank in missing]
     odd, confidence = _find_odd(groups, alive, seen.collectives)
@@ -388,7 +388,9 @@ def _story(
     """Yield the parts of the paragraph."""
     waiting = next((each for each in groups if each.is_majority), None)
     total = len(alive) + len(missing)
-    begin = _standing(groups, alive) if waiting is None else _waiting(waiting, total)
+    named_ones = [each.seen for each in culprits if each.seen]
+    others = [each for each in alive if each not in named_ones]
+    begin = _waiting(waiting, total) if waiting else _standing(groups, others, total)
     if culprits:
         named = [f"{_name(each.rank, each.seen)} {each.why}" for each in culprits[:_MOST_NAMED]]
         more = f"; and {len(culprits) - _MOST_NAMED} more" if len(culprits) > _MOST_NAMED else ""
@@ -412,20 +414,27 @@ def _waiting(group: RankGroup, total: int) -> str:
     return f"{who} {verb} in {group.where}"
 
 
-def _standing(groups: Sequence[RankGroup], alive: Sequence[Rank]) -> str:
-    """Say where all ranks are."""
-    if len(alive) == 1:
-        one = alive[0]
+def _standing(groups: Sequence[RankGroup], ranks: Sequence[Rank], total: int) -> str:
+    """Say where these ranks are."""
+    if len(ranks) == 1 and total == 1:
+        one = ranks[0]
         where, what = where_is(one), does(one)
         told = f"is in {where}" + (f", which {what}" if what else "") if where else what or "does what nobody knows"
         return f"{_name(one.rank, one).capitalize()}, the only one, {told}"
-    if len(groups) == 1 and len(groups[0].ranks) == len(alive):
-        return f"All {len(alive)} ranks are at the same place, {groups[0].where}"
+    if len(groups) == 1 and len(groups[0].ranks) == total:
+        return f"All {total} ranks are at the same place, {groups[0].where}"
     told_of = [f"{_names(each.ranks)} in {each.where}" for each in groups[:_MOST_NAMED]]
-    if blind := [each for each in alive if not each.main_stack]:
-        known = Counter(does(each) or "does what nobody knows" for each in blind)
-        told_of += [f"{plural(count, 'rank')} without a stack {what}" for what, count in known.most_common(_MOST_NAMED)]
-    return f"{plural(len(alive), 'rank')}: {'; '.join(told_of)}"
+    blind = Counter(does(each) or "does what nobody knows" for each in ranks if not each.main_stack)
+    for what, count in blind.most_common(_MOST_NAMED):
+        who = f"all {total} ranks" if count == total else f"{count} of {total} ranks"
+        told_of.append(f"{who} {_for_many(what) if count > 1 else what}")
+    return "; ".join(told_of).capitalize() if not groups else f"{plural(total, 'rank')}: {'; '.join(told_of)}"
+
+
+def _for_many(what: str) -> str:
+    """Return `wait for a lock` for `waits for a lock`."""
+    verb, _, rest = what.partition(" ")
+    return f"{'are' if verb == 'is' else 'do' if verb == 'does' else verb.removesuffix('s')} {rest}"
 
 
 def _children(culprit: Culprit) -> Iterator[str]:
