@@ -179,6 +179,14 @@ class CommandParser(argparse.ArgumentParser):
         """Declare --take-over."""
         self.flag("--take-over", "supervise it instead of another machine's supervisor, which then ends")
 
+    def roll_call(self) -> None:
+        """Declare --roll-call-timeout."""
+        self.duration(
+            ["--roll-call-timeout"],
+            "for a look at all ranks (see `why`) before a hang is ended (default: 20s; 0: none)",
+            default=20.0,
+        )
+
     def notify(self) -> None:
         """Declare --notify."""
         self.value("--notify", "USER", "send notices, see `training-monitor notify`", USERS, nargs="?", const="")

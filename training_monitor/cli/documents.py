@@ -53,7 +53,7 @@ StatusWord = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED", "UN
 
 EventKind = Literal[
     "progress", "started", "adopted", "resumed", "detected", "refused", "waiting", "unreachable", "reached", "moved",
-    "stopping", "stopped", "removed", "finished",
+    "stopping", "explained", "stopped", "removed", "finished",
 ]  # fmt: skip
 
 

@@ -92,6 +92,7 @@ def _add_supervision(command: CommandParser) -> None:
         type=count,
         default=10,
     )
+    command.roll_call()
     command.flag("--fresh-start", "start from step 0 although checkpoints were written and none is complete")
     command.take_over()
     command.notify()
@@ -364,6 +365,7 @@ def add_watch(command: CommandParser) -> None:
     command.heartbeat()
     command.outage_after()
     command.flag("--terminate", "end it when it has stalled for the grace period")
+    command.roll_call()
     command.take_over()
     command.add_argument(
         "--terminate-busy",

@@ -126,6 +126,7 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             fresh_start=args.fresh_start,
             take_over=args.take_over,
             keep_attempts=args.keep_attempts,
+            roll_call_timeout=args.roll_call_timeout,
             on_event=on_event,
             on_look=on_look,
         )

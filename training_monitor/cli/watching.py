@@ -260,7 +260,7 @@ def _watcher(args: Namespace) -> TrainingWatcher:
 def _plan(args: Namespace) -> TerminationPlan:
     if (args.destroy or args.destroy_without_upload) and not args.target.startswith("vast://"):
         raise SettingsError("--destroy", args.target, "a rented instance: vast://ID")
-    given = {"reason": args.reason} if getattr(args, "reason", None) else {}
+    given = {name: getattr(args, name) for name in ("reason", "roll_call_timeout") if hasattr(args, name)}
     return TerminationPlan(
         upload_to=tuple(typed_or_variable("--upload", each) for each in args.upload),
         tags=tuple(args.tag),

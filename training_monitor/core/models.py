@@ -372,7 +372,7 @@ class Event:
     """Something that a supervising loop saw or did, for display.
 
     kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
-    stopping | stopped | removed | finished. `text` is one sentence with the evidence; `view` is the look behind
+    stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence; `view` is the look behind
     `progress`; `checkpoint` is the path that a `started` attempt resumes from; `outcome` is how a `finished` run ended.
     """
 

@@ -207,6 +207,8 @@ class AttemptReport(TypedDict):
 
     `progress` says whether it came further than all attempts before it, `node` is its Kubernetes node; None: unknown.
     `final_step_known` is False when it may have made more steps than were seen; `steps_lost` is then None.
+    `explanation` is what the roll call said before it was ended as a hang, `roll_call` the folder with all of it;
+    `suspect_nodes` are those of the ranks that the others waited for, `faulty_nodes` had a fault of their hardware.
     """
 
     number: int
@@ -226,12 +228,17 @@ class AttemptReport(TypedDict):
     node: str | None
     first_step_at: float | None
     last_step_at: float | None
+    explanation: str | None
+    roll_call: str | None
+    suspect_nodes: list[str] | None
+    faulty_nodes: list[str] | None
 
 
 class RestartReport(TypedDict):
     """The result of a supervised run; `reason` begins with `outcome`; `goodput` is 0..1, `badput` seconds by cause.
 
-    `steps_lost` is None when an attempt may have made more steps than were seen.
+    `steps_lost` is None when an attempt may have made more steps than were seen. `explanation` says why the last attempt
+    that hung did so.
     """
 
     success: bool
@@ -245,6 +252,7 @@ class RestartReport(TypedDict):
     goodput: float | None
     badput: dict[str, float]
     duration: float
+    explanation: str | None
 
 
 class GpuCheckReport(TypedDict):

@@ -349,7 +349,8 @@ class TerminationPlan:
     `destroy` ends the rental of a vast.ai target once that upload is verified; `destroy_without_upload` does so even
     without one, which loses what is on its disk. `end` is terminated, or how the run ended by itself: finished | failed
     | stopped | ended; only the model of a finished run is called complete, the README of any other gets `tags`. A
-    target that cannot be reached for `unreachable_seconds` is given up.
+    target that cannot be reached for `unreachable_seconds` is given up. `is_hang`: it is ended because it hangs, after a
+    roll call (see `explain_training`) of at most `roll_call_timeout` seconds; 0: none is taken.
     """
 
     reason: str = "Stall detected, grace period expired"
@@ -359,6 +360,8 @@ class TerminationPlan:
     destroy: bool = True
     destroy_without_upload: bool = False
     unreachable_seconds: float = 1800.0
+    roll_call_timeout: float = 20.0
+    is_hang: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +372,8 @@ class TerminationReport:
     driver). `checkpoint` is the one to upload. `destroyed` is True when the service acknowledged that it destroyed the
     instance, False when the instance was kept, and `kept` says why. `gone`: two answers agree that there is no such
     instance; without `destroyed`, it went by itself or the acknowledgement was lost. `unlisted_checkpoints` counts
-    older ones besides `checkpoints` that were not inspected. `success`: everything planned was done.
+    older ones besides `checkpoints` that were not inspected. `success`: everything planned was done. `explanation`
+    says why a run that hung did so, `roll_call` is the folder with all that was seen of its ranks.
     """
 
     success: bool
@@ -386,6 +390,8 @@ class TerminationReport:
     errors: tuple[str, ...] = ()
     gone: bool | None = None
     unlisted_checkpoints: int = 0
+    explanation: str | None = None
+    roll_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

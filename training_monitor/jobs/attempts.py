@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError
@@ -24,6 +24,7 @@ from training_monitor.targets.scripts import format_call
 OLD_SECONDS = 30 * 86400
 TEMPORARY_SECONDS = 3600  # after which an unfinished file belongs to a killed writer
 MOST_REMOVED = 50  # at once: the rest is removed with the next attempt
+AVOID_VARIABLE = "TRAINING_MONITOR_AVOID_NODES"
 RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
 _PLACE = "{checkpoint}"
 _ATTEMPT = regex(r"(.+)-attempt-([0-9]{1,9})", re.DOTALL)
@@ -83,6 +84,27 @@ def format_resumed_env(env: Mapping[str, str], checkpoint: str | None) -> dict[s
     if checkpoint:
         resumed[RESUME_VARIABLE] = checkpoint
     return resumed
+
+
+def variables_of(config: Mapping[str, Any] | None) -> Mapping[str, str | None]:
+    """Return the variables that a job configuration sets: `env` of a command, `env_vars` of a Ray job."""
+    return (config or {}).get("env") or ((config or {}).get("runtime_env") or {}).get("env_vars") or {}
+
+
+def with_variables(config: Mapping[str, Any] | None, variables: Mapping[str, str | None]) -> Mapping[str, Any] | None:
+    """Return a job configuration with other variables."""
+    if not config:
+        return config
+    if "command" in config:
+        return {**config, "env": variables}
+    return {**config, "runtime_env": {**(config.get("runtime_env") or {}), "env_vars": variables}}
+
+
+def avoiding(config: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]:
+    """Return a job configuration that hands these nodes to the job, with commas between them."""
+    if not nodes:
+        return config
+    return with_variables(config, {**variables_of(config), AVOID_VARIABLE: ",".join(nodes)}) or config
 
 
 def attempt_name(job_name: str, number: int) -> str:

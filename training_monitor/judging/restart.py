@@ -16,6 +16,7 @@ from training_monitor.core.values import CheckpointListing
 
 SAME_FAILURES = 3
 DEATHS_OF_A_CHECKPOINT = 2
+TIMES_SUSPECTED = 2
 # Not caused by the job: limited only by the budget.
 _FROM_OUTSIDE = (
     "preemption",
@@ -38,7 +39,10 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """The limits of restarting. Counts are restarts, times seconds. The delay doubles each time, up to `max_delay`."""
+    """The limits of restarting. Counts are restarts, times seconds. The delay doubles each time, up to `max_delay`.
+
+    `roll_call_timeout` is for the roll call of a training that hangs, before it is ended; 0: none is taken.
+    """
 
     max_retries: int = 10
     retry_delay: float = 60.0
@@ -48,9 +52,11 @@ class RestartPolicy:
     check_interval: float = 30.0
     fresh_start: bool = False
     keep_attempts: int = 10
+    roll_call_timeout: float = 20.0
 
     def __post_init__(self) -> None:
         least = {"max_retries": 0, "retry_delay": 0, "max_delay": 0, "jitter": 0, "keep_attempts": 1}
+        least["roll_call_timeout"] = 0
         for name, lowest in least.items():
             if not getattr(self, name) >= lowest:
                 raise SettingsError(name, getattr(self, name), f"a number from {lowest}")
@@ -70,12 +76,18 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One attempt that ended. `progress`: it came further than all before it; None if unknown."""
+    """One attempt that ended. `progress`: it came further than all before it; None if unknown.
+
+    `checkpoint` is what it started from, `node` where it ran. `suspect_nodes` are those of ranks that the others waited
+    for, `faulty_nodes` had a fault of their hardware.
+    """
 
     failure: Failure
     progress: bool | None = None
     checkpoint: str | None = None
     node: str | None = None
+    suspect_nodes: tuple[str, ...] = ()
+    faulty_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,8 @@ def decide_restart(
     *,
     checkpoint: str | None = None,
     node: str | None = None,
+    suspect_nodes: tuple[str, ...] = (),
+    faulty_nodes: tuple[str, ...] = (),
 ) -> RestartDecision:
     """Decide whether to restart after an attempt died.
 
@@ -108,13 +122,14 @@ def decide_restart(
         ledger: the attempts before it, oldest first.
         failure: why this one died, by `classify_failure`.
         progress: whether it came further than all before it; None if unknown.
-        checkpoint, node: what this one started from, and where it ran.
+        checkpoint, node, suspect_nodes, faulty_nodes: see `LedgerEntry`.
 
     Returns:
         The decision. `max_retries` restarts are allowed since the last progress. A user error is retried once if the
-        run made progress before, else not at all; NaN and a person's stop never.
+        run made progress before, else not at all; NaN and a person's stop never. A node is avoided after a fault of its
+        hardware, and from the second time on that the others waited for a rank on it.
     """
-    attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node))
+    attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node, suspect_nodes, faulty_nodes))
     futile = _since_progress(attempts)
     same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
     what = f"{failure.category} ({failure.evidence[:160]})" if failure.evidence else failure.category
@@ -132,10 +147,16 @@ def decide_restart(
         f"{failure.error_class} failure, {what}: {_ADVICE.get(failure.action, 'starting it again')}",
         restart_delay(policy, len(futile)),
         _bad_checkpoints(attempts),
-        tuple(
-            dict.fromkeys(each.node for each in attempts if each.node and each.failure.action == "restart_elsewhere")
-        ),
+        _nodes_to_avoid(attempts),
     )
+
+
+def _nodes_to_avoid(attempts: Sequence[LedgerEntry]) -> tuple[str, ...]:
+    failed = [each.node for each in attempts if each.node and each.failure.action == "restart_elsewhere"]
+    faulty = [node for each in attempts for node in each.faulty_nodes]
+    suspected = Counter(node for each in attempts for node in set(each.suspect_nodes))
+    late = [node for node, times in suspected.items() if times >= TIMES_SUSPECTED]
+    return tuple(dict.fromkeys([*failed, *faulty, *sorted(late)]))
 
 
 def _since_progress(attempts: Sequence[LedgerEntry]) -> list[LedgerEntry]:

@@ -47,10 +47,11 @@ def terminated(
     checkpoint_step: int | None,
     reason: str = "Stall detected, grace period expired",
     upload: bool = True,
+    explanation: str | None = None,
     generation: int = 0,
 ) -> Notice:
     """Report that a run was ended; `upload` says whether its last checkpoint is saved elsewhere."""
-    fields = [("Reason", reason), ("Final checkpoint", _step(checkpoint_step))]
+    fields = [("Reason", reason), *_why(explanation), ("Final checkpoint", _step(checkpoint_step))]
     text = "Model will be uploaded as incomplete." if upload else "The model stays where it is: no upload is planned."
     return _notice("terminated", "🛑 Training Terminated", job, fields, text, generation, "high")
 
@@ -68,9 +69,20 @@ def recovered(job: str, *, step: int | None, total_steps: int | None, generation
     return _notice("recovered", "✅ Training Recovered", job, fields, "It makes progress again.", generation)
 
 
-def restarted(job: str, *, reason: str, resumes_from: str, attempt: int, generation: int = 0) -> Notice:
-    """Report that a run was started again; `resumes_from` is the checkpoint's path, or "the start"."""
-    fields = [("Reason", reason), ("Resumes from", resumes_from), ("Attempt", str(attempt))]
+def restarted(
+    job: str,
+    *,
+    reason: str,
+    resumes_from: str,
+    attempt: int,
+    explanation: str | None = None,
+    generation: int = 0,
+) -> Notice:
+    """Report that a run was started again; `resumes_from` is the checkpoint's path, or "the start".
+
+    explanation: what the roll call said of the attempt before, if that hung.
+    """
+    fields = [("Reason", reason), *_why(explanation), ("Resumes from", resumes_from), ("Attempt", str(attempt))]
     return _notice("restarted", "🔄 Training Restarted", job, fields, "", generation)
 
 
@@ -93,13 +105,14 @@ def failed(
     *,
     reason: str,
     evidence: str | None = None,
+    explanation: str | None = None,
     step: int | None = None,
     total_steps: int | None = None,
     checkpoint_step: int | None = None,
     generation: int = 0,
 ) -> Notice:
     """Report that a run failed, with the line of its log that says why."""
-    fields = [*_progress(step, total_steps), ("Reason", reason)]
+    fields = [*_progress(step, total_steps), ("Reason", reason), *_why(explanation)]
     if evidence:
         fields.append(("Log", evidence))
     text = f"Latest checkpoint: {_step(checkpoint_step)}"
@@ -314,6 +327,10 @@ def _about_account(
 ) -> Notice:
     command = next_command(kind, None)
     return Notice(kind, title, tuple(fields), text, owner, generation, priority, target=ACCOUNT, command=command)
+
+
+def _why(explanation: str | None) -> _Fields:
+    return [("Why", explanation)] if explanation else []
 
 
 def _progress(step: int | None, total_steps: int | None) -> _Fields:

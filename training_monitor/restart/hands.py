@@ -18,7 +18,7 @@ from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatu
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing
 from training_monitor.health.cluster import find_siblings
-from training_monitor.jobs.attempts import Removed, attempt_number, training_name
+from training_monitor.jobs.attempts import Removed, attempt_number, avoiding, training_name
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
 from training_monitor.jobs.ray_jobs import Forgotten, end_forgotten
@@ -147,7 +147,7 @@ class Hands:
     def start_job(self, run: RunState) -> str:
         """Start the newest planned attempt. Raises like `jobs.start_job`, and LeaseLost."""
         plan, guard = run.attempts[-1], self.guard_of(run)
-        checkpoint, config = plan["checkpoint"], run.config or {}
+        checkpoint, config = plan["checkpoint"], avoiding(run.config or {}, run.avoid_nodes)
 
         def tell(former: Removed) -> None:
             if former.removed:

@@ -27,7 +27,7 @@ class RestartNotices:
     ) -> None:
         self._outbox, self._target, self._job_name = outbox, target, job_name
         self._about, self._command = about or target, command
-        self._reason = "its supervisor went on with it"
+        self._reason, self._explanation = "its supervisor went on with it", ""
         self._progress = Progress()
 
     def show(self, event: Event) -> None:
@@ -35,7 +35,9 @@ class RestartNotices:
         if event.view:
             self._progress = event.view.progress
         if event.kind == "detected":
-            self._reason = event.text
+            self._reason, self._explanation = event.text, ""
+        if event.kind == "explained":
+            self._explanation = event.text
         if self._outbox and (notice := self._notice(event)):
             about, command = f"{self._about} {event.job_id or self._job_name}", self._command or self._next(event)
             self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
@@ -58,11 +60,12 @@ class RestartNotices:
         where: dict[str, Any] = {"step": job.step, "total_steps": job.total_steps}
         if event.kind == "started" and event.attempt > 1:
             source = event.checkpoint or "the start"
-            return templates.restarted(self._job_name, reason=self._reason, resumes_from=source, attempt=event.attempt)
+            told: dict[str, Any] = {"explanation": self._explanation, "resumes_from": source, "attempt": event.attempt}
+            return templates.restarted(self._job_name, reason=self._reason, **told)
         if event.outcome is RunOutcome.COMPLETED:
             return templates.finished(self._job_name, **where)
         if event.outcome is RunOutcome.STOPPED:
             return templates.ended(self._job_name, reason=event.text, **where)
         if event.outcome is not None:
-            return templates.failed(self._job_name, reason=event.text, **where)
+            return templates.failed(self._job_name, reason=event.text, explanation=self._explanation, **where)
         return None

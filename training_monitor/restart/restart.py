@@ -39,6 +39,7 @@ def auto_restart(
     take_over: bool = False,
     max_delay: float = 900,
     keep_attempts: int = 10,
+    roll_call_timeout: float = 20,
     on_event: OnEvent | None = None,
     on_look: OnLook = lambda error: None,
     store: Store | None = None,
@@ -62,12 +63,14 @@ def auto_restart(
         on_event: called with each event; on_look: called after every look, with None or with the error of a failed
             look.
         keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
+        roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended;
+            0: none is taken.
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
         success, final_step, total_retries, outcome (completed | max_retries_reached | stopped | no_checkpoint_found |
         restart_failed), reason (begins with the outcome), job_id, attempts, steps_lost, goodput (0..1 or None),
-        duration.
+        duration, explanation (why the last attempt that hung did so).
 
     Raises:
         AlreadySupervised: another living supervisor has this training; a dead one is taken over.
@@ -83,7 +86,7 @@ def auto_restart(
     from training_monitor.targets.asking import Site
 
     waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
-    policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts)
+    policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts, roll_call_timeout)
     _check(job_name, job_config)
     site, store = Site.of(head_pod, namespace, transport, clock), store or Store()
     key = _key(site.target, job_name)

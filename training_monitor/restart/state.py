@@ -10,7 +10,7 @@ why it failed, and whether it came further than all before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.frozen import asdict, dataclass, field, replace
@@ -18,6 +18,7 @@ from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcom
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing
+from training_monitor.explain.before_end import KeptRollCall
 from training_monitor.judging.goodput import goodput, run_events, steps_lost
 from training_monitor.judging.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.logs.job_progress import format_position, job_progress
@@ -39,6 +40,7 @@ class RunState:
     stop_reason: str | None = None
     wrote_checkpoint: bool = False
     bad_checkpoints: tuple[str, ...] = ()
+    avoid_nodes: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     attempts: tuple[AttemptReport, ...] = ()
     success: bool = False
@@ -63,6 +65,7 @@ class RunState:
             goodput=spent.goodput,
             badput={cause: seconds for cause, seconds in spent.seconds.items() if cause != "productive"},
             duration=ended - self.started_at,
+            explanation=next((text for each in reversed(self.attempts) if (text := each["explanation"])), None),
         )
 
 
@@ -106,6 +109,10 @@ def plan_attempt(
         node=None,
         first_step_at=None,
         last_step_at=None,
+        explanation=None,
+        roll_call=None,
+        suspect_nodes=None,
+        faulty_nodes=None,
     )
     earlier = run.attempts
     if earlier and (made := earlier[-1]["final_step"]) is not None:
@@ -164,10 +171,20 @@ def failure_evidence(view: JobView) -> str:
     return f"{view.message or 'no reason given'}{last}"
 
 
-def own_failure(status: str, reason: str) -> Failure:
-    """Return a failure found by the supervisor instead of in a log: STALLED, LOST or NOT_STARTED."""
-    error_class = "external_stop" if status == "LOST" else "ambiguous"
-    return Failure(status.lower(), error_class, "restart", reason, fingerprint=status.lower())
+def own_failure(status: str, reason: str, faulty_nodes: Sequence[str] = ()) -> Failure:
+    """Return a failure found by the supervisor instead of in a log: STALLED, LOST or NOT_STARTED.
+
+    With faulty nodes, the hardware is at fault, and the next attempt should run elsewhere.
+    """
+    error_class = "hardware" if faulty_nodes else "external_stop" if status == "LOST" else "ambiguous"
+    action = "restart_elsewhere" if faulty_nodes else "restart"
+    return Failure(status.lower(), error_class, action, reason, fingerprint=status.lower())
+
+
+def note_roll_call(run: RunState, kept: KeptRollCall) -> RunState:
+    """Record what the roll call said of the last attempt."""
+    nodes: dict[str, Any] = {"suspect_nodes": list(kept.suspects), "faulty_nodes": list(kept.faulty)}
+    return update_attempt(run, explanation=kept.text, roll_call=kept.folder, **nodes)
 
 
 def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoints: CheckpointListing) -> RunState:
@@ -197,9 +214,19 @@ def _made_progress(run: RunState, status: str, checkpoints: CheckpointListing) -
 
 def decide(run: RunState, policy: RestartPolicy) -> RestartDecision:
     """Apply `decide_restart` to the last attempt of a run, whose end is recorded."""
-    *before, last = (
-        LedgerEntry(Failure(**each["failure"]), each["progress"], each["checkpoint"], each["node"])
+    *before, last = [
+        LedgerEntry(
+            Failure(**each["failure"]),
+            each["progress"],
+            each["checkpoint"],
+            each["node"],
+            tuple(each["suspect_nodes"] or ()),
+            tuple(each["faulty_nodes"] or ()),
+        )
         for each in run.attempts
         if each["failure"]
+    ]
+    told: dict[str, Any] = {"suspect_nodes": last.suspect_nodes, "faulty_nodes": last.faulty_nodes}
+    return decide_restart(
+        before, last.failure, last.progress, policy, checkpoint=last.checkpoint, node=last.node, **told
     )
-    return decide_restart(before, last.failure, last.progress, policy, checkpoint=last.checkpoint, node=last.node)

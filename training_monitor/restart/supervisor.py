@@ -29,7 +29,9 @@ from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import WatchedJob
+from training_monitor.explain.before_end import explain_before_end
 from training_monitor.health.cluster import find_replacement, pod_of
+from training_monitor.jobs.attempts import variables_of, with_variables
 from training_monitor.jobs.jobs import find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
 from training_monitor.jobs.process_jobs import held_by
 from training_monitor.jobs.ray_jobs import Forgotten
@@ -46,6 +48,7 @@ from training_monitor.restart.state import (
     note_end,
     note_last_words,
     note_look,
+    note_roll_call,
     own_failure,
     plan_attempt,
     update_attempt,
@@ -56,18 +59,6 @@ from training_monitor.targets.target import parse_target
 LOST_LOOKS = 2
 STOP_TRIES = 10
 SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this time, before it is stopped
-
-
-def variables_of(config: Mapping[str, Any] | None) -> Mapping[str, str | None]:
-    """Return the variables that a job configuration sets: `env` of a command, `env_vars` of a Ray job."""
-    return (config or {}).get("env") or ((config or {}).get("runtime_env") or {}).get("env_vars") or {}
-
-
-def with_variables(config: Mapping[str, Any] | None, variables: Mapping[str, str | None]) -> Mapping[str, Any] | None:
-    """Return a job configuration with other variables."""
-    if not config or config.get("env"):
-        return config and {**config, "env": variables}
-    return {**config, "runtime_env": {**(config.get("runtime_env") or {}), "env_vars": variables}}
 
 
 def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -298,10 +289,13 @@ class Supervisor(Hands):
 
     def stop(self, run: RunState) -> RunState:
         """Stop a stalled job, or what a dead one left behind, and verify that it is gone."""
-        assert run.job_id
-        self.tell(run, "stopping", f"ending {run.job_id}: TERM, then KILL after some seconds")
+        job_id = run.job_id
+        assert job_id
+        if run.stop_reason and run.attempts[-1]["explanation"] is None and self.policy.roll_call_timeout:
+            run = self.explain(run, job_id)
+        self.tell(run, "stopping", f"ending {job_id}: TERM, then KILL after some seconds")
         try:
-            status = self.stop_job(run, run.job_id)
+            status = self.stop_job(run, job_id)
         except JobNotFound:
             status = "GONE"
         except CommandFailed as error:
@@ -312,10 +306,19 @@ class Supervisor(Hands):
             self.clock.sleep(self.policy.check_interval)
             return run
         self.stop_failures = 0
-        if ended := self.ended_otherwise(run.job_id):
+        if ended := self.ended_otherwise(job_id):
             return self._end(run, ended)
-        self.tell(run, "stopped", f"{run.job_id} is gone ({status})")
+        self.tell(run, "stopped", f"{job_id} is gone ({status})")
         return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "")
+
+    def explain(self, run: RunState, job_id: str) -> RunState:
+        """Take the roll call of a job that hangs, before it is ended."""
+        timeout = self.policy.roll_call_timeout
+        self.tell(run, "stopping", f"looking at all ranks of {job_id} first, for {format_duration(timeout)} at most")
+        kept = explain_before_end(self.site, WatchedJob(job_id=job_id), self.store, timeout=timeout)
+        run = self.save(note_roll_call(run, kept))
+        self.tell(run, "explained", kept.text)
+        return run
 
     def wait(self, run: RunState) -> RunState:
         left = run.restart_at - self.clock.time()
@@ -373,7 +376,8 @@ class Supervisor(Hands):
         found = self.list_checkpoints(run)
         now = self.clock.time()
         run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
-        run = note_end(run, status, reason, failure or own_failure(status, reason), found)
+        faulty = run.attempts[-1]["faulty_nodes"] or ()
+        run = note_end(run, status, reason, failure or own_failure(status, reason, faulty), found)
         if run.config is None:
             return self.done(run, RunOutcome.RESTART_FAILED, "restart_failed: no job_config to start it with")
         decision = decide(run, self.policy)
@@ -383,7 +387,8 @@ class Supervisor(Hands):
         run = replace(run, phase="waiting", retries=run.retries + 1, restart_at=now + delay, stop_reason=None)
         avoided = f"; node {', '.join(decision.excluded_nodes)} is suspect" if decision.excluded_nodes else ""
         self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
-        return self.save(replace(run, bad_checkpoints=decision.bad_checkpoints))
+        run = replace(run, bad_checkpoints=decision.bad_checkpoints, avoid_nodes=decision.excluded_nodes)
+        return self.save(run)
 
     def done(self, run: RunState, outcome: RunOutcome, reason: str) -> RunState:
         now = self.clock.time()

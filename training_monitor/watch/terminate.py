@@ -25,6 +25,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Checkpoint, Event, OnEvent
 from training_monitor.core.units import format_bytes, format_duration, plural
 from training_monitor.core.values import CheckpointListing, Notice, TerminationPlan, TerminationReport, UploadReport
+from training_monitor.explain.before_end import explain_before_end
 from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify import templates
@@ -56,6 +57,8 @@ class Termination:
     left: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     unlisted_checkpoints: int = 0
+    explanation: str | None = None
+    roll_call: str | None = None
     uploads: tuple[UploadReport, ...] = ()
     destroyed: bool | None = None
     gone: bool | None = None
@@ -90,6 +93,8 @@ class Termination:
             kept=self.kept,
             duration=(self.ended_at or self.started_at) - self.started_at,
             errors=self.errors,
+            explanation=self.explanation,
+            roll_call=self.roll_call,
         )
 
 
@@ -207,6 +212,8 @@ class _Terminator:
         return state
 
     def stop(self, state: Termination) -> Termination:
+        if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
+            state = self.explain(state)
         how = f"TERM, then KILL after {self.watcher.config.stop_grace:g} s, to what runs of it"
         self.tell("stopping", f"seeing the end of {self.watcher.job.label}: {how}")
         left = self._stop(state)
@@ -219,6 +226,14 @@ class _Terminator:
         else:
             self.tell("stopped", f"nothing of {self.watcher.job.label} is left")
         return replace(state, phase="inventory", stopped=not left, left=left)
+
+    def explain(self, state: Termination) -> Termination:
+        """Take the roll call of a run that hangs, before it is ended."""
+        watcher, timeout = self.watcher, state.plan.roll_call_timeout
+        self.tell("stopping", f"looking at all its ranks first, for {format_duration(timeout)} at most")
+        kept = explain_before_end(watcher.reached(), watcher.job, watcher.store, timeout=timeout)
+        self.tell("explained", kept.text)
+        return self.save(replace(state, explanation=kept.text, roll_call=kept.folder))
 
     def _stop(self, state: Termination) -> tuple[str, ...]:
         """Return what survived SIGKILL. A process that has replaced ours since then is not touched."""
@@ -241,6 +256,7 @@ class _Terminator:
                     checkpoint_step=newest.step if newest else None,
                     reason=state.plan.reason,
                     upload=bool(newest and state.plan.upload_to),
+                    explanation=state.explanation,
                     generation=state.generation,
                 )
             )
