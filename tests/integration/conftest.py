@@ -33,6 +33,7 @@ from tests.warm_tools import warm_tool
 from training_monitor.core.models import CommandResult, Question, Reply
 from training_monitor.targets.transport import LocalTransport
 
+collect_ignore = ["roll_call_programs"]  # what a training in a test runs
 MARK = "TRAINING_MONITOR_TEST"
 WRONG_KEY = "wrong-key-of-somebody"
 # The command finds any cluster among the processes of this machine: also that of a test which runs beside this one.
@@ -146,10 +147,13 @@ def pod(kube: KubernetesApi, surroundings: Surroundings) -> Pod:
 
 
 class SshServer:
-    """An OpenSSH server of the user who runs the tests, and an `ssh` on PATH that has a key for it."""
+    """An OpenSSH server of the user who runs the tests, and an `ssh` on PATH that has a key for it.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, 0
+    `enter` are words before its command, such as nsenter: a host with processes of its own.
+    """
+
+    def __init__(self, folder: Path, enter: Sequence[str] = ()) -> None:
+        self.folder, self.port, self.enter = folder, 0, enter
         self.user = getuser()
         self._process: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
@@ -195,7 +199,7 @@ class SshServer:
                 f"AuthorizedKeysFile {self.folder}/authorized_keys\nPermitUserEnvironment yes\nStrictModes no\n"
                 "UsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             )
-            command = [require("sshd"), "-D", "-f", str(config), "-E", str(log)]
+            command = [*self.enter, require("sshd"), "-D", "-f", str(config), "-E", str(log)]
             self._process = subprocess.Popen(command, env={"PATH": os.defpath})
             if wait_until(lambda port=port: self._process.poll() is not None or answers(port), 10) and answers(port):
                 self.port = port

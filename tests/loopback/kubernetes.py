@@ -83,6 +83,7 @@ class Pod:
     containers: list[str] = field(default_factory=lambda: ["main"])
     states: dict[str, ContainerState] = field(default_factory=dict)  # by container name
     env: dict[str, str] = field(default_factory=dict)
+    enter: tuple[str, ...] = ()  # words before each command, such as nsenter: a pod with processes of its own
     reason: str = ""  # status.reason, e.g. Evicted
     message: str = ""
     deletion_timestamp: str = ""
@@ -288,7 +289,7 @@ class Execution:
             subprocess.PIPE if name in self.streams else subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")
         )
         return subprocess.Popen(
-            self.argv,
+            [*self.pod.enter, *self.argv],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
