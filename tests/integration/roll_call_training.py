@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 PROGRAMS = Path(__file__).parent / "roll_call_programs"
 REPOSITORY = Path(__file__).parents[2]
@@ -101,7 +102,7 @@ def inside(enter: Sequence[str], folder: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """A training: its ranks, and which of them do what at ODD_STEP.
+    """A training: its ranks, and which of them do what at `last_step`.
 
     Attributes:
         odd: a kind, or `socket`, by rank.
@@ -126,11 +127,24 @@ class Plan:
     def is_stuck(self) -> bool:
         return bool(self.odd) or self.mute_at is not None
 
+    @property
+    def last_step(self) -> int:
+        """The step at which all others wait."""
+        return 1 if "missing" in self.odd.values() else self.mute_at or ODD_STEP
+
     def write(self, folder: Path) -> None:
         odd = {rank: "dead" if kind == "reaped" else kind for rank, kind in self.odd.items()}
         known = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plan = {**known, "odd": odd, "odd_step": ODD_STEP, "reaps": "reaped" in self.odd.values()}
+        plan = {**known, "odd": odd, "odd_step": self.last_step, "reaps": "reaped" in self.odd.values()}
         (folder / "plan.json").write_text(json.dumps(plan))
+
+
+class Identity(NamedTuple):
+    """A process, by when it began, and whether it is stopped."""
+
+    pid: int
+    start: str
+    is_stopped: bool
 
 
 @dataclass(frozen=True)
@@ -152,9 +166,9 @@ class Member:
         return self.stat()[0]
 
     @property
-    def start(self) -> str:
-        """When it began: the same as long as it is the same process."""
-        return self.stat()[19]
+    def identity(self) -> Identity:
+        state, start = self.stat()[0], self.stat()[19]
+        return Identity(self.pid, start, state in "Tt")
 
 
 class Training:
@@ -192,7 +206,7 @@ class Training:
     def _environment(self, machine: Machine) -> dict[str, str]:
         known = {name: value for name, value in os.environ.items() if name not in OURS}
         path = {"PYTHONPATH": str(REPOSITORY)} if self.plan.with_monitor else {}
-        return {**known, **machine.environment, **path}
+        return {**known, **path, **machine.environment}
 
     def _started(self, first: int) -> dict[str, object]:
         path = self.folder / f"started-{first}.json"
@@ -238,15 +252,14 @@ class Training:
             return not (member.machine.proc / str(member.pid)).exists() or (kind == "dead" and member.state == "Z")
         if kind:
             return self.says(rank) == "odd" and member.state == ("R" if kind == "busy" else "S")
-        last = 1 if "missing" in self.plan.odd.values() else self.plan.mute_at or ODD_STEP
-        return self.says(rank) == f"waits {last}" and member.state == "S"
+        return self.says(rank) == f"waits {self.plan.last_step}" and member.state == "S"
 
     def wait_until_ready(self) -> None:
         wait_for(self.is_ready, lambda: f"{self.plan} does not get there: {self.logs()}")
 
-    def identities(self) -> dict[int, tuple[int, str]]:
-        """What must be the same afterwards."""
-        return {rank: (member.pid, member.start) for rank, member in self.living.items()}
+    def identities(self) -> dict[int, Identity]:
+        """What must be the same afterwards; OSError: one is gone."""
+        return {rank: member.identity for rank, member in self.living.items()}
 
     def files(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*")}
