@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_monitor.explain.explain import explain_training
 
 from tests.forbid_ptrace import __file__ as FORBID_PTRACE
 from tests.integration.conftest import MARK, SshServer, Surroundings
@@ -44,6 +43,7 @@ from tests.integration.roll_call_training import (
 from tests.loopback.kubernetes import KubernetesApi
 from tests.requirements import miss, require
 from training_monitor.core.models import CommandResult
+from training_monitor.explain.explain import explain_training
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport, Stream, Transport
 
@@ -78,7 +78,7 @@ class Asked:
             self.target,
             self.what(self.training),
             also=self.also,
-            seconds=SECONDS,
+            timeout=SECONDS,
             py_spy=self.py_spy,
             transport=self.transport(self.training),
         )

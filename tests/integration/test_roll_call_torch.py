@@ -80,7 +80,7 @@ def ranks(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_the_rank_that_waits_for_its_data_is_named(ranks: list[int]) -> None:
-    report = explain_training("local", ranks[0], seconds=60)
+    report = explain_training("local", ranks[0], timeout=60)
     said = report["explanation"]
     assert [(each["rank"], each["pid"]) for each in report["culprits"]] == [(ODD, ranks[ODD])], said
     [culprit] = report["culprits"]

@@ -237,8 +237,8 @@ class AttemptReport(TypedDict):
 class RestartReport(TypedDict):
     """The result of a supervised run; `reason` begins with `outcome`; `goodput` is 0..1, `badput` seconds by cause.
 
-    `steps_lost` is None when an attempt may have made more steps than were seen. `explanation` says why the last attempt
-    that hung did so.
+    `steps_lost` is None when an attempt may have made more steps than were seen. `explanation` says why the last
+    attempt that hung did so.
     """
 
     success: bool

@@ -349,8 +349,8 @@ class TerminationPlan:
     `destroy` ends the rental of a vast.ai target once that upload is verified; `destroy_without_upload` does so even
     without one, which loses what is on its disk. `end` is terminated, or how the run ended by itself: finished | failed
     | stopped | ended; only the model of a finished run is called complete, the README of any other gets `tags`. A
-    target that cannot be reached for `unreachable_seconds` is given up. `is_hang`: it is ended because it hangs, after a
-    roll call (see `explain_training`) of at most `roll_call_timeout` seconds; 0: none is taken.
+    target that cannot be reached for `unreachable_seconds` is given up. `is_hang`: it is ended because it hangs, after
+    a roll call (see `explain_training`) of at most `roll_call_timeout` seconds; 0: none is taken.
     """
 
     reason: str = "Stall detected, grace period expired"

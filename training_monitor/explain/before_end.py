@@ -1,7 +1,7 @@
 """The roll call that is taken before a hang is ended, since that destroys the evidence; it is kept with the attempt.
 
-It never takes longer than its bound, and whatever goes wrong in it never keeps a hang from being ended. A report lies in
-a folder of its own below the state folder, compressed, at most 5 MB; a training keeps its last ten.
+It never takes longer than its bound, and whatever goes wrong in it never keeps a hang from being ended. A report lies
+in a folder of its own below the state folder, compressed, at most 5 MB; a training keeps its last ten.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import plain
-from training_monitor.core.models import Answer, GpuProcess, GpuTable, PodState, Question
+from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, PodState, Question
 from training_monitor.core.reports import (
     ChildReport,
     CulpritReport,
@@ -26,8 +26,9 @@ from training_monitor.core.reports import (
     ThreadStackReport,
 )
 from training_monitor.core.store import Store
-from training_monitor.core.values import Observation, Verdict
+from training_monitor.core.values import Verdict, WatchedJob
 from training_monitor.explain.processes import (
+    LOOK_SECONDS,
     SeenTraining,
     build_ranks,
     processes_question,
@@ -40,10 +41,13 @@ from training_monitor.health.host import gpu_question
 from training_monitor.judging.ranks import Collective, Finding, Rank, RollCall, Stack
 from training_monitor.judging.roll_call import Culprit, Explanation, RankGroup, explain_roll_call, where_is
 from training_monitor.judging.stall import stall_policy
+from training_monitor.logs.following import FIRST_BYTES, log_question_of
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import pids_of
 from training_monitor.observe.find_trainings import FoundTraining, find_question
 from training_monitor.observe.kept_looks import Observer
-from training_monitor.observe.looks import roots_of
+from training_monitor.observe.looks import log_expression, roots_of
 from training_monitor.observe.meant import MeantTraining, find_one
 from training_monitor.observe.training_command import split_command
 from training_monitor.targets.asking import Site, side_by_side
@@ -52,8 +56,7 @@ from training_monitor.targets.transport import Transport
 
 TIMEOUT = 20.0  # seconds
 LEAST_SECONDS = 5.0
-_PACE = 3.0  # intervals between steps, after which a training is no longer at its usual pace
-_SETTLING = 2.0  # seconds
+_INTERVALS = 3.0  # between steps, after which a training is no longer at its usual pace
 
 
 def explain_training(
@@ -92,10 +95,8 @@ def explain_training(
     site = Site.of(target, namespace, transport, clock).resolve()
     meant = find_one(site.target, what, transport=transport)
     others = [parse_target(each, namespace=namespace) for each in also]
-    observer = Observer(site, meant.job, store=store or Store())
-    told = call_roll(
-        site, meant, also=others, timeout=timeout - (clock.monotonic() - began), py_spy=py_spy, observer=observer
-    )
+    pace = _Pace(Observer(site, meant.job, store=store or Store()))
+    told = call_roll(site, meant, also=others, timeout=timeout - (clock.monotonic() - began), py_spy=py_spy, pace=pace)
     return format_explanation(told)
 
 
@@ -111,6 +112,45 @@ class Explained:
     seconds: float
     remedies: tuple[str, ...] = ()
     verdict: Verdict | None = None
+
+
+class _Pace:
+    """Looks at the training as a whole in the round trip of its ranks, twice, and tells whether it makes steps."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._first: int | None = None
+        self._second: int | None = None
+
+    def ask(self, *questions: Question[Any], timeout: float) -> list[Answer[Any]]:
+        """Ask the target; its log is read at once, and again a moment later. Raises like `Observer.look_beside`."""
+        observer = self._observer
+        now, again = observer.site.clock.time(), _later_log_question(observer.job)
+        look, [*answers, later] = observer.look_beside(now, *questions, again, timeout=timeout)
+        self._first = job_progress(parse_progress(look.text)).step
+        self._second = job_progress(parse_progress(later.value.text)).step if later.value else None
+        return answers
+
+    def judge(self) -> Verdict | None:
+        """Return the verdict on the training as a whole; None if it was not seen."""
+        observer = self._observer
+        return observer.judge(observer.site.clock.time(), stall_policy(None)) if observer.looks.last else None
+
+    def is_moving(self, verdict: Verdict | None) -> bool | None:
+        """Return whether steps come at the usual pace; None if that is unknown."""
+        if self._first is not None and self._second is not None and self._second > self._first:
+            return True
+        last = self._observer.looks.last
+        if verdict is None or last is None or verdict.state not in ("running", "slow"):
+            return None
+        interval = last.step_interval or (1 / last.steps_per_second if last.steps_per_second else None)
+        waited = verdict.seconds_without_step
+        return None if interval is None or waited is None else waited <= _INTERVALS * interval
+
+
+def _later_log_question(job: WatchedJob) -> Question[NewLog]:
+    question = log_question_of(log_expression(job), job.label, None, FIRST_BYTES)
+    return replace(question, script=f"sleep {LOOK_SECONDS}\n{question.script}", limit=question.limit + LOOK_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +179,12 @@ def call_roll(
     also: Sequence[Target] = (),
     timeout: float = TIMEOUT,
     py_spy: str | None = None,
-    observer: Observer | None = None,
+    pace: _Pace | None = None,
 ) -> Explained:
     """Take the roll call of a training whose job is known. Never takes longer than `timeout` seconds.
 
     Args:
-        observer: of the training: it looks once in the same round trip, and judges.
+        pace: looks at the training as a whole in the same round trip; a training known to hang needs none.
 
     Raises:
         CommandError: the target itself did not answer, and neither did any other host.
@@ -153,8 +193,8 @@ def call_roll(
     began, end = clock.time(), clock.monotonic() + max(LEAST_SECONDS, timeout)
     pods = _pods_of(site, end)
     main = _Host(site, str(site.target), _node_of(site.target, pods), roots_of(meant.job, None, None))
-    if observer:
-        main = replace(main, ask=partial(_look_beside, observer))
+    if pace:
+        main = replace(main, ask=pace.ask)
     beside = [_pod_host(site, pod) for pod in pods if pod.phase == "Running" and pod.name != site.target.name]
     beside += [_Host(site.at(each), str(each)) for each in also]
     hosts = [main, *beside]
@@ -166,8 +206,8 @@ def call_roll(
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
     seen = _collect(hosts, answers, events, pods, bool(beside))
-    verdict = observer.judge(clock.time(), stall_policy(None)) if observer and observer.looks.last else None
-    is_moving = _is_moving(verdict, observer.looks.last) if observer else None
+    verdict = pace.judge() if pace else None
+    is_moving = pace.is_moving(verdict) if pace else None
     return Explained(
         str(site.target),
         meant,
@@ -213,10 +253,6 @@ def _node_of(target: Target, pods: Sequence[PodState]) -> str | None:
 def _pod_host(site: Site, pod: PodState) -> _Host:
     target = replace(site.target, name=pod.name, container=None)
     return _Host(site.at(target), str(target), pod.node)
-
-
-def _look_beside(observer: Observer, *questions: Question[Any], timeout: float) -> list[Answer[Any]]:
-    return observer.look_beside(observer.site.clock.time(), *questions, timeout=timeout)[1]
 
 
 # ---------------------------------------------------------------- one host
@@ -275,17 +311,6 @@ def _value_of(answer: Answer[Any]) -> Any:
 
 def _runs(found: FoundTraining, script: str) -> bool:
     return split_command(found.command.split())[0] == script
-
-
-def _is_moving(verdict: Verdict | None, last: Observation | None) -> bool | None:
-    """Return whether the newest step came at the usual pace; None if one of both is unknown."""
-    if verdict is None or last is None or verdict.state not in ("running", "slow"):
-        return None
-    interval = last.step_interval or (1 / last.steps_per_second if last.steps_per_second else None)
-    waited = verdict.seconds_without_step
-    if interval is None or waited is None:
-        return None
-    return waited <= _PACE * interval + _SETTLING
 
 
 # ---------------------------------------------------------------- the report
