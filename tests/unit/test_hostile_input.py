@@ -9,9 +9,11 @@ failing input is shrunk before it is reported, and failures at different lines o
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import re
 import traceback
+from base64 import encodebytes
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,14 @@ from training_monitor.checkpoints.completeness import group_checkpoints
 from training_monitor.checkpoints.listing import parse_listing
 from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.models import PodState
+from training_monitor.explain import machine_limits
+from training_monitor.explain.blocked import parse_blocked
+from training_monitor.explain.flight_recorder import parse_dumps
+from training_monitor.explain.gpu_faults import parse_gpu_details
+from training_monitor.explain.kernel_log import parse_kernel_log
+from training_monitor.explain.nccl_ras import parse_ras
+from training_monitor.explain.plain_pickle import read_plain_pickle
+from training_monitor.explain.pod_events import parse_pod_events
 from training_monitor.health import nvidia_smi
 from training_monitor.health.cluster import parse_pods
 from training_monitor.health.nccl import parse_nccl_transport
@@ -115,6 +125,11 @@ def _progress(text: str) -> object:
     return parse_progress_file(text, name="r", path="/r.json", control_path="/control_r.json", control=text)
 
 
+def _pickled(text: str) -> object:
+    """A pickle whose bytes are these characters; those after the first 256 are taken for the ones before."""
+    return read_plain_pickle(bytes(ord(each) % 256 for each in text))
+
+
 class Parser(NamedTuple):
     read: Callable[[str], object]
     dialect: str  # whose outputs are mutated for it
@@ -153,6 +168,16 @@ PARSERS = {
     "parse_trainings": Parser(lambda text: parse_trainings(text, "0a1b", "/.//./"), "trainings", (ParseError,)),
     "parse_files": Parser(parse_files, "recent_logs", (ParseError,)),
     "parse_stat": Parser(lambda text: parse_stat(text, 4096), "stats"),
+    "parse_dumps": Parser(parse_dumps, "dumps", (ParseError,)),
+    "read_plain_pickle": Parser(_pickled, "pickle", (ParseError,)),
+    "parse_ras": Parser(parse_ras, "ras"),
+    "parse_gpu_details": Parser(parse_gpu_details, "gpu_details"),
+    "parse_kernel_log": Parser(parse_kernel_log, "kernel_log", (ParseError,)),
+    "parse_blocked": Parser(parse_blocked, "blocked", (ParseError,)),
+    "parse_space": Parser(machine_limits.parse_space, "space", (ParseError,)),
+    "parse_memory_kills": Parser(machine_limits.parse_memory_kills, "memory_kills"),
+    "parse_efa_counters": Parser(machine_limits.parse_efa_counters, "efa_counters", (ParseError,)),
+    "parse_pod_events": Parser(lambda text: parse_pod_events(text, ("w-0",)), "events", (ParseError,)),
 }
 
 
@@ -172,8 +197,62 @@ _POD = (
     ' "CrashLoopBackOff", "message": "back-off"}}, "lastState": {"terminated": {"reason": "OOMKilled",'
     ' "exitCode": 137}}}], "initContainerStatuses": [{"ready": true, "restartCount": 1, "state": {}}]}}'
 )
+_DUMP = (
+    b'{"entries": [{"frames": [{"name": "f", "filename": "/t.py", "line": 8}], "process_group": ["0", "default_pg"],'
+    b' "pg_id": 0, "profiling_name": "gloo:all_reduce", "collective_seq_id": 4, "is_p2p": false, "state": "scheduled",'
+    b' "retired": true}], "pg_status": {"0": {"last_completed_collective": "3"}}}'
+)
+_RANK = (
+    '{"rank": 1, "host": "10.0.0.7", "pid": 77, "cuda_dev": 1, "nvml_dev": 1, "status": {"init_state": 0,'
+    ' "async_error": 6, "unresponsive": true, "considered_dead": false}, "collective_counts": {"AllReduce": %d}}'
+)
+_RAS = (
+    '{"nccl_version": "2.29.1", "communicators": [{"hash": "0xae", "secondary_hash": "0xb7:0xb8", "size": 3, "ranks":'
+    f' [{_RANK % 5}, {_RANK % 6}], "missing_ranks": [{_RANK % 7}]}}], "ras": {{"timeouts_count": 0}}}}'
+)
 _TABLE = "proc 10 S 1 10 10 100 50 30 20 9000 python3\nproc 11 R 10 10 10 900 100 0 0 9100 a (b) c\n"
 SAMPLES: dict[str, tuple[str, ...]] = {
+    "dumps": (
+        f"process 1700000000 1 /tmp/trace_\ndump 1700000060 9 base64 /proc/7/root/tmp/trace_3.json\n"
+        f"{encodebytes(_DUMP).decode()}dump 1700000061 9 hex /proc/7/root/tmp/trace_2\n{_DUMP.hex(' ')}\nend\n",
+    ),
+    "pickle": tuple(
+        pickle.dumps({"entries": [{"a": (1, -5, 0.5, 2**70), "b": ["x", "x", None, True]}] * 2}, protocol).decode(
+            "latin-1"
+        )
+        for protocol in (2, 4)
+    ),
+    "ras": (f"{_RAS}\n--\n{_RAS}", _RAS),
+    "gpu_details": (
+        "Attached GPUs : 1\nGPU 00000000:18:00.0\n    GPU Recovery Action          : Reset\n    ECC Errors\n"
+        "        Volatile\n            SRAM Uncorrectable Parity : 2\n            Double Bit\n"
+        "                Total : 3\n    Remapped Rows\n        Pending : Yes\n"
+        "        Remapping Failure Occurred : Yes\n    Reset Required : Yes\n",
+        "Unable to determine the device handle for GPU0000:1E:00.0: GPU is lost.\nNVIDIA-SMI has failed because it\n",
+    ),
+    "kernel_log": (
+        "up=9000.12\nnamespace=pid:[4026531836]\nlog=read\n[ 8940.123456] NVRM: Xid (PCI:0000:05:00): 79, pid=77, "
+        "name=p, GPU has fallen off the bus.\n3,1,8940123456,-;Memory cgroup out of memory: Killed process 77 (p) x\n"
+        "<3>[ 8000.1] oom-kill:constraint=X,task=p,pid=78,uid=0\n[ 8000.1] h kernel: INFO: task p:79 blocked for more "
+        "than 120 seconds.\nNVRM: Xid 5\nend\n",
+        "up=1\nlog=denied\nend\n",
+    ),
+    "blocked": (
+        "blocked 7 nfs_wait_bit_killable my prog\nmount 412 30 0:55 / /data rw shared:5 - nfs4 10.0.0.7:/e rw\n"
+        "mount 414 30 0:57 / /mnt/a\\040b rw - fuse.s3fs s3fs rw\npath /data/x\npath /home\nblocked 8 0 p\nend\n",
+    ),
+    "space": (
+        "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/vda 264212084 264212000 84 100% /a b\n--\n"
+        "Filesystem Inodes IUsed IFree IUse% Mounted on\n/dev/vda 16777216 16777216 0 100% /a b\n",
+        "absent\n",
+    ),
+    "memory_kills": ("oom=3\n",),
+    "efa_counters": ("efa 16 5000 5000\n",),
+    "events": (
+        '{"kind": "List", "items": [{"type": "Warning", "reason": "FailedMount", "message": "no", "count": 7,'
+        ' "lastTimestamp": "2030-01-01T10:00:00Z", "series": {"lastObservedTime": "2030-01-01T10:00:00.5Z"},'
+        ' "involvedObject": {"kind": "Pod", "name": "w-0"}}]}',
+    ),
     "evidence": (
         f"boot=b0\nhz=100\nawake=50000\nroots=10\nup=600.00\ntable=read\n{_TABLE}/proc/10/io:wchar: 1000\n"
         f"/proc/10/io:write_bytes: 4096\n/proc/11/cmdline:compile_worker\noom=2\nagain=601.00\n{_TABLE}"
