@@ -1,0 +1,305 @@
+"""What is seen beside the ranks of a training: real processes, files, disks and the kernel, on every kind of target.
+
+`ncclras` and `nvidia-smi` need GPUs: in their place stand programs that print what those print.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Place, wait_until
+from tests.requirements import miss, require_package
+from training_monitor.core.models import Question, Reply
+from training_monitor.explain.surroundings import Surroundings, read_surroundings, surroundings_questions
+from training_monitor.targets.asking import ask
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "torch" / "2.13.0"
+SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
+TOOLS = "sh head cat sleep sed grep ls stat date sort tr getconf gzip base64 od cut tail df"
+# Its child waits to open a pipe before it begins with its program, and the kernel holds the parent until then (vfork).
+HELD = """
+import os, sys
+os.mkfifo(sys.argv[1])
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
+"""
+TRAINING = """
+import os, threading, time
+import torch, torch.distributed as dist
+from torch._C._distributed_c10d import _dump_fr_trace
+
+def write_dump():
+    time.sleep(3)
+    data, path = _dump_fr_trace(), os.environ["TORCH_FR_DUMP_TEMP_FILE"] + os.environ["RANK"]
+    with open(path + ".new", "wb") as file:
+        file.write(data)
+    os.rename(path + ".new", path)
+
+dist.init_process_group("gloo")
+threading.Thread(target=write_dump, daemon=True).start()
+dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 1:
+    time.sleep(600)
+dist.all_reduce(torch.ones(1))
+"""
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts programs in sessions of their own, in a folder with a quote and a space in its name; ends them."""
+    folder = tmp_path / "it's a folder"
+    folder.mkdir()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*words: str, **environment: str) -> subprocess.Popen[bytes]:
+        given = {name: value for name, value in os.environ.items() if not name.startswith(("TORCH_", "XDG_"))}
+        process = subprocess.Popen(
+            words, cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True, env=given | environment
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def question(name: str) -> Question[Any]:
+    [found] = [each for each in surroundings_questions(30.0) if each.name == name]
+    return found
+
+
+def look(place: Place | str, name: str) -> Surroundings:
+    address = place if isinstance(place, str) else place.address
+    [answer] = ask(address, question(name))
+    found = answer.get()
+    assert isinstance(found, Surroundings)
+    return found
+
+
+def run_in(shell: str, name: str, folder: Path, *, tools: str = TOOLS) -> Surroundings:
+    """Run the script of a question in a shell that has these tools only, all of busybox where that is the shell."""
+    folder.mkdir(exist_ok=True)
+    for tool in tools.split():
+        program = shutil.which(shell if tool == "sh" or shell == "busybox" else tool, path="/usr/bin:/bin")
+        assert program, tool
+        (folder / tool).symlink_to(program)
+    asked = question(name)
+    environ = {"PATH": str(folder), "HOME": "/root", "LC_ALL": "C"}
+    done = subprocess.run(
+        [str(folder / "sh"), "-s"], input=asked.script, capture_output=True, text=True, env=environ, timeout=60
+    )
+    found = asked.parse(Reply(done.stdout, done.returncode, 0.1))
+    assert isinstance(found, Surroundings)
+    return found
+
+
+def put_program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_everything_is_answered_on_every_kind_of_target(target: Place) -> None:
+    answers = ask(target.address, *surroundings_questions(30.0))
+    assert [str(answer.failure) for answer in answers if not answer.known] == []
+    seen = read_surroundings(answers, target.address, "node-7")
+    assert {(each.host, each.node) for each in seen.findings} <= {(target.address, "node-7")}
+
+
+# ---------------------------------------------------------------- flight recorder
+
+
+def copy_dumps(folder: Path) -> None:
+    folder.mkdir()
+    for rank in range(4):
+        shutil.copyfile(RECORDED / f"trace_rank_{rank}", folder / f"trace_{rank}")
+
+
+def start_rank(start: Start, prefix: str, **environment: str) -> subprocess.Popen[bytes]:
+    process = start("sleep", "600", RANK="0", LOCAL_RANK="0", TORCH_FR_DUMP_TEMP_FILE=prefix, **environment)
+    assert wait_until(lambda: b"LOCAL_RANK" in Path(f"/proc/{process.pid}/environ").read_bytes())
+    return process
+
+
+def sequences(seen: Surroundings) -> dict[int, int]:
+    return {each.rank: each.sequence for each in seen.collectives if each.group == "0 default_pg"}
+
+
+BEHIND = {0: 4, 1: 4, 2: 3, 3: 4}
+
+
+def test_dumps_are_found_by_the_environment_of_a_rank(target: Place, start: Start, tmp_path: Path) -> None:
+    start_rank(start, str(tmp_path / "it's a folder" / "dumps" / "trace_"))
+    copy_dumps(tmp_path / "it's a folder" / "dumps")
+    assert sequences(look(target, "flight recorder")) == BEHIND
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("without", ["", "gzip", "base64", "gzip base64"])
+def test_dumps_are_read_by_every_shell(shell: str, without: str, start: Start, tmp_path: Path) -> None:
+    start_rank(start, "dumps/trace_")
+    copy_dumps(tmp_path / "it's a folder" / "dumps")
+    tools = " ".join(each for each in TOOLS.split() if each not in without.split())
+    assert sequences(run_in(shell, "flight recorder", tmp_path / "tools", tools=tools)) == BEHIND
+
+
+def test_dumps_are_found_where_pytorch_writes_them_by_itself(local: Place, start: Start, tmp_path: Path) -> None:
+    start("sleep", "600", RANK="0", LOCAL_RANK="0", HOME=str(tmp_path / "home"))
+    (tmp_path / "home" / ".cache").mkdir(parents=True)
+    copy_dumps(tmp_path / "home" / ".cache" / "torch")
+    for file in (tmp_path / "home" / ".cache" / "torch").iterdir():
+        file.rename(file.with_name(file.name.replace("trace_", "comm_lib_trace_rank_")))
+    assert wait_until(lambda: sequences(look(local, "flight recorder")) == BEHIND)
+
+
+def test_what_is_older_than_the_ranks_or_no_file_is_left_out(local: Place, start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "dumps"
+    copy_dumps(folder)
+    hour_ago = time.time() - 3600
+    os.utime(folder / "trace_0", (hour_ago, hour_ago))
+    os.mkfifo(folder / "trace_7")
+    (folder / "trace_8").mkdir()
+    (folder / "trace_9").symlink_to(folder / "nowhere")
+    later = time.time() + 5  # the clock of the kernel's ticks is a coarse one
+    for rank in (1, 2, 3):
+        os.utime(folder / f"trace_{rank}", (later, later))
+    start_rank(start, str(folder / "trace_"))
+    assert sorted(sequences(look(local, "flight recorder"))) == [1, 2, 3]
+
+
+def test_the_dumps_of_a_real_training_that_hangs(local: Place, start: Start, tmp_path: Path) -> None:
+    require_package("torch.distributed.run")
+    (tmp_path / "train.py").write_text(TRAINING)
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    words[-1] = str(tmp_path / "train.py")
+    start(*words, TORCH_FR_BUFFER_SIZE="100", TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "trace_"), OMP_NUM_THREADS="1")
+    assert wait_until(lambda: all((tmp_path / f"trace_{rank}").exists() for rank in (0, 1)), 240)
+    seen = look(local, "flight recorder")
+    assert [(each.rank, each.sequence, each.state) for each in seen.collectives] == [
+        (0, 2, "scheduled"),
+        (1, 1, "completed"),
+    ]
+    called = [each.called_at for each in seen.collectives]
+    assert [(at and at.file, at and at.line) for at in called] == [(words[-1], 18), (words[-1], 15)]
+
+
+# ---------------------------------------------------------------- the kernel
+
+
+def test_a_process_that_the_kernel_holds_is_named(target: Place, start: Start, tmp_path: Path) -> None:
+    process = start(sys.executable, "-c", HELD, str(tmp_path / "pipe"))
+    assert wait_until(lambda: "\nState:\tD" in Path(f"/proc/{process.pid}/status").read_text())
+    [found] = [each for each in look(target, "waits for disks").findings if each.pids == (process.pid,)]
+    name = Path(f"/proc/{process.pid}/comm").read_text().strip()
+    assert found.kind == "blocked" and found.text.startswith(f"pid {process.pid} ({name}) has been waiting for ")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_sees_who_is_held(shell: str, start: Start, tmp_path: Path) -> None:
+    process = start(sys.executable, "-c", HELD, str(tmp_path / "pipe"))
+    assert wait_until(lambda: "\nState:\tD" in Path(f"/proc/{process.pid}/status").read_text())
+    seen = run_in(shell, "waits for disks", tmp_path / "tools")
+    assert (process.pid,) in [each.pids for each in seen.findings]
+
+
+def test_a_busy_process_is_not_held(local: Place, start: Start) -> None:
+    process = start("sh", "-c", "while :; do :; done")
+    assert (process.pid,) not in [each.pids for each in look(local, "waits for disks").findings]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_kernel_log_that_may_not_be_read_says_which_right_is_missing(shell: str, tmp_path: Path) -> None:
+    seen = run_in(shell, "kernel log", tmp_path / "tools")  # neither dmesg nor dd nor journalctl
+    assert seen.findings == () and "CAP_SYSLOG" in seen.unread[0]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_lines_of_dmesg_that_matter_are_taken(shell: str, tmp_path: Path) -> None:
+    up = Path("/proc/uptime").read_text().split()[0]
+    line = f"[{up}] NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    noise = f"[{up}] eth0: link up"
+    put_program(tmp_path / "tools", "dmesg", f'echo "{noise}"; echo "{line}"; echo "{noise}"')
+    [found] = run_in(shell, "kernel log", tmp_path / "tools").findings
+    assert (found.kind, found.is_hardware) == ("xid", True)
+
+
+# ---------------------------------------------------------------- disks
+
+
+@pytest.mark.parametrize(
+    ("options", "fill", "said"),
+    [("size=16m", "x", "is full: "), ("size=16m,nr_inodes=4", "", "has no inode left for a new file")],
+)
+def test_a_full_disk_is_named(local: Place, tmp_path: Path, options: str, fill: str, said: str) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        miss("mount", "file systems may not be mounted here")
+    try:
+        local.set_environment({"HOME": str(folder)})
+        assert look(local, "df ~/").findings == ()
+        with pytest.raises(OSError):
+            for number in range(100):
+                (folder / str(number)).write_text(fill * 1_000_000)
+        [found] = look(local, "df ~/").findings
+        assert found.kind == "disk_full" and str(folder) in found.text and said in found.text
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+# ---------------------------------------------------------------- tools of GPUs
+
+
+def ras(count: int) -> str:
+    members = [
+        {"rank": rank, "host": "10.0.0.7", "pid": 70 + rank, "cuda_dev": rank, "collective_counts": {"AllReduce": made}}
+        for rank, made in ((0, 9), (1, count))
+    ]
+    return json.dumps({"communicators": [{"hash": "0xae", "secondary_hash": "0x1:0x2", "size": 2, "ranks": members}]})
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_ncclras_is_asked_twice_for_json_at_the_address_of_the_training(
+    shell: str, start: Start, tmp_path: Path
+) -> None:
+    rank = start("sleep", "600", NCCL_RAS_ADDR="[::1]:28031")
+    assert wait_until(lambda: b"NCCL_RAS_ADDR" in Path(f"/proc/{rank.pid}/environ").read_bytes())
+    put_program(tmp_path / "tools", "ncclras", f"echo \"$*\" >>'{tmp_path}/calls'; echo '{ras(8)}'")
+    seen = run_in(shell, "ncclras", tmp_path / "tools")
+    assert [(each.rank, each.sequence) for each in seen.collectives] == [(0, 9), (1, 8)]
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == ["-f json -t 2 -h ::1 -p 28031"] * 2
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("script", ["echo 'Usage: ncclras' >&2; exit 1", "echo 'Job summary'"])
+def test_an_older_ncclras_or_none_says_nothing(shell: str, script: str, tmp_path: Path) -> None:
+    assert run_in(shell, "ncclras", tmp_path / "without") == Surroundings()
+    put_program(tmp_path / "tools", "ncclras", script)
+    assert run_in(shell, "ncclras", tmp_path / "tools") == Surroundings()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nvidia_smi_is_asked_for_everything(shell: str, tmp_path: Path) -> None:
+    assert run_in(shell, "nvidia-smi -q", tmp_path / "without") == Surroundings()
+    said = "GPU 00000000:18:00.0\n    GPU Recovery Action : Reset"
+    put_program(tmp_path / "tools", "nvidia-smi", f"[ \"$*\" = -q ] && printf '%s\\n' '{said}'")
+    [found] = run_in(shell, "nvidia-smi -q", tmp_path / "tools").findings
+    assert (found.kind, found.is_hardware) == ("gpu", True)
