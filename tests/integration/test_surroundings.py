@@ -23,6 +23,7 @@ from tests.integration.conftest import Place, wait_until
 from tests.requirements import miss, require_package
 from training_monitor.core.models import Question, Reply
 from training_monitor.explain.surroundings import Surroundings, read_surroundings, surroundings_questions
+from training_monitor.observe.evidence import pids_of
 from training_monitor.targets.asking import ask
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "torch" / "2.13.0"
@@ -79,27 +80,28 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.wait()
 
 
-def question(name: str) -> Question[Any]:
-    [found] = [each for each in surroundings_questions(30.0) if each.name == name]
+def question(name: str, *pids: int) -> Question[Any]:
+    """A question about the trainings of these pids; about all processes without any."""
+    roots = pids_of(*pids) if pids else ""
+    [found] = [each for each in surroundings_questions(30.0, roots) if each.name == name]
     return found
 
 
-def look(place: Place | str, name: str) -> Surroundings:
-    address = place if isinstance(place, str) else place.address
-    [answer] = ask(address, question(name))
+def look(place: Place, name: str, *pids: int) -> Surroundings:
+    [answer] = ask(place.address, question(name, *pids))
     found = answer.get()
     assert isinstance(found, Surroundings)
     return found
 
 
-def run_in(shell: str, name: str, folder: Path, *, tools: str = TOOLS) -> Surroundings:
+def run_in(shell: str, name: str, folder: Path, *pids: int, tools: str = TOOLS) -> Surroundings:
     """Run the script of a question in a shell that has these tools only, all of busybox where that is the shell."""
     folder.mkdir(exist_ok=True)
     for tool in tools.split():
         program = shutil.which(shell if tool == "sh" or shell == "busybox" else tool, path="/usr/bin:/bin")
         assert program, tool
         (folder / tool).symlink_to(program)
-    asked = question(name)
+    asked = question(name, *pids)
     environ = {"PATH": str(folder), "HOME": "/root", "LC_ALL": "C"}
     done = subprocess.run(
         [str(folder / "sh"), "-s"], input=asked.script, capture_output=True, text=True, env=environ, timeout=60
@@ -145,27 +147,43 @@ BEHIND = {0: 4, 1: 4, 2: 3, 3: 4}
 
 
 def test_dumps_are_found_by_the_environment_of_a_rank(target: Place, start: Start, tmp_path: Path) -> None:
-    start_rank(start, str(tmp_path / "it's a folder" / "dumps" / "trace_"))
+    rank = start_rank(start, str(tmp_path / "it's a folder" / "dumps" / "trace_"))
     copy_dumps(tmp_path / "it's a folder" / "dumps")
-    assert sequences(look(target, "flight recorder")) == BEHIND
+    assert sequences(look(target, "flight recorder", rank.pid)) == BEHIND
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("without", ["", "gzip", "base64", "gzip base64"])
 def test_dumps_are_read_by_every_shell(shell: str, without: str, start: Start, tmp_path: Path) -> None:
-    start_rank(start, "dumps/trace_")
+    rank = start_rank(start, "dumps/trace_")
     copy_dumps(tmp_path / "it's a folder" / "dumps")
     tools = " ".join(each for each in TOOLS.split() if each not in without.split())
-    assert sequences(run_in(shell, "flight recorder", tmp_path / "tools", tools=tools)) == BEHIND
+    assert sequences(run_in(shell, "flight recorder", tmp_path / "tools", rank.pid, tools=tools)) == BEHIND
+
+
+def test_dumps_of_another_training_are_left_out(local: Place, start: Start, tmp_path: Path) -> None:
+    ours = start("sh", "-c", "sleep 600 & wait")
+    other = start_rank(start, str(tmp_path / "dumps" / "trace_"))
+    copy_dumps(tmp_path / "dumps")
+    assert sequences(look(local, "flight recorder", ours.pid)) == {}
+    assert sequences(look(local, "flight recorder", 0)) == {}, "a training that has no process"
+    assert sequences(look(local, "flight recorder", other.pid)) == BEHIND
+
+
+def test_the_ranks_may_descend_from_what_is_known(local: Place, start: Start, tmp_path: Path) -> None:
+    prefix = str(tmp_path / "dumps" / "trace_")
+    launcher = start("sh", "-c", f"RANK=0 LOCAL_RANK=0 TORCH_FR_DUMP_TEMP_FILE={prefix} sleep 600 & wait")
+    copy_dumps(tmp_path / "dumps")
+    assert wait_until(lambda: sequences(look(local, "flight recorder", launcher.pid)) == BEHIND)
 
 
 def test_dumps_are_found_where_pytorch_writes_them_by_itself(local: Place, start: Start, tmp_path: Path) -> None:
-    start("sleep", "600", RANK="0", LOCAL_RANK="0", HOME=str(tmp_path / "home"))
+    rank = start("sleep", "600", RANK="0", LOCAL_RANK="0", HOME=str(tmp_path / "home"))
     (tmp_path / "home" / ".cache").mkdir(parents=True)
     copy_dumps(tmp_path / "home" / ".cache" / "torch")
     for file in (tmp_path / "home" / ".cache" / "torch").iterdir():
         file.rename(file.with_name(file.name.replace("trace_", "comm_lib_trace_rank_")))
-    assert wait_until(lambda: sequences(look(local, "flight recorder")) == BEHIND)
+    assert wait_until(lambda: sequences(look(local, "flight recorder", rank.pid)) == BEHIND)
 
 
 def test_what_is_older_than_the_ranks_or_no_file_is_left_out(local: Place, start: Start, tmp_path: Path) -> None:
@@ -179,24 +197,26 @@ def test_what_is_older_than_the_ranks_or_no_file_is_left_out(local: Place, start
     later = time.time() + 5  # the clock of the kernel's ticks is a coarse one
     for rank in (1, 2, 3):
         os.utime(folder / f"trace_{rank}", (later, later))
-    start_rank(start, str(folder / "trace_"))
-    assert sorted(sequences(look(local, "flight recorder"))) == [1, 2, 3]
+    pid = start_rank(start, str(folder / "trace_")).pid
+    assert sorted(sequences(look(local, "flight recorder", pid))) == [1, 2, 3]
 
 
 def test_the_dumps_of_a_real_training_that_hangs(local: Place, start: Start, tmp_path: Path) -> None:
     require_package("torch.distributed.run")
     (tmp_path / "train.py").write_text(TRAINING)
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
-    words[-1] = str(tmp_path / "train.py")
-    start(*words, TORCH_FR_BUFFER_SIZE="100", TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "trace_"), OMP_NUM_THREADS="1")
+    script = str(tmp_path / "train.py")
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    launcher = start(
+        *words, TORCH_FR_BUFFER_SIZE="100", TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "trace_"), OMP_NUM_THREADS="1"
+    )
     assert wait_until(lambda: all((tmp_path / f"trace_{rank}").exists() for rank in (0, 1)), 240)
-    seen = look(local, "flight recorder")
+    seen = look(local, "flight recorder", launcher.pid)
     assert [(each.rank, each.sequence, each.state) for each in seen.collectives] == [
         (0, 2, "scheduled"),
         (1, 1, "completed"),
     ]
     called = [each.called_at for each in seen.collectives]
-    assert [(at and at.file, at and at.line) for at in called] == [(words[-1], 18), (words[-1], 15)]
+    assert [(at and at.file, at and at.line) for at in called] == [(script, 18), (script, 15)]
 
 
 # ---------------------------------------------------------------- the kernel
@@ -205,22 +225,22 @@ def test_the_dumps_of_a_real_training_that_hangs(local: Place, start: Start, tmp
 def test_a_process_that_the_kernel_holds_is_named(target: Place, start: Start, tmp_path: Path) -> None:
     process = start(sys.executable, "-c", HELD, str(tmp_path / "pipe"))
     assert wait_until(lambda: "\nState:\tD" in Path(f"/proc/{process.pid}/status").read_text())
-    [found] = [each for each in look(target, "waits for disks").findings if each.pids == (process.pid,)]
+    [found] = look(target, "waits for disks", process.pid).findings
     name = Path(f"/proc/{process.pid}/comm").read_text().strip()
-    assert found.kind == "blocked" and found.text.startswith(f"pid {process.pid} ({name}) has been waiting for ")
+    assert (found.kind, found.pids) == ("blocked", (process.pid,))
+    assert found.text.startswith(f"pid {process.pid} ({name}) has been waiting for ")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_sees_who_is_held(shell: str, start: Start, tmp_path: Path) -> None:
     process = start(sys.executable, "-c", HELD, str(tmp_path / "pipe"))
     assert wait_until(lambda: "\nState:\tD" in Path(f"/proc/{process.pid}/status").read_text())
-    seen = run_in(shell, "waits for disks", tmp_path / "tools")
-    assert (process.pid,) in [each.pids for each in seen.findings]
+    assert (process.pid,) in [each.pids for each in run_in(shell, "waits for disks", tmp_path / "tools").findings]
 
 
 def test_a_busy_process_is_not_held(local: Place, start: Start) -> None:
     process = start("sh", "-c", "while :; do :; done")
-    assert (process.pid,) not in [each.pids for each in look(local, "waits for disks").findings]
+    assert look(local, "waits for disks", process.pid).findings == ()
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -48,7 +48,10 @@ _Starts = dict[str, list[tuple[int, bool]]]  # by prefix: when its processes beg
 
 
 def parse_dumps(text: str) -> Surroundings:
-    """Parse the reply of `targets/sh/flight_recorder.sh`. Raises ParseError when its end is missing."""
+    """Parse the reply of `targets/sh/flight_recorder.sh`.
+
+    Raises ParseError when its end is missing, or when it is about several trainings.
+    """
     lines = text.rstrip("\n").split("\n")
     if lines.pop() != "end":
         raise ParseError("no end of the reply", source=SOURCE, text=text[-1000:])
@@ -56,7 +59,7 @@ def parse_dumps(text: str) -> Surroundings:
     collectives: list[Collective] = []
     unread: list[str] = []
     left = _MOST_BYTES
-    for rank, file in sorted(_choose(*_split(lines)).items()):
+    for rank, file in _choose(*_split(lines)).items():
         try:
             data = _unpack(file, min(left, MOST_FILE_BYTES))
             left -= len(data)
@@ -88,16 +91,19 @@ def _split(lines: list[str]) -> tuple[_Starts, list[_File]]:
 def _choose(starts: _Starts, files: list[_File]) -> dict[int, _File]:
     """Return the newest dump of each rank that was written since its processes began.
 
-    A launcher has the prefix of the ranks that it starts, and may be older than a dump of an earlier attempt.
+    A launcher has the prefix of the ranks that it starts, and may be older than a dump of an earlier attempt. Raises
+    ParseError for dumps of the same rank below several prefixes: they are of several trainings.
     """
-    chosen: dict[int, _File] = {}
-    for file in files:
+    chosen: dict[int, tuple[str, _File]] = {}
+    for file in files[:MOST_FILES]:
         for prefix, own in starts.items():
             rank = _RANK.fullmatch(file.path, len(prefix)) if file.path.startswith(prefix) else None
             ranks = [start for start, is_local in own if is_local] or [start for start, _ in own]
-            if rank and file.written >= min(ranks) and len(chosen) < MOST_FILES:
-                chosen.setdefault(int(rank[1]), file)
-    return chosen
+            if rank and file.written >= min(ranks):
+                first, _ = chosen.setdefault(int(rank[1]), (prefix, file))
+                if first != prefix:
+                    raise ParseError(f"dumps of rank {rank[1]} of several trainings", source=SOURCE)
+    return {rank: file for rank, (_, file) in sorted(chosen.items())}
 
 
 def _unpack(file: _File, most: int) -> bytes:

@@ -24,7 +24,7 @@ from training_monitor.health.cluster import get_objects
 from training_monitor.judging.ranks import Finding
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES
-from training_monitor.targets.scripts import format_call, spell_path
+from training_monitor.targets.scripts import Quoted, format_call, spell_path
 from training_monitor.targets.transport import explain_failure
 
 _DISKS = ("/", "/tmp", "/dev/shm", "~/")
@@ -32,15 +32,19 @@ _NOT_THERE = 127  # a tool that a machine without GPUs lacks: that is no news
 _RAS_SECONDS = 2  # for which NCCL waits for processes that do not answer
 
 
-def surroundings_questions(limit: float = 8.0) -> list[Question[Any]]:
+def surroundings_questions(limit: float = 8.0, roots: str = "") -> list[Question[Any]]:
     """Return the questions about what is beside the ranks of a training on a host, for one round trip.
 
     Args:
         limit: seconds for each of them; they run side by side.
+        roots: a script that prints the pids of the training's processes, or of their common ancestors, as for
+            `evidence_question`; by default all processes of the host are looked at.
     """
+    pids: Quoted | str = Quoted(f'"- $({roots}\n)"') if roots else ""  # a training may have no process any more
     dumps = format_call(
         "flight_recorder",
         "show_dumps",
+        roots=pids,
         spelling=spell_path(),
         ranks="\\|".join(RANK_VARIABLES),
         most_files=MOST_FILES,
@@ -53,8 +57,8 @@ def surroundings_questions(limit: float = 8.0) -> list[Question[Any]]:
         "ncclras": (format_call("nccl_ras", "show_ras", seconds=_RAS_SECONDS), parse_ras),
         "nvidia-smi -q": (format_call("gpu", "show_details"), parse_gpu_details),
         "kernel log": (format_call("kernel_log", "show_kernel_log", most=50), parse_kernel_log),
-        "oom_kill": (format_call("evidence", "show_memory_kills", "self"), parse_memory_kills),
-        "waits for disks": (format_call("blocked", "show_blocked", most=20, most_paths=200), parse_blocked),
+        "oom_kill": (format_call("evidence", "show_kills", roots=pids), parse_memory_kills),
+        "waits for disks": (format_call("blocked", "show_blocked", roots=pids, most=20, most_paths=200), parse_blocked),
         "EFA counters": (format_call("efa", "show_counters"), parse_efa_counters),
     }
     for path in _DISKS:

@@ -126,6 +126,15 @@ def test_dumps_of_an_earlier_attempt_are_left_out() -> None:
     assert parse_dumps(reply(new, processes="")).collectives == ()
 
 
+def test_dumps_of_several_trainings_are_not_mixed() -> None:
+    processes = f"process {BEGUN} 1 {PREFIX}\nprocess {BEGUN} 1 /data/fr_\n"
+    other = dump(0, recorded(0), at="/data/fr_")
+    with pytest.raises(ParseError, match="several trainings"):
+        parse_dumps(reply(dump(0, recorded(0)), other, processes=processes))
+    alone = parse_dumps(reply(dump(1, recorded(0)), other, processes=processes))
+    assert {each.rank for each in alone.collectives} == {0, 1}
+
+
 def test_of_a_rank_the_newest_dump_counts() -> None:
     first, second = (pickle.dumps({"entries": [entry(number)]}, 2) for number in (9, 1))
     seen = parse_dumps(reply(dump(3, first), dump(3, second, written=BEGUN + 5)))

@@ -1,9 +1,16 @@
 # Processes whose main thread waits in the kernel for a disk (state D) without once waking up for a second, and the file
 # systems of a network that they may wait for. Nothing here looks at a file of theirs, only at the names.
-# uses: process processes
-# needs: most most_paths
+# $roots are the pids of a training, or nothing for all processes.
+# uses: process process_tree
+# needs: roots most most_paths
 
-list_waiting() { read_stats /proc/[0-9]*/stat | sed -n 's/^\([0-9]*\) D .*/\1/p' | head -n "$most"; }
+list_waiting() {
+  all=$(read_stats /proc/[0-9]*/stat)
+  find_training "$roots"
+  printf '%s\n' "$all" | sed -n 's/^\([0-9]*\) D .*/\1/p' | while read -r pid; do
+    case $tree in *" $pid "*) echo "$pid" ;; esac
+  done | head -n "$most"
+}
 
 # How often a process was on and off a processor.
 count_switches() { # PID

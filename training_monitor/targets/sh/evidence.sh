@@ -17,6 +17,12 @@ show_memory_kills() { # PID
   done
 }
 
+# The same of the first process of the training that is there, or else of whoever asks.
+show_kills() {
+  for each in $roots self; do show_memory_kills "${each#+}" && break; done
+  return 0
+}
+
 show_tree() {
   show_processes "$tree"
   set --; for each in $tree; do set -- "$@" "/proc/$each/io" "/proc/$each/status" "/proc/$each/cmdline"; done

@@ -1,14 +1,20 @@
 # PyTorch's flight recorder dumps that are there, the newest first, at most a day old: those whose names begin as the
-# environment of a rank says, or else as PyTorch's versions have it.
-# uses: process
-# needs: spelling ranks most_files file_bytes answer_bytes environment_bytes
+# environment of a rank says, or else as PyTorch's versions have it. $roots are the pids of a training, or nothing for all
+# processes.
+# uses: process process_tree
+# needs: roots spelling ranks most_files file_bytes answer_bytes environment_bytes
 
 newline='
 '
 
 # The environments of ranks, a path before each: `head` prints nothing else that begins like it.
 list_environments() {
-  paths=$(grep -lsa "\($ranks\)=[0-9]" /proc/[0-9]*/environ | sed "s|^/|$spelling|")
+  all=$(read_stats /proc/[0-9]*/stat)
+  find_training "$roots"
+  paths=$(grep -lsa "\($ranks\)=[0-9]" /proc/[0-9]*/environ | while read -r file; do
+    pid=${file#/proc/}
+    case $tree in *" ${pid%/*} "*) echo "$spelling${file#/}" ;; esac
+  done)
   [ -z "$paths" ] || (set -f; IFS=$newline; head -c "$environment_bytes" $paths /dev/null) | tr '\000' '\n' | sed -n \
     -e "\\|^==> ${spelling}proc/|p" \
     -e '/^LOCAL_RANK=/p; /^TORCH_FR_DUMP_TEMP_FILE=/p; /^TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/p' \
