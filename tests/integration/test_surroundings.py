@@ -20,11 +20,19 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Place, wait_until
+from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
 from tests.requirements import miss, require_package
+from training_monitor.core.errors import CommandError
 from training_monitor.core.models import Question, Reply
-from training_monitor.explain.surroundings import Surroundings, read_surroundings, surroundings_questions
+from training_monitor.explain.surroundings import (
+    Surroundings,
+    pod_findings,
+    read_surroundings,
+    surroundings_questions,
+)
+from training_monitor.health.cluster import list_pods
 from training_monitor.observe.evidence import pids_of
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site, ask
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "torch" / "2.13.0"
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
@@ -282,6 +290,44 @@ def test_a_full_disk_is_named(local: Place, tmp_path: Path, options: str, fill: 
         assert found.kind == "disk_full" and str(folder) in found.text and said in found.text
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("hanging", ["/tmp", "/dev/shm"])
+def test_a_disk_that_hangs_is_unknown_alone(local: Place, tmp_path: Path, hanging: str) -> None:
+    df = shutil.which("df", path=os.defpath)
+    put_program(tmp_path / "tools", "df", f'[ "$2" != {hanging} ] || sleep 600\nexec {df} "$@"')
+    local.set_environment({"PATH": f"{tmp_path / 'tools'}{os.pathsep}{os.environ['PATH']}"})
+    answers = ask("local", *surroundings_questions(4.0))
+    assert f"df {hanging}" in [answer.name for answer in answers if not answer.known]
+    others = [answer for answer in answers if answer.name.startswith("df ") and hanging not in answer.name]
+    assert len(others) == 3 and all(answer.known for answer in others)
+    assert any(hanging in said for said in read_surroundings(answers, "local", None).unread)
+
+
+# ---------------------------------------------------------------- Kubernetes
+
+
+def warning(kube: KubernetesApi, pod: Pod, reason: str, kind: str = "Warning") -> None:
+    metadata = {"name": f"{pod.name}.{len(kube.events)}", "namespace": pod.namespace}
+    about = {"kind": "Pod", "name": pod.name, "namespace": pod.namespace}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about, "type": kind}
+    kube.events.append({**event, "reason": reason, "message": f"because of {reason}", "count": 3})
+
+
+def test_kubernetes_tells_restarts_and_warnings_of_the_pods(in_pod: Place, kube: KubernetesApi, pod: Pod) -> None:
+    pod.states["main"] = ContainerState(restart_count=2, last_terminated="OOMKilled")
+    warning(kube, pod, "FailedMount")
+    warning(kube, pod, "Pulled", "Normal")
+    site = Site.of(in_pod.address)
+    found = pod_findings(site, list_pods(site, pod.name), 30.0)
+    assert [(each.kind, each.host, each.node) for each in found] == [("pod", in_pod.address, pod.node)] * 2
+    assert [each.text for each in found] == [
+        f"pod {pod.name} has restarted 2 times (OOMKilled, exit code 137)",
+        f"pod {pod.name}: FailedMount 3 times: because of FailedMount",
+    ]
+    kube.forbidden.add("list events")
+    with pytest.raises(CommandError):
+        pod_findings(site, list_pods(site, pod.name), 30.0)
 
 
 # ---------------------------------------------------------------- tools of GPUs

@@ -421,6 +421,13 @@ class _Handler(BaseHTTPRequestHandler):
         chosen = [pod.to_json() for pod in pods if pod.has_labels(self.query.get("labelSelector", [""])[0])]
         self._reply({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": chosen})
 
+    def _list_events(self, namespace: str) -> None:
+        self._permit("list", "events", namespace)
+        events = [each for each in self.api.events if each["metadata"]["namespace"] == namespace]
+        if self.query.get("fieldSelector") == ["type!=Normal"]:
+            events = [each for each in events if each["type"] != "Normal"]
+        self._reply({"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": events})
+
     def _get_pod(self, namespace: str, name: str) -> None:
         self._permit("get", "pods", namespace, name)
         self._reply(self._pod(namespace, name).to_json())
@@ -501,6 +508,8 @@ _DISCOVERY: dict[str, Json] = {
              "verbs": ["get", "list"]},
             {"name": "pods/exec", "singularName": "", "namespaced": True, "kind": "PodExecOptions",
              "verbs": ["create", "get"]},
+            {"name": "events", "singularName": "event", "shortNames": ["ev"], "namespaced": True, "kind": "Event",
+             "verbs": ["get", "list"]},
         ],
     },
 }  # fmt: skip
@@ -528,6 +537,7 @@ _ROUTES: list[tuple[re.Pattern[str], Callable[..., None]]] = [
     (re.compile(rf"GET {_PODS}/(?P<name>[^/]+)"), _Handler._get_pod),
     (re.compile(rf"(GET|POST) {_PODS}/(?P<name>[^/]+)/exec"), _Handler._exec),
     (re.compile(rf"GET ({_PODS}|/api/v1/pods)"), _Handler._list_pods),
+    (re.compile(r"GET /api/v1/namespaces/(?P<namespace>[^/]+)/events"), _Handler._list_events),
     (re.compile("GET (/api|/apis|/api/v1|/apis/[^/]+/[^/]+)"), _Handler._static),
     (re.compile("GET /version"), _Handler._version),
     (re.compile("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), _Handler._access_review),
@@ -583,6 +593,7 @@ class KubernetesApi:
         self.port = 0
         self.kinds: Mapping[str, Mapping[str, str]] = {}  # beside pods, see groups_of
         self.pods: dict[tuple[str, str], Pod] = {}  # by namespace and name
+        self.events: list[Json] = []  # core/v1, of all namespaces
         self.execs: list[ExecRecord] = []  # every exec asked for, also those that a fault spoiled
         self.forbidden: set[str] = set()  # such as "get pods", "list pods", "create pods/exec"
         self.fail_exec_with: tuple[int, str] | None = None  # HTTP status and reason, e.g. (500, "InternalError")
