@@ -31,7 +31,7 @@ _DUMP = regex(r"dump (\d{1,12}) \d{1,15} (base64|hex) /proc/\d{1,10}/(?:root|cwd
 _RANK = regex(r"(\d{1,6})(?:\.json)?", re.ASCII)
 _DIGITS = regex(r"\d{1,18}", re.ASCII)
 _GZIP = b"\x1f\x8b"
-_NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distributed/|^<|\.(?:cpp|cc|cu|h|hpp|so)\b")
+_NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distributed/|^[<?]|\.(?:c|cc|cpp|cu|h|hpp|so)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,10 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The newest collective of a rank that has not completed, by PyTorch's flight recorder or by NCCL's RAS.
+    """The newest collective of a rank in a process group, by PyTorch's flight recorder or by NCCL's RAS.
+
+    It is the newest one that has not completed, or else the last one that has. A rank that is not behind in one group
+    may be in another: there is a value for each.
 
     Attributes:
         name: as `nccl:all_reduce`. sequence: its number in the process group. state: scheduled | started | completed.

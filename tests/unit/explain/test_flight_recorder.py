@@ -208,6 +208,16 @@ def test_odd_frames_and_groups_are_unknown(frames: Any, group: Any) -> None:
     assert (one.called_at, one.group, one.name) == (None, "?", "?")
 
 
+@pytest.mark.parametrize(
+    "library", ["/usr/lib/python3/dist-packages/a.py", "/opt/conda/lib/python3.12/threading.py", "??", "/src/Work.cpp"]
+)
+def test_the_innermost_frame_of_own_code_is_where_it_was_called(library: str) -> None:
+    files = [library, "/work/a.h/own.py", "/work/outer.py"]
+    frames = [{"name": "f", "filename": file, "line": line} for line, file in enumerate(files)]
+    [one] = read(entry(1, frames=frames)).collectives
+    assert one.called_at == Frame("f", "/work/a.h/own.py", 1)
+
+
 @pytest.mark.parametrize("status", [5, [], {"0": 5}, {"0": {}}, {"0": {"last_completed_collective": "x"}}])
 def test_an_odd_status_says_nothing(status: Any) -> None:
     assert newest(entry(1, "started"), status=status)[1:] == (1, "started")
