@@ -229,10 +229,12 @@ def _collect(
         host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)
     }
     ended = [each for each in pods if each.phase != "Running"]
+    findings = [*(() if isinstance(events, TrainingMonitorError) else events)]
+    findings += [found for each in heard for found in each.findings]
     return RollCall(
         tuple(rank for each in heard for rank in each.ranks),
-        (*(() if isinstance(events, TrainingMonitorError) else events), *(f for each in heard for f in each.findings)),
-        tuple(record for each in heard for record in each.collectives),
+        tuple({each.text: each for each in reversed(findings)}.values())[::-1],  # NCCL says the same on every host
+        tuple(dict.fromkeys(record for each in heard for record in each.collectives)),
         silent,
         False if silent else True if is_spread or ended else None,
     )
@@ -270,7 +272,7 @@ def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None)
     asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent)]
     asked.append(gpu_question(8.0))
     ask = host.ask or site.ask
-    processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(), timeout=left)
+    processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(roots=roots), timeout=left)
     return _read_host(host, _value_of(processes), stacks, gpus, rest)
 
 
