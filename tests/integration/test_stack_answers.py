@@ -106,6 +106,7 @@ def test_a_stuck_rank_tells_where_it_is(script: Script, what: str, rank: str) ->
     body = TRAIN.format(what=STUCK[what]) if what in STUCK else BUSY
     with script.start(body, RANK=rank, WORLD_SIZE="4") as process:
         document = ask(stuck(process).pid)
+        assert rank != "0" or wait_until(script.file.exists)
         process.kill()
     own = [frame for frame in main_frames(document) if frame[1].endswith("train.py")]
     path = own[0][1]

@@ -192,7 +192,8 @@ def call_roll(
     clock = site.clock
     began, end = clock.time(), clock.monotonic() + max(LEAST_SECONDS, timeout)
     pods = _pods_of(site, end)
-    main = _Host(site, str(site.target), _node_of(site.target, pods), roots_of(meant.job, None, None))
+    roots = pids_of(*meant.pids) if meant.pids else roots_of(meant.job, None, None)
+    main = _Host(site, str(site.target), _node_of(site.target, pods), roots)
     if pace:
         main = replace(main, ask=pace.ask)
     beside = [_pod_host(site, pod) for pod in pods if pod.phase == "Running" and pod.name != site.target.name]

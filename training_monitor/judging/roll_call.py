@@ -307,16 +307,19 @@ def _furthest(odd: Sequence[Rank], waiting: RankGroup) -> list[Rank]:
     """Return those that left the way of the waiting ranks first; the others are in the same call.
 
     A barrier of one's own may have different lines for those who wait and for the one who counts them: a rank that
-    waits for a socket too, within the same call, is not known to be late.
+    waits within a function of such a name, in which the others wait too, is not known to be late.
     """
-    stack = waiting.ranks[0].main_stack
-    path = [_same(each) for each in reversed(own_frames(stack))]
-    depth = {each.pid: _depth(each, path) for each in odd}
+    own = own_frames(waiting.ranks[0].main_stack)
+    path = [_same(each) for each in reversed(own)]
+    meeting = {(each.function, each.file) for each in own if _COLLECTIVE.fullmatch(each.function)}
+    apart = [each for each in odd if waits_for_others(each) is False or not meeting & _functions(each)]
+    depth = {each.pid: _depth(each, path) for each in apart}
     first = min(depth.values(), default=0)
-    found = [each for each in odd if depth[each.pid] == first]
-    if called_by_own(stack) is None and first > 0:
-        found = [each for each in found if called_by_own(each.main_stack) or waits_for_others(each) is False]
-    return found
+    return [each for each in apart if depth[each.pid] == first]
+
+
+def _functions(rank: Rank) -> set[tuple[str, str]]:
+    return {(each.function, each.file) for each in own_frames(rank.main_stack)}
 
 
 def _depth(rank: Rank, path: Sequence[object]) -> int:

@@ -30,12 +30,16 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class MeantTraining:
-    """One training on a target, and its display name. `remedies` say how to learn more about it."""
+    """One training on a target, and its display name.
+
+    `remedies` say how to learn more about it, `pids` are its processes, where they had to be found.
+    """
 
     job: WatchedJob
     name: str
     command: str | None = None
     remedies: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class _There:
         if job_id and self.is_job(job_id):
             return MeantTraining(WatchedJob(job_id, output_dir=folder), job_id, found.command, found.hints)
         job = WatchedJob(log_file=next(iter(found.logs), None), pid=found.pid, output_dir=folder)
-        return MeantTraining(job, f"pid {found.pid}", found.command, found.hints)
+        return MeantTraining(job, f"pid {found.pid}", found.command, found.hints, found.pids)
 
 
 def find_one(

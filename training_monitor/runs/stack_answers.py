@@ -22,7 +22,7 @@ from training_monitor.core.regex import regex
 from training_monitor.runs.files import remove_left_beside, write_atomically
 from training_monitor.runs.record import counted
 from training_monitor.runs.stack_dump import write_stacks
-from training_monitor.targets.procfs import read_process
+from training_monitor.targets.procfs import pid_namespace, read_process
 
 _INTERVAL = 0.25  # seconds between two looks for a request
 _UPKEEP_INTERVAL = 15.0  # between two looks at the folder: clean-up programs remove what is old in /tmp
@@ -51,8 +51,12 @@ def answer_requests(*batches: itertools.count[int]) -> None:
 
 
 def folder_of(user: int) -> str:
-    """Return the folder of a user's requests and answers; whoever asks does not know the TMPDIR of a training."""
-    return f"/tmp/training_monitor-{user}"
+    """Return the folder of the requests and answers of a user's processes with the numbers of this pid namespace.
+
+    Containers that share /tmp have processes of the same number. Whoever asks does not know the TMPDIR of a training.
+    """
+    namespace = "".join(filter(str.isdigit, pid_namespace() or "")) or "0"
+    return f"/tmp/training_monitor-stacks-{user}-{namespace}"
 
 
 class Answers:

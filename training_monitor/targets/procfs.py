@@ -45,7 +45,7 @@ def identify(pid: int | None = None) -> Identity:
         sample.start_ticks if sample else None,
         os.uname().nodename,
         (_read(f"{_PROC}/sys/kernel/random/boot_id") or b"").decode("ascii", "replace").strip() or None,
-        _pid_namespace(),
+        pid_namespace(),
     )
 
 
@@ -147,7 +147,8 @@ def _read(path: str) -> bytes | None:
         os.close(file)
 
 
-def _pid_namespace() -> str | None:
+def pid_namespace() -> str | None:
+    """Return what /proc/self/ns/pid links to, as `pid:[4026531836]`; None without /proc."""
     with suppress(OSError):
         return os.readlink(f"{_PROC}/self/ns/pid")
     return None

@@ -44,9 +44,10 @@ show_kin() { # prints PID:PARENT
   done)
 }
 
-# Set $its to the uid of a process, and $inner to its number in its own container.
+# Set $its to the uid of a process, $inner to its number in its own container, and $space to that container's pid namespace.
 read_ids() { # PID
   its='' inner=$1
+  space=$(ls -ldn "/proc/$1/ns/pid" 2>/dev/null | sed 's/.*\[\([0-9]*\)\]$/\1/')
   while read -r key line; do
     case $key in Uid:) set -- $line; its=$2 ;; NSpid:) inner=${line##*[!0-9]} ;; esac
   done 2>/dev/null <"/proc/$1/status"
@@ -55,7 +56,7 @@ read_ids() { # PID
 # Run a command in the folder in which the process answers; it must be that of its user, and be entered without a link
 # that could be changed between the check and the use.
 in_answers() { # PID COMMAND...
-  cd -P "/proc/$1/root/tmp/training_monitor-$its" 2>/dev/null || return 1
+  cd -P "/proc/$1/root/tmp/training_monitor-stacks-$its-$space" 2>/dev/null || return 1
   # shellcheck disable=SC2046
   set -- "$its" $(ls -dn .) "$@"
   case $2:$4 in drwx------*:"$1") ;; *) return 1 ;; esac
