@@ -305,7 +305,9 @@ def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Ben
     assert bench.jobs.starts[0].stopped_by == "supervisor"
     assert second["checkpoint"] == "/checkpoints/step_100"
     kinds = [event.kind for event in bench.events if event.kind != "progress"]
-    assert kinds == ["started", "detected", "stopping", "stopped", "waiting", "started", "finished"]
+    assert kinds[:5] == ["started", "detected", "stopping", "explained", "stopping"]
+    assert kinds[5:] == ["stopped", "waiting", "started", "finished"]
+    assert first["explanation"] and "unknown" in first["explanation"]
 
 
 def test_a_stalled_job_is_stopped_no_sooner_than_the_threshold(bench: Bench) -> None:
