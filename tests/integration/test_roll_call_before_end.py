@@ -1,0 +1,221 @@
+"""A hang that is ended under supervision: the roll call comes first, is kept, told and bounded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.commands import run_command
+from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.roll_call_training import PLACES, PROGRAMS, PYTHON, Plan
+from tests.loopback.messaging import Services
+from tests.requirements import require
+from training_monitor import TerminationPlan, auto_restart, get_job_logs, start_process_job
+from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.store import Store
+from training_monitor.core.values import WatchedJob
+from training_monitor.explain.before_end import KeptRollCall, explain_before_end, last_roll_call
+from training_monitor.targets.asking import Site
+from training_monitor.targets.target import parse_target
+from training_monitor.targets.transport import LocalTransport, Stream
+from training_monitor.watch import TrainingWatcher, watch_training
+
+BOUND = 8.0
+BROKEN_GPU = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Tue Jan  1 10:00:00 2030
+Driver Version                            : 570.86.15
+CUDA Version                              : 12.8
+
+Attached GPUs                             : 1
+GPU 00000000:18:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    ECC Mode
+        Current                           : Enabled
+        Pending                           : Enabled
+    ECC Errors
+        Volatile
+            SRAM Correctable              : 0
+            SRAM Uncorrectable Parity     : 2
+            SRAM Uncorrectable SEC-DED    : 0
+            DRAM Correctable              : 0
+            DRAM Uncorrectable            : 0
+"""
+PLACE = "{}:{}".format(*PLACES["pipe"])
+
+
+@pytest.fixture
+def place(surroundings: Surroundings) -> Iterator[Path]:
+    """The folder of a training whose rank 2 hangs; its second attempt ends well at once."""
+    require("py-spy")
+    folder = surroundings.folder / "training"
+    shutil.copytree(PROGRAMS, folder)
+    Plan(world=4, odd={2: "pipe"}).write(folder)
+    yield folder
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with suppress(OSError):
+            if os.readlink(f"/proc/{pid}/cwd") == str(folder):
+                os.kill(pid, signal.SIGKILL)
+
+
+def command_of(folder: Path) -> list[str]:
+    """Hangs the first time, and then says which nodes it should avoid."""
+    python = shlex.quote(PYTHON)
+    again = 'echo "avoids ${TRAINING_MONITOR_AVOID_NODES:-none}"; echo "step 9/9 loss 0.1"; exit 0'
+    script = f"cd {shlex.quote(str(folder))} && if [ -e second ]; then {again}; fi; touch second; "
+    return ["sh", "-c", f"{script}tail -f /dev/null | {python} launch.py 0 4"]
+
+
+class Heard:
+    """The events of a supervisor, and when they came."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[float, Event]] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append((time.monotonic(), event))
+
+    def at(self, beginning: str) -> float:
+        return next(at for at, event in self.events if event.text.startswith(beginning))
+
+    def until_term(self, job_id: str) -> float:
+        """Seconds from the verdict to TERM."""
+        return self.at(f"ending {job_id}") - self.at(f"{job_id} stalled")
+
+
+class SilentInTheMiddle:
+    """A target on which a roll call begins and never ends; everything else is answered."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        if input and ": roll_call call_roll" in input:
+            self.calls += 1
+            input = f"(sleep 1; kill -STOP $$) &\n{input}"
+        return LocalTransport().run(argv, timeout=timeout, input=input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        return LocalTransport().stream(argv, input=input)
+
+
+def supervise(folder: Path, heard: Heard, **more: Any) -> Any:
+    given: dict[str, Any] = {"retry_delay": 0.1, "stagnation_threshold": 2, "check_interval": 0.5}
+    given |= {"job_config": {"command": command_of(folder)}, "on_event": heard, "roll_call_timeout": BOUND}
+    return auto_restart("local", "hangs", None, 3, **{**given, **more})
+
+
+def test_a_hang_is_explained_before_it_is_ended(place: Path, surroundings: Surroundings) -> None:
+    heard = Heard()
+    report = supervise(place, heard)
+    assert report["success"] and [each["status"] for each in report["attempts"]] == ["STALLED", "SUCCEEDED"]
+    first, second = report["attempts"]
+    assert report["explanation"] == first["explanation"] and second["explanation"] is None
+    assert "3 of 4 ranks wait" in first["explanation"] and f"{PLACE} load_batch" in first["explanation"]
+    assert "rank 2" in first["explanation"] and "pipe" in first["explanation"]
+    assert heard.until_term("process:hangs-attempt-1") <= BOUND + 2
+    folder = Path(first["roll_call"])
+    assert folder.is_relative_to(surroundings.folder / "state") and folder.stat().st_mode & 0o077 == 0
+    assert (folder / "explanation.txt").read_text() == first["explanation"] + "\n"
+    kept = json.loads(gzip.decompress((folder / "report.json.gz").read_bytes()))
+    assert [each["rank"] for each in kept["ranks"]] == [0, 1, 2, 3] and all(each["stacks"] for each in kept["ranks"])
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    last = last_roll_call(Store(), parse_target("local"), WatchedJob(job_id="process:hangs-attempt-2"))
+    assert last is not None and last.text == first["explanation"]
+
+
+def test_a_target_that_falls_silent_in_the_middle_delays_no_longer_than_the_bound(place: Path) -> None:
+    heard, transport = Heard(), SilentInTheMiddle()
+    report = supervise(place, heard, transport=transport)
+    assert report["success"] and transport.calls == 1
+    assert heard.until_term("process:hangs-attempt-1") <= BOUND + 2
+    assert "unknown" in report["attempts"][0]["explanation"] and report["attempts"][0]["roll_call"] is None
+
+
+def test_no_roll_call_is_taken_where_none_is_wanted(place: Path) -> None:
+    heard = Heard()
+    report = supervise(place, heard, roll_call_timeout=0)
+    assert report["success"] and report["explanation"] is None
+    assert not [event for _, event in heard.events if event.kind == "explained"]
+
+
+def test_the_notice_of_the_restart_says_why(
+    place: Path, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Services() as services:
+        monkeypatch.setenv("TRAINING_MONITOR_WEBHOOK", services.webhook)
+        options = ["--name", "hangs", "--retry-delay", "0.1", "--stagnation-threshold", "2", "--check-interval", "0.5"]
+        done = run_command("run", *options, "--notify", "--json", "--", *command_of(place))
+        assert done.returncode == 0, done
+        assert wait_until(lambda: len(services.hooked) >= 2, 60)
+        restarted = next(each for each in services.hooked if each["kind"] == "restarted")
+    assert "rank 2" in restarted["message"] and PLACE in restarted["message"]
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["text"] for each in events if each.get("kind") == "explained"] == [events[-1]["explanation"]]
+
+
+def test_a_watch_that_ends_a_hang_explains_it(place: Path, surroundings: Surroundings) -> None:
+    start_process_job("local", command_of(place), "watched")
+    settings = {"poll_interval": 0.5, "grace_period": 0.5, "stall_after": 2, "min_samples": 2}
+    report = watch_training(TrainingWatcher("local", "process:watched", settings), plan=TerminationPlan())
+    assert report and report.end == "terminated" and report.termination and report.termination.stopped
+    assert report.termination.explanation and PLACE in report.termination.explanation
+    assert report.termination.roll_call and Path(report.termination.roll_call).is_dir()
+
+
+def test_a_node_with_a_fault_of_its_hardware_is_handed_to_the_next_attempt(
+    place: Path, surroundings: Surroundings
+) -> None:
+    tool = surroundings.tools / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n[ \"$1\" = -q ] || exit 9\ncat <<'END'\n{BROKEN_GPU}END\n")
+    tool.chmod(0o755)
+    heard = Heard()
+    report = supervise(place, heard)
+    node = os.uname().nodename
+    assert report["success"] and report["attempts"][0]["faulty_nodes"] == [node]
+    assert report["attempts"][0]["failure"]["action"] == "restart_elsewhere"
+    assert f"avoids {node}\n" in get_job_logs("local", "process:hangs-attempt-2")
+    assert any(f"node {node} is suspect" in event.text for _, event in heard.events)
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def hanging(place: Path) -> Site:
+    """Where the training hangs."""
+    start_process_job("local", command_of(place), "hangs")
+    assert wait_until(lambda: (place / "rank-2").exists() and (place / "rank-2").read_text() == "odd", 60)
+    return Site.of("local")
+
+
+def test_only_the_last_ten_are_kept(place: Path, surroundings: Surroundings) -> None:
+    store, job, site = Store(), WatchedJob(job_id="process:hangs"), hanging(place)
+    first = explain_before_end(site, job, store)
+    assert first.folder
+    training = Path(first.folder).parent
+    for number in range(12):
+        shutil.copytree(first.folder, training / f"{number:011d}-hangs")
+    (training / "killed.new").mkdir()
+    os.utime(training / "killed.new", (0, 0))
+    last = explain_before_end(site, job, store)
+    names = sorted(path.name for path in training.iterdir())
+    assert len(names) == 10 and last.folder and names[-1] == Path(last.folder).name
+
+
+def test_a_state_folder_that_is_full_keeps_nothing_but_the_words(place: Path, surroundings: Surroundings) -> None:
+    store = Store()
+    (surroundings.folder / "state" / "roll_calls").write_text("in the way")
+    kept = explain_before_end(hanging(place), WatchedJob(job_id="process:hangs"), store)
+    assert isinstance(kept, KeptRollCall) and kept.folder is None and PLACE in kept.text
