@@ -31,6 +31,29 @@ STUCK = ("lock", "pipe", "busy", "sleep")
 ABSENT = ("dead", "reaped", "missing")  # `reaped` is `dead` under a launcher that takes note of it
 KINDS = (*STUCK, *ABSENT)
 
+# What `nvidia-smi -q` prints of a GPU with uncorrectable errors in its SRAM.
+BROKEN_GPU = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Tue Jan  1 10:00:00 2030
+Driver Version                            : 570.86.15
+CUDA Version                              : 12.8
+
+Attached GPUs                             : 1
+GPU 00000000:18:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    ECC Mode
+        Current                           : Enabled
+        Pending                           : Enabled
+    ECC Errors
+        Volatile
+            SRAM Correctable              : 0
+            SRAM Uncorrectable Parity     : 2
+            SRAM Uncorrectable SEC-DED    : 0
+            DRAM Correctable              : 0
+            DRAM Uncorrectable            : 0
+"""
+
 
 def place_of(mark: str) -> tuple[str, int]:
     """The file and the line that a comment of the programs marks."""

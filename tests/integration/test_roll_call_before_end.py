@@ -18,7 +18,7 @@ import pytest
 
 from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings, wait_until
-from tests.integration.roll_call_training import PLACES, PROGRAMS, PYTHON, Plan
+from tests.integration.roll_call_training import BROKEN_GPU, PLACES, PROGRAMS, PYTHON, Plan
 from tests.loopback.messaging import Services
 from tests.requirements import require
 from training_monitor import TerminationPlan, auto_restart, get_job_logs, start_process_job
@@ -32,27 +32,6 @@ from training_monitor.targets.transport import LocalTransport, Stream
 from training_monitor.watch import TrainingWatcher, watch_training
 
 BOUND = 8.0
-BROKEN_GPU = """
-==============NVSMI LOG==============
-
-Timestamp                                 : Tue Jan  1 10:00:00 2030
-Driver Version                            : 570.86.15
-CUDA Version                              : 12.8
-
-Attached GPUs                             : 1
-GPU 00000000:18:00.0
-    Product Name                          : NVIDIA H100 80GB HBM3
-    ECC Mode
-        Current                           : Enabled
-        Pending                           : Enabled
-    ECC Errors
-        Volatile
-            SRAM Correctable              : 0
-            SRAM Uncorrectable Parity     : 2
-            SRAM Uncorrectable SEC-DED    : 0
-            DRAM Correctable              : 0
-            DRAM Uncorrectable            : 0
-"""
 PLACE = "{}:{}".format(*PLACES["pipe"])
 
 

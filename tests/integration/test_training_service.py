@@ -4,6 +4,7 @@ its steps, also while a fifth of all requests fails, and when its process is kil
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import wait_until
+from tests.integration.roll_call_training import BROKEN_GPU
 from tests.integration.service_world import JOB, PATIENCE, ROOT, SAVE_EVERY, World, make_world, run_script  # noqa: F401 (a fixture)
 from tests.job_states import STEPS
 from tests.loopback.hub import TOKEN, Hub
@@ -91,6 +93,19 @@ def test_a_fault_of_the_machine_moves_the_training_to_another_one(world: World) 
     assert world.run(*world.argv(crash="--crash-at 25")) == 0, world.log()
     world.check_books(machines=2)
     assert world.job.work.bad_machines == (501,) and "ecc_error" in world.job.work.warnings[0]
+
+
+def test_a_hang_with_a_broken_gpu_moves_the_training_to_another_machine(world: World) -> None:
+    """The roll call, before the hang is ended, sees what no log says."""
+    settings = world.folder / "settings.json"
+    service = json.loads(settings.read_text())["service"]
+    settings.write_text(json.dumps({"service": {**service, "stagnation_threshold": 2}}))
+    tool = world.folder / "machine tools" / "nvidia-smi"
+    tool.write_text(f"{tool.read_text()}[ \"$*\" != -q ] || cat <<'END'\n{BROKEN_GPU}END\n")
+    assert world.run(*world.argv(crash="--crash-at 0 --hang-at 25")) == 0, world.log()
+    world.check_books(machines=2)
+    assert world.job.work.bad_machines == (501,)
+    assert "SRAM" in world.log() and "explained" in world.log()
 
 
 def lose_machine(world: World) -> None:
