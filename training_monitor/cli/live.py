@@ -141,6 +141,10 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
         say(f"  attempt {attempt['number']}: {attempt['status']}, {', '.join(parts)}")
         if attempt["reason"]:
             say(f"    {attempt['reason']}")
+        if attempt["explanation"]:
+            say(f"    {attempt['explanation']}")
+        if attempt["roll_call"]:
+            say(f"    all that was seen of its ranks: {attempt['roll_call']}")
         for refused in attempt["refused_checkpoints"]:
             say(f"    refused {refused}")
     lost = "an unknown number of steps" if report["steps_lost"] is None else plural(report["steps_lost"], "step")

@@ -11,6 +11,7 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.jobs.attempts import (
     attempt_name,
     attempt_number,
+    avoiding,
     check_job_config,
     format_resumed_command,
     format_resumed_env,
@@ -226,3 +227,13 @@ def test_a_configuration_that_cannot_work_is_refused_with_the_key(subtests: pyte
             with pytest.raises(SettingsError) as caught:
                 check_job_config(config)
             assert caught.value.key == key
+
+
+def test_nodes_to_avoid_reach_a_command_and_a_ray_job_beside_their_own_variables() -> None:
+    command = {"command": "train", "env": {"A": "1"}}
+    ray = {"entrypoint": "train", "runtime_env": {"pip": ["x"], "env_vars": {"A": "1"}}}
+    told = {"A": "1", "TRAINING_MONITOR_AVOID_NODES": "gpu-1,gpu-2"}
+    assert avoiding(command, ["gpu-1", "gpu-2"]) == {"command": "train", "env": told}
+    assert avoiding(ray, ["gpu-1", "gpu-2"]) == {**ray, "runtime_env": {"pip": ["x"], "env_vars": told}}
+    assert avoiding({"command": "train"}, ["gpu-1"])["env"] == {"TRAINING_MONITOR_AVOID_NODES": "gpu-1"}
+    assert avoiding(command, []) is command

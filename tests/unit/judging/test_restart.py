@@ -204,3 +204,12 @@ def test_nothing_starts_from_zero_while_some_were_not_looked_at(found: Checkpoin
     choice = choose_resume(found, wrote_one=False, fresh_start=fresh_start)
     assert choice.checkpoint is None and "is known to be complete" in str(choice.refusal)
     assert f"{found.unknown} not looked at" in str(choice.refusal)
+
+
+def test_a_node_is_avoided_after_a_fault_of_its_hardware_or_when_it_was_suspect_twice() -> None:
+    once = LedgerEntry(CRASH, True, suspect_nodes=("gpu-1", "gpu-2"))
+    assert decide_restart([], CRASH, True, POLICY, suspect_nodes=("gpu-1",)).excluded_nodes == ()
+    assert decide_restart([once], CRASH, True, POLICY, suspect_nodes=("gpu-2", "gpu-3")).excluded_nodes == ("gpu-2",)
+    assert decide_restart([], CRASH, True, POLICY, faulty_nodes=("gpu-9",)).excluded_nodes == ("gpu-9",)
+    both = decide_restart([once], ECC, True, POLICY, node="gpu-2", suspect_nodes=("gpu-2",), faulty_nodes=("gpu-9",))
+    assert both.excluded_nodes == ("gpu-2", "gpu-9")
