@@ -36,6 +36,7 @@ from tests.integration.ray_cluster import (
     training,
 )
 from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.requirements import require
 from training_monitor import (
     JobStatus,
     TrainingWatcher,
@@ -56,6 +57,7 @@ from training_monitor.cli.main import main
 from training_monitor.core.errors import CommandFailed, JobNotFound, RestError, SettingsError, TargetUnreachable
 from training_monitor.core.models import Event
 from training_monitor.core.reports import JobCheckReport, MonitorReport
+from training_monitor.explain import explain_training
 from training_monitor.jobs import look_at_job
 from training_monitor.jobs.jobs import find_jobs_named, start_job
 from training_monitor.jobs.process_jobs import hold_key, hold_question
@@ -426,6 +428,22 @@ class TestResources:
         assert stop_job(HEAD, "actors") == "STOPPED"
         assert wait_until(lambda: seen()[1] == 0, 120)
 
+    def test_a_worker_that_hangs_is_named_by_the_roll_call(
+        self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path
+    ) -> None:
+        require("py-spy")
+        (tmp_path / "workers.py").write_text(HANGING_WORKERS)
+        ray_pod.env["PATH"] = f"{ray_pod.env['PATH']}:{os.path.dirname(require('py-spy'))}"
+        ray_head.submit("hanging", f"python3 '{tmp_path}/workers.py'")
+        ray_head.says("hanging", "all are at work")
+        found = explain_training(HEAD, "hanging")
+        assert stop_job(HEAD, "hanging") == "STOPPED"
+        ranks = [each for each in found["ranks"] if each["command"].startswith("ray::")]
+        assert len(ranks) == 3 and all(each["stacks_from"] == "py-spy" for each in ranks), found
+        [culprit] = found["culprits"]
+        assert culprit["where"] == "workers.py:19 Worker.load_batch" and culprit["host"] == f"k8s://default/{HEAD}"
+        assert "2 of 3 ranks wait in workers.py:14 Worker.meet" in found["explanation"], found["explanation"]
+
     def test_a_job_that_cannot_be_placed_shows_in_the_health_report(self, jobs: RayHead, tmp_path: Path) -> None:
         report = get_training_health(HEAD, str(tmp_path), job_id="waiting")
         assert report["job"] and report["job"]["status"] == "PENDING"
@@ -433,6 +451,34 @@ class TestResources:
         assert wait_until(lambda: "99" in str(verify_ray_resources(HEAD)["pending_demands"]), 120)
 
 
+HANGING_WORKERS = """
+import socket, threading, time
+
+import ray
+
+
+@ray.remote(num_cpus=0)
+class Worker:
+    def train(self, number):
+        self.load_batch() if number == 1 else self.meet()
+
+    def meet(self):
+        one, other = socket.socketpair()
+        one.recv(1)
+
+    def load_batch(self):
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+
+ray.init()
+workers = [Worker.remote() for _ in range(3)]
+tasks = [worker.train.remote(number) for number, worker in enumerate(workers)]
+time.sleep(2)
+print("all are at work", flush=True)
+ray.get(tasks)
+"""
 AWKWARD = """it's "100 %" \\ é"""  # no $HOME: Ray puts the value there
 ENTRYPOINT = """sleep 0.5
 printf '%s|' "$WORD" && echo "$RESUME_FROM_CHECKPOINT" {checkpoint} "q\\"q" 'x && y' ; printf '<%s>' """
