@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from training_monitor.cli.output import OK, UNKNOWN, hint, number, one_line, paint, print_json, print_table, put
-from training_monitor.core.reports import ExplanationReport, RankReport, ThreadStackReport
+from training_monitor.core.reports import ExplanationReport, RankGpuReport, RankReport, ThreadStackReport
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes
 
@@ -37,8 +37,8 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
     if report["ranks"]:
         put("\n")
         ranks = report["ranks"][:_MOST_ROWS]
-        header = ("RANK", "HOST", "PID", "STATE", "CPU", "MEMORY", "WAITS FOR", "WHERE")
-        print_table(header, [_row(report, each) for each in ranks], gives_way=(7, 1))
+        header = ("RANK", "HOST", "PID", "STATE", "CPU", "MEMORY", "GPUS", "WAITS FOR", "WHERE")
+        print_table(header, [_row(report, each) for each in ranks], gives_way=(8, 1))
         if len(report["ranks"]) > _MOST_ROWS:
             hint(f"{len(report['ranks']) - _MOST_ROWS} more ranks: --json has them all")
     if report["findings"]:
@@ -58,9 +58,17 @@ def _row(report: ExplanationReport, each: RankReport) -> tuple[str, ...]:
         each["state"],
         number(each["cpu_cores"], 1),
         format_bytes(each["memory_bytes"]),
+        " ".join(map(_gpu, each["gpus"])) or "-",
         each["waits_for"] or "-",
         each["where"] or each["no_stacks"] or "-",
     )
+
+
+def _gpu(gpu: RankGpuReport) -> str:
+    """Return `0:100%/31%`: the index, the utilization, and the power draw over its limit."""
+    power = None if gpu["gpu_power"] is None else 100 * gpu["gpu_power"]
+    index = "?" if gpu["index"] is None else gpu["index"]
+    return f"{index}:{number(gpu['gpu_utilization'], 0, '%')}/{number(power, 0, '%')}"
 
 
 def _stacks(each: RankReport) -> Iterator[str]:
