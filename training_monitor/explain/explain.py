@@ -127,6 +127,7 @@ class _Pace:
         observer = self._observer
         now, again = observer.site.clock.time(), _later_log_question(observer.job)
         look, [*answers, later] = observer.look_beside(now, *questions, again, timeout=timeout)
+        look.require(observer.job)
         self._first = job_progress(parse_progress(look.text)).step
         self._second = job_progress(parse_progress(later.value.text)).step if later.value else None
         return answers
