@@ -17,6 +17,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some
 from training_monitor.explain.beside import Surroundings, finding, in_brief
+from training_monitor.explain.packed import unpack
 from training_monitor.explain.plain_pickle import read_plain_pickle
 from training_monitor.judging.ranks import Collective, Finding, Frame
 
@@ -30,7 +31,6 @@ _PROCESS = regex(r"process (\d{1,12}) ([01]) (.+)", re.ASCII)
 _DUMP = regex(r"dump (\d{1,12}) \d{1,15} (base64|hex) /proc/\d{1,10}/(?:root|cwd/)(.+)", re.ASCII)
 _RANK = regex(r"(\d{1,6})(?:\.json)?", re.ASCII)
 _DIGITS = regex(r"\d{1,18}", re.ASCII)
-_GZIP = b"\x1f\x8b"
 _NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distributed/|^[<?]|\.(?:c|cc|cpp|cu|h|hpp|so)$")
 
 
@@ -61,7 +61,7 @@ def parse_dumps(text: str) -> Surroundings:
     left = _MOST_BYTES
     for rank, file in _choose(*_split(lines)).items():
         try:
-            data = _unpack(file, min(left, MOST_FILE_BYTES))
+            data = unpack("".join(file.lines), file.encoding, min(left, MOST_FILE_BYTES), source=SOURCE)
             left -= len(data)
             entries, status = _read(data)
         except ParseError:
@@ -104,26 +104,6 @@ def _choose(starts: _Starts, files: list[_File]) -> dict[int, _File]:
                 if first != prefix:
                     raise ParseError(f"dumps of rank {rank[1]} of several trainings", source=SOURCE)
     return {rank: file for rank, (_, file) in sorted(chosen.items())}
-
-
-def _unpack(file: _File, most: int) -> bytes:
-    """Return the bytes of a dump. Raises ParseError for what cannot be unpacked, or to more than so many."""
-    import zlib
-    from binascii import Error, a2b_base64
-
-    text = "".join(file.lines)
-    try:
-        data = a2b_base64(text) if file.encoding == "base64" else bytes.fromhex(text)
-        if data.startswith(_GZIP):
-            unpacking = zlib.decompressobj(31)
-            data = unpacking.decompress(data, max(1, most) + 1)
-            if not unpacking.eof:
-                raise ParseError("cut", source=SOURCE)
-    except (Error, ValueError, zlib.error) as error:
-        raise ParseError("not as it was sent", source=SOURCE) from error
-    if len(data) > most:
-        raise ParseError("too many bytes", source=SOURCE)
-    return data
 
 
 def _read(data: bytes) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:

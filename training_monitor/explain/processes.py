@@ -18,7 +18,6 @@ from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TIMER, Rank, RankGpu
 from training_monitor.observe.find_trainings import (
-    COMMAND_BYTES,
     ENVIRONMENT_BYTES,
     read_seen,
     read_whole,
@@ -30,7 +29,7 @@ from training_monitor.targets.scripts import Quoted, format_call, spell_path
 
 LOOK_SECONDS = 2  # between two looks
 MOST_RANKS = 1024
-_MOST_CHILDREN, _COMMAND_LENGTH = 16, 200
+_MOST_CHILDREN, _COMMAND_LENGTH, _COMMAND_BYTES = 16, 200, 1000
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -141,7 +140,7 @@ def processes_question(roots: str) -> Question[SeenTraining]:
         roots=Quoted(f'"$({roots}\n)"'),
         ranks=r"\|".join(_VARIABLES),
         seconds=LOOK_SECONDS,
-        command_bytes=COMMAND_BYTES,
+        command_bytes=_COMMAND_BYTES,
         environment_bytes=ENVIRONMENT_BYTES,
     )
 
@@ -377,7 +376,7 @@ def _why_no_stacks(answer: StackAnswer, facts: HostFacts) -> str | None:
     return {
         "denied": f"its memory may not be read{said}",
         "late": "there was no time left to ask it",
-        "waits_in_c": "its main thread waits in C code, where sys.remote_exec does not reach it",
+        "blocked": "its main thread waits in C code, where sys.remote_exec does not reach it",
         "failed": f"they could not be read{said}",
     }.get(answer.problem or "", "there is no way to ask it")
 
@@ -393,7 +392,7 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
             f"capabilities.add [SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of "
             f"the training with sysctl kernel.yama.ptrace_scope=0{scope}"
         )
-    if problems & {"none", "waits_in_c"}:
+    if problems & {"none", "blocked"}:
         told.append(
             f"{host}: there is no way to see Python stacks: pip install py-spy there, or send one with --py-spy FILE, "
             "or create a training_monitor.TrainingMonitor in the script"

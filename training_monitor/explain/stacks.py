@@ -14,6 +14,7 @@ from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.explain.packed import unpack
 from training_monitor.judging.ranks import Frame, Stack
 from training_monitor.targets.asking import Site
 from training_monitor.targets.connect import connect
@@ -23,9 +24,10 @@ from training_monitor.targets.transport import explain_failure
 
 MOST_PROCESSES = 192  # of which the stacks are asked
 MOST_BYTES = 1 << 19  # of the stacks of one process
+ANSWER_BYTES = 600_000  # of those of all processes, packed
 _MOST_THREADS, _MOST_FRAMES, _MOST_TEXT = 64, 64, 300
 _DENIED = regex(r"permission denied|EPERM|operation not permitted|os error 1\b", 2)
-_PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|late|none)")
+_PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|late|blocked|none)(?: (base64|hex))?")
 _MOST_PROGRAM = 64 << 20
 _FOLDER = regex(r"/tmp/training-monitor-[A-Za-z0-9]{6,16}")
 _VARIABLE = regex(r"\d{1,9}")
@@ -35,7 +37,7 @@ _VARIABLE = regex(r"\d{1,9}")
 class StackAnswer:
     """The stacks of one process, and the way they were had.
 
-    Without any, `problem` is denied | none | late | waits_in_c | failed, and `said` is what the tool printed.
+    Without any, `problem` is denied | none | late | blocked | failed, and `said` is what the tool printed.
     `variables` are those of its environment by now, `batches` how many it has begun.
     """
 
@@ -72,6 +74,7 @@ def stacks_question(roots: str, seconds: float, sent: str = "") -> Question[Seen
         roots=Quoted(f'"$({roots}\n)"'),
         most=MOST_PROCESSES,
         most_bytes=MOST_BYTES,
+        answer_bytes=ANSWER_BYTES,
         seconds=max(1, int(seconds)),
         sent=sent,
         remote=read_file("remote_stacks.py"),
@@ -105,16 +108,22 @@ def parse_stacks(text: str, word: str) -> SeenStacks:
     answers: dict[int, StackAnswer] = {}
     for key, body in parts[1:]:
         if (found := _PART.fullmatch(key)) and not answers.get(int(found[1]), StackAnswer()).stacks:
-            answers[int(found[1])] = parse_answer(int(found[1]), found[2], body)
+            answers[int(found[1])] = _answer(int(found[1]), found[2], found[3], body)
     return SeenStacks(answers, pythons)
+
+
+def _answer(pid: int, way: str, encoding: str | None, body: str) -> StackAnswer:
+    if encoding is None:
+        return StackAnswer(problem=way)
+    try:
+        text = unpack(body, encoding, MOST_BYTES, source="stacks").decode("utf-8", "replace")
+    except ParseError as error:
+        return StackAnswer(problem="failed", said=error.what)
+    return parse_answer(pid, way, text)
 
 
 def parse_answer(pid: int, way: str, text: str) -> StackAnswer:
     """Parse what one process, or a tool about it, said."""
-    if way in ("late", "none"):
-        return StackAnswer(problem=way)
-    if text.strip() == "waits in C":
-        return StackAnswer(problem="waits_in_c")
     try:
         document = json.loads(text)
         stacks = tuple(_read_spy(document, pid) if way == "py-spy" else _read_own(document))

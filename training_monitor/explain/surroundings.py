@@ -22,11 +22,12 @@ from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.explain.pod_events import find_pod_troubles, parse_pod_events
 from training_monitor.health.cluster import get_objects
 from training_monitor.judging.ranks import Finding
-from training_monitor.targets.asking import MAX_ANSWER_BYTES, Site, quote_path
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
 from training_monitor.targets.transport import explain_failure
 
+ANSWER_BYTES = 700_000  # of packed dumps: a reply to all questions together may have 2 MiB, see targets/transport.py
 _DISKS = ("/", "/tmp", "/dev/shm", "~/")
 _NOT_THERE = 127  # a tool that a machine without GPUs lacks: that is no news
 _RAS_SECONDS = 2  # for which NCCL waits for processes that do not answer
@@ -49,7 +50,7 @@ def surroundings_questions(limit: float = 8.0, roots: str = "") -> list[Question
         ranks="\\|".join(RANK_VARIABLES),
         most_files=MOST_FILES,
         file_bytes=MOST_FILE_BYTES,
-        answer_bytes=MAX_ANSWER_BYTES - 500_000,
+        answer_bytes=ANSWER_BYTES,
         environment_bytes=65_536,
     )
     asked: dict[str, tuple[str, Callable[[str], Surroundings]]] = {

@@ -1,7 +1,7 @@
 # PyTorch's flight recorder dumps that are there, the newest first, at most a day old: those whose names begin as the
 # environment of a rank says, or else as PyTorch's versions have it. $roots are the pids of a training, or nothing for all
 # processes.
-# uses: process process_tree
+# uses: process process_tree packed
 # needs: roots spelling ranks most_files file_bytes answer_bytes environment_bytes
 
 newline='
@@ -62,17 +62,12 @@ show_processes_and_files() {
   done
 }
 
-encode() {
-  if command -v gzip; then set -- gzip -c; else set -- cat; fi >/dev/null
-  if command -v base64 >/dev/null; then "$@" | base64; else "$@" | od -An -v -tx1; fi
-}
-
 show_dumps() {
   hz=$(getconf CLK_TCK || echo 100) booted=0 now=$(date +%s)
   while read -r key value _; do [ "$key" != btime ] || booted=$value; done </proc/stat
   all=$(show_processes_and_files)
   printf '%s\n' "$all" | grep '^process ' | sort -u
-  encoding=hex; ! command -v base64 >/dev/null || encoding=base64
+  find_encoding
   count=0 seen=''
   printf '%s\n' "$all" | sed -n 's/^file //p' | sort -k 1,1nr | while read -r written size inode file; do
     case $seen in *" $inode "*) continue ;; esac
@@ -80,7 +75,7 @@ show_dumps() {
     [ "$written" -ge $((now - 86400)) ] && [ "$most_files" -gt 0 ] || break
     [ "$size" -le "$file_bytes" ] || continue
     most_files=$((most_files - 1))
-    data=$(head -c "$file_bytes" "$file" | encode)
+    data=$(head -c "$file_bytes" "$file" | pack)
     count=$((count + ${#data} + ${#file} + 50))
     [ $count -le "$answer_bytes" ] || break
     printf 'dump %s %s %s %s\n%s\n' "$written" "$size" $encoding "$file" "$data"

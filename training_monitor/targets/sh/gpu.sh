@@ -17,5 +17,5 @@ show() {
 # Everything that nvidia-smi knows, of which the faults are a part.
 show_details() {
   command -v nvidia-smi >/dev/null || return 127
-  nvidia-smi -q 2>&1 | head -c 2000000
+  nvidia-smi -q 2>&1 | head -c 200000
 }

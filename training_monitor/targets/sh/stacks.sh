@@ -1,7 +1,14 @@
 # The Python stacks of the processes of a training, each by the first way that works: the TrainingMonitor in the script,
 # py-spy, sys.remote_exec of Python 3.14. No way stops a process. $sent is the folder of a py-spy that was sent there.
-# uses: roots parts process uptime same_commands
-# needs: most most_bytes seconds nonce sent remote dump
+# uses: roots parts process uptime same_commands packed
+# needs: most most_bytes answer_bytes seconds nonce sent remote dump
+
+# Print a part with the stacks of a process, unless there is no room left in the reply.
+tell() { # PID WAY TEXT
+  told=$(printf '%s\n' "$3" | pack)
+  answer_bytes=$((answer_bytes - ${#told} - 100))
+  if [ $answer_bytes -lt 0 ]; then part "stack $1 late"; else part "stack $1 $2 $encoding"; printf '%s\n' "$told"; fi
+}
 
 owner_of() { # PATH: prints the uid of what a link leads to
   # shellcheck disable=SC2046
@@ -75,7 +82,6 @@ request() { # PID
 
 fetch() {
   [ -f "$inner.said.$nonce" ] && [ ! -L "$inner.said.$nonce" ] || return 1
-  part "stack $1 in-script"
   head -c "$most_bytes" "$inner.said.$nonce"
   rm -f "$inner.said.$nonce"
 }
@@ -93,7 +99,8 @@ ask_scripts() {
   while [ "$asked" ] && read_uptime && [ "$_up" -lt $until ]; do
     sleep 0.1; waiting=''
     for each in $asked; do
-      read_ids "$each"; (in_answers "$each" fetch "$each") || waiting="$waiting $each"
+      read_ids "$each"; said=$(in_answers "$each" fetch)
+      if [ "$said" ]; then tell "$each" in-script "$said"; else waiting="$waiting $each"; fi
     done
     asked=$waiting
   done
@@ -115,22 +122,22 @@ find_spy() {
 ask_spy() { # PID
   said=$($limited "$spy" dump --nonblocking --json --pid "$1" 2>/dev/null | head -c "$most_bytes")
   case $said in '['*) ;; *) said=$($limited "$spy" dump --nonblocking --json --pid "$1" 2>&1 | head -c 2000) ;; esac
-  part "stack $1 py-spy"; printf '%s\n' "$said"
+  tell "$1" py-spy "$said"
 }
 
 # Python 3.14 runs a script that another process names, as soon as the main thread runs Python.
 ask_remote() { # PID
   case $(ls -ldn "/proc/$1/exe" 2>/dev/null) in *python3.1[4-9]* | *python3.[2-9][0-9]*) ;; *) return 1 ;; esac
   read_stat "$1"
-  [ "$_state" = R ] || { part "stack $1 remote_exec"; echo 'waits in C'; return; }
+  [ "$_state" = R ] || { part "stack $1 blocked"; return; }
   is_safe "/proc/$1/exe" || return 1
-  part "stack $1 remote_exec"
-  $limited "/proc/$1/exe" -I -S -c "$remote" "$1" "$dump" 2>&1 | head -c "$most_bytes"
+  said=$($limited "/proc/$1/exe" -I -S -c "$remote" "$1" "$dump" 2>&1 | head -c "$most_bytes")
+  tell "$1" remote_exec "$said"
 }
 
 # Ask the processes of one of four lanes.
 ask_lane() { # LANE
-  at=0
+  at=0 answer_bytes=$((answer_bytes / 4))
   for each in $left; do
     at=$((at + 1))
     [ $((at % 4)) -eq "$1" ] || continue
@@ -154,6 +161,7 @@ show_stacks() {
   limited=''; if command -v timeout >/dev/null; then limited='timeout 5'; fi
   find_training
   find_pythons
+  find_encoding
   part pythons; echo "$pythons"
   ask_scripts
   find_spy
