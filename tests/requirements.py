@@ -26,7 +26,7 @@ MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin"
 TOOLS = (
     *("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "hf", "moto_server", "busybox"),
     *("agentskills", "pyproject-build", "twine", "pipx", "uvx"),
-    *("zsh", "fish", "mandoc", "unshare", "py-spy"),
+    *("zsh", "fish", "mandoc", "unshare", "py-spy", "python3.14"),
     *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter", "chromium", "chromedriver"),
 )
 

@@ -130,6 +130,7 @@ class Plan:
     Attributes:
         odd: a kind, or `socket`, by rank.
         mute_at: the step at which the barrier falls silent, so that nobody is odd.
+        python: the interpreter of all its processes.
         is_barrier_in_rank_0: or else in the launcher.
     """
 
@@ -139,6 +140,7 @@ class Plan:
     mute_at: int | None = None
     with_monitor: bool = False
     measures_gaps: bool = False
+    python: str = PYTHON
     steps: int = 1_000_000
     step_seconds: float = 0.02
 
@@ -214,9 +216,10 @@ class Training:
         for number, machine in enumerate(self.machines):
             first = number * self.count
             port = [str(self._started(0)["port"])] if number else []
+            words = [self.plan.python, "launch.py", str(first), str(self.count), *port]
             with (self.folder / f"train-{first}.log").open("wb") as log:
                 launcher = subprocess.Popen(
-                    [*inside(machine.enter, self.folder), PYTHON, "launch.py", str(first), str(self.count), *port],
+                    [*inside(machine.enter, self.folder), *words],
                     cwd=self.folder,
                     stdin=subprocess.PIPE,
                     stdout=log,

@@ -490,6 +490,23 @@ def test_where_ptrace_is_forbidden_the_script_itself_answers(subtests: pytest.Su
     sweep(subtests, forbidden, plans, 7, in_script)
 
 
+def test_python_3_14_tells_its_stacks_by_itself(subtests: pytest.Subtests, here: Place) -> None:
+    """By a script that it runs, where its main thread runs Python; else they are read from its memory."""
+    python = require("python3.14")
+
+    def check(result: Result) -> None:
+        check_ranks(result)
+        check_culprits(result)
+        odd = result.asked.plan.odd
+        for each in result.report["ranks"]:
+            is_busy = odd.get(each["rank"]) == "busy"
+            assert each["stacks_from"] == ("remote_exec" if is_busy else "remote_debugging"), each
+        check_untouched(result)
+        assert not result.new_files
+
+    sweep(subtests, here, [replace(plan, python=python) for plan in each_kind(4, (3, 1), STUCK)], 7, check)
+
+
 # --- not one odd rank
 
 

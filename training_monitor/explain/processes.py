@@ -376,7 +376,6 @@ def _why_no_stacks(answer: StackAnswer, facts: HostFacts) -> str | None:
     return {
         "denied": f"its memory may not be read{said}",
         "late": "there was no time left to ask it",
-        "blocked": "its main thread waits in C code, where sys.remote_exec does not reach it",
         "failed": f"they could not be read{said}",
     }.get(answer.problem or "", "there is no way to ask it")
 
@@ -392,7 +391,7 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
             f"capabilities.add [SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of "
             f"the training with sysctl kernel.yama.ptrace_scope=0{scope}"
         )
-    if problems & {"none", "blocked"}:
+    if "none" in problems:
         told.append(
             f"{host}: there is no way to see Python stacks: pip install py-spy there, or send one with --py-spy FILE, "
             "or create a training_monitor.TrainingMonitor in the script"

@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 19  # of the stacks of one process
 ANSWER_BYTES = 600_000  # of those of all processes, packed
 _MOST_THREADS, _MOST_FRAMES, _MOST_TEXT = 64, 64, 300
 _DENIED = regex(r"permission denied|EPERM|operation not permitted|os error 1\b", 2)
-_PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|late|blocked|none)(?: (base64|hex))?")
+_PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|remote_debugging|late|none)(?: (base64|hex))?")
 _MOST_PROGRAM = 64 << 20
 _FOLDER = regex(r"/tmp/training-monitor-[A-Za-z0-9]{6,16}")
 _VARIABLE = regex(r"\d{1,9}")
@@ -37,7 +37,7 @@ _VARIABLE = regex(r"\d{1,9}")
 class StackAnswer:
     """The stacks of one process, and the way they were had.
 
-    Without any, `problem` is denied | none | late | blocked | failed, and `said` is what the tool printed.
+    Without any, `problem` is denied | none | late | failed, and `said` is what the tool printed.
     `variables` are those of its environment by now, `batches` how many it has begun.
     """
 

@@ -54,7 +54,8 @@ class Rank:
         state: a letter as in /proc/PID/stat. wait_channel: the kernel function that its main thread sleeps in.
         waits_for: what that thread waits for: one of the words above.
         cpu_cores, bytes_per_second: CPU and bytes read and written, between two looks.
-        stacks: of its threads. stacks_from: in-script | py-spy | remote_exec, whichever way worked first.
+        stacks: of its threads. stacks_from: in-script | py-spy | remote_exec | remote_debugging, whichever way worked
+            first.
         no_stacks: why there are none, and which right would help.
         batches: how many it has begun, by the TrainingMonitor in the script.
         children: its data workers and other processes below it, of which the stacks are known or that wait for a disk.

@@ -125,14 +125,15 @@ ask_spy() { # PID
   tell "$1" py-spy "$said"
 }
 
-# Python 3.14 runs a script that another process names, as soon as the main thread runs Python.
+# From 3.14 on, Python runs a script that another process names, as soon as its main thread runs Python; and it can read
+# the stacks of one that waits.
 ask_remote() { # PID
   case $(ls -ldn "/proc/$1/exe" 2>/dev/null) in *python3.1[4-9]* | *python3.[2-9][0-9]*) ;; *) return 1 ;; esac
-  read_stat "$1"
-  [ "$_state" = R ] || { part "stack $1 blocked"; return; }
   is_safe "/proc/$1/exe" || return 1
-  said=$($limited "/proc/$1/exe" -I -S -c "$remote" "$1" "$dump" 2>&1 | head -c "$most_bytes")
-  tell "$1" remote_exec "$said"
+  read_stat "$1"; way=remote_debugging
+  [ "$_state" != R ] || way=remote_exec
+  said=$($limited "/proc/$1/exe" -I -S -c "$remote" "$1" $way "$dump" 2>&1 | head -c "$most_bytes")
+  tell "$1" $way "$said"
 }
 
 # Ask the processes of one of four lanes.
