@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Verdict as Verdict,
         WaitReport as WaitReport,
     )
+    from training_monitor.explain.explain import explain_training as explain_training
     from training_monitor.fleet.fleet import VastAIMonitor as VastAIMonitor
     from training_monitor.fleet.metrics import Health as Health, TrainingMetrics as TrainingMetrics
     from training_monitor.health.cluster import verify_ray_resources as verify_ray_resources
@@ -148,6 +149,7 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         "core.values": (
             "LossAnalysis Observation ProgressSample StallAnalysis TerminationPlan TrainingStatus Verdict WaitReport"
         ),
+        "explain.explain": "explain_training",
         "fleet.fleet": "VastAIMonitor",
         "fleet.metrics": "Health TrainingMetrics",
         "health.cluster": "verify_ray_resources",

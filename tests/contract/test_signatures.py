@@ -54,6 +54,7 @@ DOCUMENTED: dict[str, list[tuple[str, Any]]] = {
     "check_efa_utilization": [HEAD, NS],
     "get_training_health": [HEAD, ("checkpoint_dir", NONE), ("all_pods", None), NS],
     "print_training_health": [("report", NONE)],
+    "explain_training": [("target", "local"), ("what", None), NS],
 }
 
 RETURNED: dict[str, tuple[Any, set[str]]] = {
@@ -80,6 +81,10 @@ RETURNED: dict[str, tuple[Any, set[str]]] = {
     "get_training_health": (
         reports.HealthReport,
         {"healthy", "gpu", "efa", "checkpoints", "ray", "issues"},
+    ),
+    "explain_training": (
+        reports.ExplanationReport,
+        {"explanation", "confidence", "culprits", "groups", "missing_ranks", "ranks", "findings", "silent", "remedies"},
     ),
 }
 
@@ -127,7 +132,7 @@ def test_a_function_that_asks_a_target_takes_a_transport(subtests: pytest.Subtes
             assert given["transport"].default is None
 
 
-@pytest.mark.parametrize("name", ["monitor_job", "auto_restart", "detect_stall", "JobMonitor"])
+@pytest.mark.parametrize("name", ["monitor_job", "auto_restart", "detect_stall", "JobMonitor", "explain_training"])
 def test_a_loop_takes_a_clock(name: str) -> None:
     assert "clock" in inspect.signature(getattr(training_monitor, name)).parameters
 
