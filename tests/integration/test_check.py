@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -19,6 +20,10 @@ from tests.integration.conftest import Place, WatchedTransport, kill, wait_until
 from training_monitor import check_training
 from training_monitor.cli.main import main
 from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.store import Store
+from training_monitor.core.values import WatchedJob
+from training_monitor.explain.before_end import explain_before_end
+from training_monitor.targets.asking import Site
 
 SCRIPT = """
 import sys, time
@@ -142,6 +147,30 @@ def test_what_one_command_saw_counts_for_the_next(local: Place, trainings: Train
 # ---------------------------------------------------------------- the command
 
 
+def test_a_hang_is_referred_to_why_by_a_command_that_works(
+    local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = trainings.start("hung")
+    [remedy] = [each for each in check(local, str(process.pid))["remedies"] if "training-monitor why" in each]
+    program, *words = shlex.split(remedy.split("`")[1])
+    assert (program, words) == ("training-monitor", ["why", "local", str(process.pid)])
+    main([*words, "--json"])
+    assert [each["pid"] for each in json.loads(capsys.readouterr().out)["ranks"]] == [process.pid]
+
+
+def test_what_was_said_before_a_training_was_ended_is_known_to_the_next_check(
+    local: Place, trainings: Trainings
+) -> None:
+    process, log = trainings.start("hung"), str(trainings.log("hung"))
+    assert check(local, log)["explanation"] is None
+    kept = explain_before_end(Site.of(local.address), WatchedJob(log_file=log, pid=process.pid), Store())
+    for what in (log, process.pid, f"{trainings.folder}/*/train.log"):
+        seen = check(local, what)
+        assert (seen["explanation"], seen["explained_at"]) == (kept.text, kept.at), what
+    other = trainings.start("healthy")
+    assert check(local, other.pid)["explanation"] is None
+
+
 def test_the_command_shows_one_block_and_its_exit_status_is_the_verdict(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,9 +240,7 @@ def test_every_kind_that_could_not_be_listed_is_named_and_what_was_found_is_not_
         check_training("local", "lora")
 
 
-def test_json_has_every_documented_key(
-    local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_every_documented_key(local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]) -> None:
     process = trainings.start("hung")
     assert main(["check", "local", str(process.pid), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -121,6 +121,8 @@ def _block(job: JobCheckReport) -> Iterator[str]:
     yield f"{_verdict(job)} {_indented(job['reason'], 10)}"
     for label, text in _facts(job):
         yield f"  {label:<{_LABEL}}{_indented(text)}"
+    if job["explanation"]:
+        yield f"  {'why':<{_LABEL}}{_indented(_explanation(job))}"
     for remedy in job["remedies"]:
         yield f"  {'try':<{_LABEL}}{_indented(remedy)}"
     for error in job["errors"]:
@@ -155,6 +157,14 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
         yield "checkpoint", f"step {checkpoint['step']}  {format_bytes(checkpoint['size_bytes'])}  {checkpoint['path']}"
     if job["gpus"]:
         yield "GPUs", ", ".join(_gpu(gpu) for gpu in job["gpus"])
+
+
+def _explanation(job: JobCheckReport) -> str:
+    """Return what the last roll call said, when, and of which attempt."""
+    of = job["explained_job_id"]
+    whose = "it" if of in (None, job["job_id"]) else of
+    ago = "" if job["explained_at"] is None else f"{format_duration(max(0.0, time.time() - job['explained_at']))} ago, "
+    return f"{ago}before {whose} was ended: {job['explanation']}"
 
 
 def _numbers(job: JobCheckReport) -> Iterator[str]:

@@ -272,6 +272,8 @@ class JobCheckReport(TypedDict):
 
     `pid` is its main process, `log` the path of its log, `name` its display name, `checkpoint` the
     newest complete one. `gpus` are those that its processes use, or else all of the target and its sibling pods.
+    `explanation` is what the last roll call said before the training was ended as a hang, at `explained_at` (epoch
+    seconds); it is of `explained_job_id`, often an attempt before this one.
     """
 
     verdict: VerdictWord
@@ -299,6 +301,9 @@ class JobCheckReport(TypedDict):
     checkpoint: Annotated[dict[str, Any], Checkpoint] | None
     gpus: list[GpuCheckReport]
     failure: Annotated[dict[str, Any], FailureReport] | None
+    explanation: str | None
+    explained_at: float | None
+    explained_job_id: str | None
     errors: list[str]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import TrainingMonitorError, text_of
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import redact
 from training_monitor.core.reports import ExplanationReport
@@ -26,34 +26,17 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.explain import Explained, call_roll, format_explanation
 from training_monitor.jobs.attempts import training_name
-from training_monitor.observe.kept_looks import look_key
+from training_monitor.observe.kept_roll_calls import (
+    KeptRollCall as KeptRollCall,
+    last_roll_call as last_roll_call,
+    save_roll_call,
+)
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.asking import Site
-from training_monitor.targets.target import Target
 
 ROLL_CALL_SECONDS = 20.0
 MOST_BYTES, MOST_KEPT = 5_000_000, 10
 MOST_TEXT = 2000  # characters of a paragraph
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRollCall:
-    """What a roll call said of a job before that was ended.
-
-    Attributes:
-        at: epoch seconds.
-        text: the paragraph, or why there is none. confidence: none | low | medium | high.
-        folder: on this machine, with the whole report; None if it could not be written.
-        suspects: the nodes of the culprits, if the ranks ran on several. faulty: nodes with a fault of the hardware.
-    """
-
-    at: float
-    text: str
-    confidence: str = "none"
-    job_id: str | None = None
-    folder: str | None = None
-    suspects: tuple[str, ...] = ()
-    faulty: tuple[str, ...] = ()
 
 
 def explain_before_end(
@@ -69,21 +52,8 @@ def explain_before_end(
         kept = KeptRollCall(at, redact(f"Why it hangs is unknown: the roll call failed: {what}")[:MOST_TEXT])
     kept = replace(kept, at=at, job_id=job.job_id)
     with suppress(TrainingMonitorError):  # the state folder is full: the caller has the text
-        store.save_run(_key(site.target, job), kept, finished=True)
+        save_roll_call(store, site.target, job, kept)
     return kept
-
-
-def last_roll_call(store: Store, target: Target, job: WatchedJob) -> KeptRollCall | None:
-    """Return the last roll call of a training before it, or an earlier attempt of it, was ended; None without one."""
-    try:
-        return store.load_run(_key(target, job), KeptRollCall, finished=True, drop_unknown=True)
-    except TrainingMonitorError:
-        return None
-
-
-def _key(target: Target, job: WatchedJob) -> str:
-    named = replace(job, job_id=training_name(job.job_id)) if job.job_id else job
-    return f"roll call {look_key(target, named, None)}"
 
 
 def _within(call: Callable[[], Explained], timeout: float) -> Explained:

@@ -116,7 +116,7 @@ def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_al
     return Finding(
         "failed" if is_stalled else "warning",
         f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective waits",
-        "one rank is missing or slow: py-spy dump each; the one that is not in a collective is the culprit",
+        "one rank is missing or slow: `training-monitor why` with its pod or host tells which one",
     )
 
 

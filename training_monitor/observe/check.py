@@ -25,7 +25,9 @@ from training_monitor.judging.gpu_load import gpu_load, gpu_mode, power_fraction
 from training_monitor.judging.judge import VERDICTS, judge
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
+from training_monitor.notify.notice_text import command_line, word_for
 from training_monitor.observe.kept_looks import Looks, look_key
+from training_monitor.observe.kept_roll_calls import KeptRollCall, last_roll_call
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
 from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_meant
 from training_monitor.targets.asking import Site, ask_many, side_by_side
@@ -69,7 +71,10 @@ def check_training(
     seen, _ = _both(partial(_look_at, site, chosen, alone=len(chosen) == 1), siblings.ask)
     complete = [siblings.complete(each) for each in seen]
     kept = store or Store()
-    jobs = [_report(each, _judge(site, each, kept, stagnation_threshold)) for each in complete]
+    jobs = [
+        _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
+        for each in complete
+    ]
     jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
     left = meant.trainings[MOST_TRAININGS:]
     not_seen = [*meant.not_seen, *_not_looked_at(left)]
@@ -242,7 +247,17 @@ def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None
     return judge(looks.all(), now=now, policy=stall_policy(threshold))
 
 
-def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
+def _explained(site: Site, seen: _Seen, store: Store) -> KeptRollCall | None:
+    """Return the last roll call of a training, by its job or its log: a process of the same PID may be another one."""
+    job = seen.meant.job
+    path = seen.look.log.path if seen.look and seen.look.log and job.job_id is None else None
+    named = [job] if job.job_id or job.log_file or job.log_paths else []
+    named += [WatchedJob(log_file=path)] if path else []
+    kept = [found for each in named if (found := last_roll_call(store, site.target, each))]
+    return max(kept, key=lambda each: each.at, default=None)
+
+
+def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall | None) -> JobCheckReport:
     from training_monitor.checkpoints.checkpoints import newest_complete
 
     look, progress, meant = seen.look or Look(), seen.progress, seen.meant
@@ -255,7 +270,7 @@ def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
         since=verdict.since,
         confidence=verdict.confidence,
         recommendation=verdict.recommendation,
-        remedies=[*verdict.remedies, *meant.remedies, *_sharpen(seen, verdict)],
+        remedies=[*verdict.remedies, *meant.remedies, *_sharpen(site, seen, verdict)],
         step=done.step,
         total_steps=done.total_steps,
         epoch=done.epoch,
@@ -274,19 +289,24 @@ def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
         checkpoint=asdict(newest) if newest else None,
         gpus=[_gpu_report(gpu) for gpu in look.gpus],
         failure=asdict(verdict.failure) if verdict.failure else None,
+        explanation=explained.text if explained else None,
+        explained_at=explained.at if explained else None,
+        explained_job_id=explained.job_id if explained else None,
         errors=list(look.errors),
     )
 
 
-def _sharpen(seen: _Seen, verdict: Verdict) -> Iterator[str]:
+def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     """Yield hints on how to learn more."""
-    look = seen.look or Look()
+    look, job = seen.look or Look(), seen.meant.job
     is_seen = bool(look.evidence.processes)
     if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
         yield "name its PID, or ask as the user who runs it: what its processes do would tell"
+    if verdict.state == "stalled" and verdict.failure is None and is_seen:
+        word = str(job.pid) if job.pid and job.job_id is None else word_for(job)
+        yield f"`{command_line('why', str(site.target), word)}` tells where each rank is, and which one is late"
     if verdict.state == "stalled" and gpu_mode(look.gpu_utilization, look.gpu_power) == "spinning":
-        pid = f" --pid {look.evidence.pids[0]}" if look.evidence.pids else ""
-        yield f"py-spy dump{pid} on each rank, and NCCL_DEBUG=INFO at the next start, tell which rank is missing"
+        yield "NCCL_DEBUG=INFO at the next start tells which rank is missing"
     if verdict.state == "stalled" and verdict.failure is None and not is_seen and not look.gpus:
         yield "neither its processes nor its GPUs are seen from here: ask the pod or host where they are"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from training_monitor.cli.commands import show
 UNKNOWN = dict.fromkeys(
     ("step", "total_steps", "epoch", "progress", "loss", "steps_per_second", "eta_seconds", "seconds_without_step")
     + ("limit_seconds", "job_id", "pid", "command", "log", "checkpoint")
+    + ("explanation", "explained_at", "explained_job_id")
 )
 
 
@@ -46,3 +48,17 @@ def test_several_trainings_have_a_line_each_with_the_step_once_and_the_log(capsy
 
 def test_no_time_is_left_of_a_training_that_stalls(capsys: pytest.CaptureFixture[str]) -> None:
     assert not [line for line in shown(capsys, STALLED) if "ETA" in line]
+
+
+@pytest.mark.parametrize(
+    ("of", "whose"),
+    [("process:train-attempt-1", "process:train-attempt-1"), ("process:train-attempt-2", "it"), (None, "it")],
+)
+def test_what_the_last_roll_call_said_is_told_with_its_age_and_its_attempt(
+    capsys: pytest.CaptureFixture[str], of: str | None, whose: str
+) -> None:
+    told = {"explanation": "rank 1 is late\nRUNNING", "explained_at": time.time() - 300.0, "explained_job_id": of}
+    lines = shown(capsys, {**RUNNING, "job_id": "process:train-attempt-2", **told})
+    at = next(index for index, line in enumerate(lines) if line.startswith("  why "))
+    assert lines[at] == f"  why        5m ago, before {whose} was ended: rank 1 is late"
+    assert lines[at + 1] == f"{' ' * 13}RUNNING"  # foreign text makes no line that looks like one of ours
