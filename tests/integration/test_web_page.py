@@ -14,7 +14,7 @@ from tests.axe import axe_script
 from tests.integration.browser import Browser, a_browser
 from tests.integration.conftest import wait_until
 from tests.integration.web_pages import Served, command, served
-from training_monitor.core.frozen import asdict
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Failure
 from training_monitor.core.store import Store
 from training_monitor.fleet.config import FleetConfig, parse_member
@@ -291,8 +291,11 @@ def test_the_attempts_of_a_training_are_shown_with_their_evidence(
     began = time.time() - 1000
     failure = Failure("oom", "user", "stop", "CUDA out of memory <b>", fingerprint="oom")
     run = plan_attempt(RunState("local train", "local", "train", "", began), "process:train", None, (), began)
+    why = "3 of 4 ranks wait in all_reduce; rank 1 is in <i>data.py:41</i>: look there."
+    nodes = {"suspect_nodes": ["node-a"], "faulty_nodes": ["node-b"]}
     run = update_attempt(run, status="FAILED", final_step=70, ended_at=began + 500, failure=asdict(failure))
-    run = plan_attempt(run, "process:train-attempt-2", None, (), began + 600)
+    run = update_attempt(run, explanation=why, **nodes)
+    run = replace(plan_attempt(run, "process:train-attempt-2", None, (), began + 600), avoid_nodes=("node-b",))
     Store().save_run(run.key, run, finished=False)
     key = "local#process:train-attempt-2"
     with served(FleetMonitor([parse_member(key)])) as page:
@@ -303,6 +306,8 @@ def test_the_attempts_of_a_training_are_shown_with_their_evidence(
         said = browser.text("main")
         assert "Attempt 2" in said and "evidence (oom, user): CUDA out of memory <b>" in said
         assert "70 steps lost" in said and "steps 0 to 70" in said and "? unknown" not in said
+        assert f"Why: {why}" in said and "nodes to avoid: node-b" in said and "null" not in said
+        assert "nodes: node-b (fault of its hardware), node-a (its rank was waited for)" in said
         assert browser.text("h1") and browser.all(".badge.unknown") and browser.complaints() == []
 
 

@@ -361,6 +361,9 @@ class FleetMember(VerdictKeys):
     message: str | None
     error: str | None
     absent: str | None
+    explanation: str | None
+    explained_at: float | None
+    explained_job_id: str | None
 
 
 class FleetSums(TypedDict):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
-from training_monitor.cli.keys import verdict_keys
+from training_monitor.cli.keys import explained_keys, verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.engine import use_few_arenas
@@ -191,11 +191,13 @@ def _snapshot_keys(snapshot: FleetSnapshot, config: FleetConfig) -> dict[str, An
 def _member_keys(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any]:
     """Return a member; its verdict and reason are those of its row, which also knows its machine and its cost."""
     keys = asdict(row)
+    del keys["explained"]
     for name, told in REPORTED.items():
         keys[name] = keys.pop(told)
     health, percent = row.health(config.thresholds, now), row.progress_percentage()
     keys |= verdict_keys(row.verdict or NOBODY_LOOKED)
     keys |= {"verdict": _VERDICTS[health.level], "reason": health.reason}
+    keys |= explained_keys(row.explained)
     keys |= {"progress": None if percent is None else percent / 100.0, "eta_seconds": row.seconds_left()}
     return {**keys, "recent_logs": list(row.recent_logs)}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from training_monitor.core.frozen import asdict
 from training_monitor.core.models import Event, Progress
-from training_monitor.core.values import TrainingStatus, Verdict
+from training_monitor.core.values import KeptRollCall, TrainingStatus, Verdict
 from training_monitor.judging.judge import NOBODY_LOOKED
 
 _OF_A_LOG = (  # how it counts; the keys of a job are made from them
@@ -32,6 +32,12 @@ def progress_keys(progress: Progress) -> dict[str, Any]:
 def verdict_keys(verdict: Verdict) -> dict[str, Any]:
     """Return what the judge says, by the names that `check` has for it."""
     return {name: value for name, value in asdict(verdict).items() if name != "stall"}
+
+
+def explained_keys(kept: KeptRollCall | None) -> dict[str, Any]:
+    """Return what the last roll call said, by the names that `check` has for it."""
+    names = {"explanation": "text", "explained_at": "at", "explained_job_id": "job_id"}
+    return {name: getattr(kept, field) if kept else None for name, field in names.items()}
 
 
 def status_keys(status: TrainingStatus) -> dict[str, Any]:

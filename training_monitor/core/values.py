@@ -395,6 +395,26 @@ class TerminationReport:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRollCall:
+    """What a roll call said of a job before that was ended.
+
+    Attributes:
+        at: epoch seconds.
+        text: the paragraph, or why there is none. confidence: none | low | medium | high.
+        folder: on this machine, with the whole report; None if it could not be written.
+        suspects: the nodes of the culprits, if the ranks ran on several. faulty: nodes with a fault of the hardware.
+    """
+
+    at: float
+    text: str
+    confidence: str = "none"
+    job_id: str | None = None
+    folder: str | None = None
+    suspects: tuple[str, ...] = ()
+    faulty: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WatchReport:
     """How a watch ended: finished | failed | stopped | ended (unknown how) | lost | terminated."""
 

@@ -23,14 +23,10 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import redact
 from training_monitor.core.reports import ExplanationReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import WatchedJob
+from training_monitor.core.values import KeptRollCall as KeptRollCall, WatchedJob
 from training_monitor.explain.explain import Explained, call_roll, format_explanation
 from training_monitor.jobs.attempts import training_name
-from training_monitor.observe.kept_roll_calls import (
-    KeptRollCall as KeptRollCall,
-    last_roll_call as last_roll_call,
-    save_roll_call,
-)
+from training_monitor.observe.kept_roll_calls import last_roll_call as last_roll_call, save_roll_call
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.asking import Site
 

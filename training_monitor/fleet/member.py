@@ -22,7 +22,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, NewLog
 from training_monitor.core.regex import regex
 from training_monitor.core.store import MOST_LOOKS, Store
-from training_monitor.core.values import TrainingStatus, WatchedJob
+from training_monitor.core.values import KeptRollCall, TrainingStatus, WatchedJob
 from training_monitor.fleet.alerts import ToldMember
 from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
@@ -32,6 +32,7 @@ from training_monitor.health.host import LogHost, log_host_question
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern, parse_metrics
 from training_monitor.observe.kept_looks import Looks
+from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import (
     FRESH_SECONDS,
     Look,
@@ -96,6 +97,8 @@ class FleetMember:
         self._lines, self._extra = LastLines(), dict[str, float]()
         self._log_path: str | None = None
         self._lock = threading.Lock()
+        self._explained: KeptRollCall | None = None
+        self._explained_at = -JUDGE_SECONDS
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
@@ -232,7 +235,15 @@ class FleetMember:
             absent=absent,
             run=self._run_number(look),
             log_age=host.log_age,
+            explained=self._last_explained(now),
         )
+
+    def _last_explained(self, now: float) -> KeptRollCall | None:
+        """Return the last roll call of its training; the store is asked every JUDGE_SECONDS."""
+        if self._store and not 0.0 <= now - self._explained_at < JUDGE_SECONDS:
+            self._explained = last_roll_call(self._store, self.target, self.job, self._log_path)
+            self._explained_at = now
+        return self._explained
 
     def _say_without_log(self, look: Look) -> str:
         if self._state.cursor is None:

@@ -15,7 +15,7 @@ from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Progress
 from training_monitor.core.settings_table import Kind, check_fields, number
 from training_monitor.core.units import format_duration
-from training_monitor.core.values import LossAnalysis, Verdict
+from training_monitor.core.values import KeptRollCall, LossAnalysis, Verdict
 from training_monitor.judging.judge import NOBODY_LOOKED, format_verdict
 from training_monitor.logs.job_progress import JobProgress, job_progress
 
@@ -99,6 +99,7 @@ class TrainingMetrics:
         error: why the last look failed; stale_since: since when looks fail, epoch seconds, else None; missing: it
             failed because there is no such target.
         verdict: what `judge` says of the training; None for a machine that is not up, and for a row made by hand.
+        explained: the last roll call before the training, or an earlier attempt of it, was ended for a hang.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -146,6 +147,7 @@ class TrainingMetrics:
     log_age: float | None = None
     verdict: Verdict | None = None
     missing: bool = False
+    explained: KeptRollCall | None = None
 
     def progress_percentage(self) -> float | None:
         """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps."""

@@ -96,6 +96,7 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
         missing=seen.missing,
         stale_since=seen.stale_since,
         verdict=_verdict(reading, is_up),
+        explained=reading.explained if reading else None,
         **_costs(row, status, listed.listed_at if listed.lost else now, listed.billed),
         **(_progress(reading, is_up) if reading else {}),
         **(_values(row, listed.listed_at, reading) if is_up else {}),

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Gpu
 from training_monitor.core.settings_table import items, text
-from training_monitor.core.values import TrainingStatus
+from training_monitor.core.values import KeptRollCall, TrainingStatus
 from training_monitor.fleet.metrics import TrainingMetrics
 
 JOB_ID = text(
@@ -58,7 +58,7 @@ class TargetReading:
 
     `absent` says why the job or log is not there, or not any more: `status` is then an earlier one. `run` is a number
     below MOST_RUN for the process or job, 0 if unknown. `log_age` is the seconds between the last write to its log and
-    the look.
+    the look. `explained` is the last roll call before it, or an earlier attempt of it, was ended.
     """
 
     timestamp: float
@@ -71,6 +71,7 @@ class TargetReading:
     absent: str | None = None
     run: int = 0
     log_age: float | None = None
+    explained: KeptRollCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from training_monitor.core.models import Answer, Gpu, JobView, Progress, Questio
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
-from training_monitor.core.values import JobListing, NotSeen, Verdict, WatchedJob
+from training_monitor.core.values import JobListing, KeptRollCall, NotSeen, Verdict, WatchedJob
 from training_monitor.health.host import gpu_question
 from training_monitor.jobs.jobs import get_job_listing
 from training_monitor.judging.gpu_load import gpu_load, gpu_mode, power_fraction
@@ -27,7 +27,7 @@ from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify.notice_text import command_line, word_for
 from training_monitor.observe.kept_looks import Looks, look_key
-from training_monitor.observe.kept_roll_calls import KeptRollCall, last_roll_call
+from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
 from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_meant
 from training_monitor.targets.asking import Site, ask_many, side_by_side
@@ -248,13 +248,8 @@ def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None
 
 
 def _explained(site: Site, seen: _Seen, store: Store) -> KeptRollCall | None:
-    """Return the last roll call of a training, by its job or its log: a process of the same PID may be another one."""
-    job = seen.meant.job
-    path = seen.look.log.path if seen.look and seen.look.log and job.job_id is None else None
-    named = [job] if job.job_id or job.log_file or job.log_paths else []
-    named += [WatchedJob(log_file=path)] if path else []
-    kept = [found for each in named if (found := last_roll_call(store, site.target, each))]
-    return max(kept, key=lambda each: each.at, default=None)
+    path = seen.look.log.path if seen.look and seen.look.log else None
+    return last_roll_call(store, site.target, seen.meant.job, path)
 
 
 def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall | None) -> JobCheckReport:

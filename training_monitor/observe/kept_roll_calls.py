@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.store import Store
-from training_monitor.core.values import WatchedJob
+from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.jobs.attempts import training_name
 from training_monitor.observe.kept_looks import look_key
 from training_monitor.targets.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRollCall:
-    """What a roll call said of a job before that was ended.
-
-    Attributes:
-        at: epoch seconds.
-        text: the paragraph, or why there is none. confidence: none | low | medium | high.
-        folder: on this machine, with the whole report; None if it could not be written.
-        suspects: the nodes of the culprits, if the ranks ran on several. faulty: nodes with a fault of the hardware.
-    """
-
-    at: float
-    text: str
-    confidence: str = "none"
-    job_id: str | None = None
-    folder: str | None = None
-    suspects: tuple[str, ...] = ()
-    faulty: tuple[str, ...] = ()
 
 
 def save_roll_call(store: Store, target: Target, job: WatchedJob, kept: KeptRollCall) -> None:
@@ -36,10 +16,20 @@ def save_roll_call(store: Store, target: Target, job: WatchedJob, kept: KeptRoll
     store.save_run(_key(target, job), kept, finished=True)
 
 
-def last_roll_call(store: Store, target: Target, job: WatchedJob) -> KeptRollCall | None:
-    """Return the last roll call of a training before it, or an earlier attempt of it, was ended; None without one."""
+def last_roll_call(store: Store, target: Target, job: WatchedJob, path: str | None = None) -> KeptRollCall | None:
+    """Return the last roll call of a training before it, or an earlier attempt of it, was ended; None without one.
+
+    It is known by its job or by its log, of which `path` is the path: another process may have its PID by now.
+    """
+    named = [job] if job.job_id or job.log_file or job.log_paths else []
+    named += [WatchedJob(log_file=path)] if path and job.job_id is None else []
+    found = [kept for each in named if (kept := _load(store, _key(target, each)))]
+    return max(found, key=lambda each: each.at, default=None)
+
+
+def _load(store: Store, key: str) -> KeptRollCall | None:
     try:
-        return store.load_run(_key(target, job), KeptRollCall, finished=True, drop_unknown=True)
+        return store.load_run(key, KeptRollCall, finished=True, drop_unknown=True)
     except TrainingMonitorError:
         return None
 

@@ -128,7 +128,7 @@ class Board:
             run = find_run(spec.target, training_name(spec.job), self._namespace, finished=finished)
             if run is not None:
                 ended = run if finished else replace(run, ended_at=now)
-                return attempts_page(ended.report(), is_finished=finished)
+                return attempts_page(ended.report(), is_finished=finished, avoid=run.avoid_nodes)
         return None
 
     def metrics(self) -> str:

@@ -18,12 +18,12 @@ from training_monitor.core.shown import shown
 from training_monitor.core.units import format_duration, plural
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics, has_nan, is_full
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
-from training_monitor.screens.fleet.facts import named_facts, texts_of
+from training_monitor.screens.fleet.facts import describe_nodes, named_facts, texts_of
 from training_monitor.screens.fleet.main import at_least
 from training_monitor.screens.fleet.view import COLUMNS, ORDERS, FleetView, Member, format_progress, member_of
 from training_monitor.screens.kit.text import format_price, format_total
 
-MOST_TEXT = 1000  # characters
+MOST_TEXT, MOST_EXPLANATION = 1000, 2500  # characters
 _WIDE = 400  # cells: no column of a page is cut here
 _LAST = 1e308  # sorts behind all numbers, as nan does on the terminal
 
@@ -63,9 +63,9 @@ _SHOW = {column.title: column.show for column in COLUMNS} | {
 _MORE_ORDERS = {"STEPS/S": "steps_per_second", "TEMP": "gpu_temperature"}
 
 
-def clean(text: object) -> str:
+def clean(text: object, most: int = MOST_TEXT) -> str:
     """Return what the page gets of a foreign text: on one line, bounded, without secrets."""
-    return redact(shown(str(text)))[:MOST_TEXT]
+    return redact(shown(str(text)))[:most]
 
 
 def clean_or_none(text: object) -> str | None:
@@ -204,7 +204,7 @@ def member_page(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) 
     member: Member = member_of(row, snapshot, view)
     return {
         **row_of(row, snapshot, view),
-        "words": [[name, clean(text), level] for name, text, level in texts_of(row, snapshot, view)],
+        "words": [[name, clean(text, MOST_EXPLANATION), level] for name, text, level in texts_of(row, snapshot, view)],
         "facts": [["status", clean(row.status)], *_plain_facts(row, member)],
         "log": [clean(line) for line in row.recent_logs],
     }
@@ -216,8 +216,8 @@ def _plain_facts(row: TrainingMetrics, member: Member) -> Iterator[list[str]]:
     yield from ([clean(name), clean(text)] for name, text in kept)
 
 
-def attempts_page(report: RestartReport, *, is_finished: bool) -> dict[str, Any]:
-    """Return the attempts of a supervised training, with their evidence, and its goodput."""
+def attempts_page(report: RestartReport, *, is_finished: bool, avoid: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the attempts of a supervised training, with their evidence, its goodput, and the nodes that it avoids."""
     badput = {cause: seconds for cause, seconds in report["badput"].items() if seconds}
     return {
         "finished": is_finished,
@@ -227,13 +227,14 @@ def attempts_page(report: RestartReport, *, is_finished: bool) -> dict[str, Any]
         "steps_lost": report["steps_lost"],
         "goodput": report["goodput"],
         "badput": [[cause.replace("_", " "), format_duration(seconds)] for cause, seconds in badput.items()],
+        "avoid": [clean(node) for node in avoid],
         "attempts": [_attempt(each) for each in report["attempts"]],
     }
 
 
 def _attempt(attempt: AttemptReport) -> dict[str, Any]:
     failure = attempt["failure"]
-    last = attempt["final_step"]
+    last, told = attempt["final_step"], attempt["explanation"]
     return {
         "number": attempt["number"],
         "job": clean(attempt["job_id"]),
@@ -247,6 +248,8 @@ def _attempt(attempt: AttemptReport) -> dict[str, Any]:
         "reason": clean_or_none(attempt["reason"]),
         "failure": clean(f"{failure['category']}, {failure['error_class']}") if failure else None,
         "evidence": clean(failure["evidence"]) if failure else None,
+        "explanation": None if told is None else clean(told, MOST_EXPLANATION),
+        "nodes": clean(describe_nodes(attempt["suspect_nodes"] or (), attempt["faulty_nodes"] or ())),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,13 @@ import pytest
 from tests.fakes import EPOCH, gpu_answer, is_call
 from tests.unit.fleet.fleet_world import Watch, eventually, row, unreachable
 from training_monitor.core.clock import SYSTEM_CLOCK
+from training_monitor.core.store import Store
+from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.fleet import ACCOUNT
 from training_monitor.fleet.values import MemberSpec
+from training_monitor.observe.kept_roll_calls import save_roll_call
+from training_monitor.targets.target import parse_target
 
 
 def local(**options: Any) -> Watch:
@@ -421,3 +426,14 @@ def test_of_fifty_members_of_which_forty_hang_ten_stay_fresh_with_few_threads() 
     assert all(watch.world.machine(number).asked <= 1 for number in range(1, 41))
     watch.monitor.close()
     release.set()
+
+
+def test_a_row_has_what_the_last_roll_call_of_its_training_said(tmp_path: Path) -> None:
+    store, target = Store(str(tmp_path)), parse_target("local")
+    watch = Watch(specs=(MemberSpec("local"),), store=store)
+    assert watch.row().explained is None
+    log = watch.world.machines["local"].path
+    kept = KeptRollCall(EPOCH, "rank 1 is late: look there", suspects=("node-a",))
+    save_roll_call(store, target, WatchedJob(log_file="/another.log"), replace(kept, text="of another training"))
+    save_roll_call(store, target, WatchedJob(log_file=log), kept)
+    assert watch.row(after=60).explained == kept

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.screens.fleet_screens import TABLES, keys_of, render, update
 from tests.unit.screens.hundred import HUNDRED
 from tests.unit.screens.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent
+from training_monitor.core.values import KeptRollCall
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet import view as views
 from training_monitor.screens.fleet.view import FleetView, follow
@@ -73,6 +74,7 @@ def hostile(text: str) -> FleetSnapshot:
             extra={text: 1.0},
             recent_logs=deque([text] * 10, maxlen=10),
             key=f"{text}#{number}",
+            explained=KeptRollCall(NOW, text, job_id=text, suspects=(text,), faulty=(text, "node-b")),
         )
         for number in range(3)
     )
@@ -315,3 +317,19 @@ def test_what_was_acknowledged_is_in_the_list_alone_and_its_member_comes_after_o
 def test_the_summary_is_of_what_is_shown() -> None:
     lines = text_of(replace(START, group="odd"), width=118).splitlines()
     assert "4 of 8 members:  1 ok, 1 warn, 1 error, 1 unknown  $4.658/h  spent at least $1554" in "\n".join(lines)
+
+
+# ---------------------------------------------------------------- why it hung
+
+
+def test_the_page_of_a_member_says_what_the_last_roll_call_said_and_which_nodes_are_suspect() -> None:
+    said = (
+        "3 of 4 ranks wait in all_reduce, called at train.py:88; rank 1 (pod w-2) is in data.py:41: look there."
+    )
+    told = KeptRollCall(NOW - 300, said, job_id="process:train-attempt-1", suspects=("node-a",), faulty=("node-b",))
+    row = member(1, explained=told)
+    view = replace(START, screen="detail", selected=row.key)
+    text = text_of(view, replace(SNAPSHOT, rows=(row,)), width=100)
+    assert "why       5m ago, before process:train-attempt-1 was ended: 3 of 4 ranks wait in all_reduce" in text
+    assert "nodes     node-b (fault of its hardware), node-a (its rank was waited for)" in text
+    assert said in " ".join(text.split())

@@ -137,6 +137,14 @@ ENDING = replace(
     next_look_at=None,
     events=(
         *STALLED.events,
+        (
+            NOW - 15,
+            Event(
+                "explained",
+                "7 of 8 ranks wait in all_reduce, called at train.py:88; rank 1 (pid 4713) is in data.py:41 "
+                "load_batch, which waits for a pipe: look there. Of its children, pid 4790 waits for a disk.",
+            ),
+        ),
         (NOW - 14, Event("stopping", "seeing the end of train.log: TERM, then KILL after 10 s, to what runs of it")),
         (NOW - 4, Event("stopped", "nothing of train.log is left")),
         (NOW - 3, Event("progress", "2 checkpoints, the newest complete one 12.1 GiB at step 1400")),

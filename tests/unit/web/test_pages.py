@@ -127,3 +127,24 @@ def test_attempts_come_with_their_evidence_and_goodput() -> None:
     assert first["evidence"] == "CUDA out of memory" and first["steps"] == "0 to 70" and first["lost"] == 70
     assert second["steps"] == "0 to ?" and second["ended_at"] is None
     assert page["goodput"] == 0.0 and page["reason"] is None and ["lost steps", "8m20s"] in page["badput"]
+
+
+def test_an_attempt_comes_with_what_the_roll_call_said_of_it_bounded_and_on_one_line() -> None:
+    told = report()
+    told["attempts"][0]["explanation"] = f"rank 1 is late\n{'x' * 5000}"
+    told["attempts"][0]["suspect_nodes"] = ["a", "b"]
+    told["attempts"][0]["faulty_nodes"] = ["b"]
+    page = attempts_page(told, is_finished=True, avoid=["b"])
+    first, second = page["attempts"]
+    assert "rank 1 is late" in first["explanation"] and "\n" not in first["explanation"]
+    assert len(first["explanation"]) == 2500 and page["avoid"] == ["b"]
+    assert first["nodes"] == "b (fault of its hardware), a (its rank was waited for)"
+    assert second["explanation"] is None and second["nodes"] == ""
+
+
+def test_hostile_texts_of_a_roll_call_do_no_harm() -> None:
+    for text in HOSTILE:
+        told = report()
+        told["attempts"][0]["explanation"], told["attempts"][0]["suspect_nodes"] = text, [text]
+        [first, _] = attempts_page(told, is_finished=True, avoid=[text])["attempts"]
+        assert not harm_in(first["explanation"]) and not harm_in(first["nodes"])

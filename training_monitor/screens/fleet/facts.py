@@ -67,7 +67,17 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
         told.append(("advice", "; ".join((row.verdict.recommendation, *row.verdict.remedies)), "warning"))
     if row.loss_analysis is not None and row.loss_analysis.kind is not None:
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
+    if row.explained is not None:
+        age = format_age(snapshot.timestamp - row.explained.at)
+        told.append(("why", f"{age} ago, before {row.explained.job_id or 'it'} was ended: {row.explained.text}", ""))
+        told.append(("nodes", describe_nodes(row.explained.suspects, row.explained.faulty), "warning"))
     return [(name, text, level) for name, text, level in told if text]
+
+
+def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:
+    """Name the nodes of the ranks that were waited for, and those with a fault of their hardware; "" without any."""
+    late = [f"{each} (its rank was waited for)" for each in suspects if each not in faulty]
+    return ", ".join([*(f"{each} (fault of its hardware)" for each in faulty), *late])
 
 
 def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:

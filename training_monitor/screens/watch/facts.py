@@ -35,6 +35,7 @@ PHASES = ("stopping", "inventory", "uploading", "destroying")
 HOT, VERY_HOT = 85.0, 92.0  # °C; GPUs slow down from about here on
 FULL_MEMORY = 0.98
 _MOST_REMEDIES, _MOST_INCOMPLETE = 3, 2
+_MOST_WHY = 6  # lines
 _CURVE = 40  # cells at most
 _FAR = 2.0  # times the lowest loss
 WIDE, NARROW = 100, 60  # cells of the screen from which a GPU has its bar and name, and a line its bar and full label
@@ -78,6 +79,7 @@ def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     if snapshot.missing_log is not None:
         reason, style = f"there is no log {snapshot.missing_log} yet; {reason}", "warn" if style == "good" else style
     body = _fact("verdict", reason, view, style="" if style == "good" else style)
+    body += _why_lines(snapshot, view)
     if snapshot.phase is not None:
         return body
     body += _silence_lines(snapshot, view)
@@ -93,6 +95,12 @@ def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     for error in status.errors:
         body += _fact("unknown", error, view, style="warn")
     return body
+
+
+def _why_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
+    """Format what the roll call said before the training was ended; the page of the events has all of a long text."""
+    told = next((event.text for _, event in reversed(snapshot.events) if event.kind == "explained"), None)
+    return [] if told is None else _fact("why", told, view, style="bold")[:_MOST_WHY]
 
 
 def _silence_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:

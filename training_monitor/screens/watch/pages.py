@@ -42,6 +42,7 @@ _KIND_STYLES = {
     "unreachable": "warn",
     "moved": "warn",
     "stopping": "warn",
+    "explained": "bold",
     "waiting": "dim",
     "reached": "good",
     "stopped": "good",

@@ -561,10 +561,11 @@ function memberView(id) {
       const goodput = run.goodput == null ? "goodput unknown" : `goodput ${(100 * run.goodput).toFixed(1)} %`;
       const lost = run.steps_lost == null ? "steps lost: unknown" : `${run.steps_lost} steps lost`;
       const sums = [`${run.finished ? "finished" : "supervised"} for ${run.duration}`, `${run.retries} restarts`, goodput, lost];
-      attempts.replaceChildren(make("h2", {}, "Attempts"),
+      attempts.replaceChildren(...[make("h2", {}, "Attempts"),
         make("p", {}, sums.join(" · "), run.reason ? ` · ${run.reason}` : ""),
         run.badput.length ? make("p", { class: "dim" }, `the rest went into: ${run.badput.map(([cause, time]) => `${cause} ${time}`).join(", ")}`) : null,
-        ...[...run.attempts].reverse().map(attempt));
+        run.avoid.length ? make("p", {}, `nodes to avoid: ${run.avoid.join(", ")}`) : null,
+        ...[...run.attempts].reverse().map(attempt)].filter(Boolean));
     }
   }
 
@@ -577,6 +578,8 @@ function memberView(id) {
       make("h3", {}, `Attempt ${each.number}`, make("span", {}, each.status), make("span", { class: "dim" }, each.job)),
       make("p", { class: "dim" }, told.filter(Boolean).join(" · ")),
       each.reason ? make("p", {}, each.reason) : null,
+      each.explanation ? make("p", {}, make("strong", {}, "Why: "), each.explanation) : null,
+      each.nodes ? make("p", { class: "dim" }, `nodes: ${each.nodes}`) : null,
       each.evidence ? make("p", {}, `evidence (${each.failure}): `, make("code", {}, each.evidence)) : null,
       ...each.refused.map((text) => make("p", {}, `checkpoint refused: ${text}`)));
   }
