@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from tests.evals.conftest import HEAD, put
 from tests.evals.reader import Reader, advice
 from tests.integration.conftest import SshServer, Surroundings, kill, wait_until
+from tests.integration.roll_call_training import PYTHON, REPOSITORY, Plan, Training, place_of, running
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor.cli import demo_training
@@ -59,6 +61,24 @@ def test_stalled(reader: Reader, surroundings: Surroundings, sshd: SshServer) ->
     assert do.startswith("tell the user") and "they decide" in do
     kill(training.pid)
     training.wait()
+
+
+def test_hung(reader: Reader, surroundings: Surroundings) -> None:
+    reader.shown |= {
+        str(Path(PYTHON).parents[1]): "/usr",
+        str(REPOSITORY): "/home/me/lib",
+        socket.gethostname(): "gpu1",
+    }
+    training = Training(Plan(odd={1: "pipe"}, with_monitor=True), surroundings.folder / "llama")
+    with running(training):
+        training.wait_until_ready()
+        reader.is_asked("My run with four ranks hangs. Which of them is it? I want to end it and start it again.")
+        said = reader.types("why", "local", str(training.members[0].pid), "--json")
+    [culprit] = said["culprits"]
+    assert reader.status == 0 and (culprit["rank"], said["confidence"]) == (1, "high")
+    file, line = place_of("odd: pipe")
+    assert culprit["where"] == f"{file}:{line} load_batch" and culprit["pid"] == training.members[1].pid
+    reader.concludes(f"{said['explanation']} It still runs: a start without a change there would hang again.")
 
 
 def test_out_of_memory(reader: Reader, surroundings: Surroundings, head: Pod) -> None:

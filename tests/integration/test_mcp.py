@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Pod, Surroundings, wait_until
+from tests.integration.roll_call_training import Plan, Training, running
 from tests.mcp_client import Client
 from training_monitor.jobs.jobs import check_job_status
 from training_monitor.jobs.process_jobs import start_process_job
@@ -118,3 +119,19 @@ def test_a_thousand_looks_side_by_side(training: str, pod: Pod) -> None:
         assert not any(each["isError"] for each in told.values())
         verdicts = {told[number]["structuredContent"].get("target") for number in asked[960:]}
         assert "local" in verdicts and time.monotonic() - begun < 600
+
+
+def test_a_hang_is_explained_in_a_short_answer_and_with_all_stacks_when_asked_for(surroundings: Surroundings) -> None:
+    hung = Training(Plan(odd={2: "pipe"}, with_monitor=True), surroundings.folder / "hung")
+    with Client() as client, running(hung):
+        hung.wait_until_ready()
+        words = {"target": "local", "what": str(hung.members[0].pid)}
+        result = client.call("explain_training", **words)
+        told = document(result)
+        assert [each["rank"] for each in told["culprits"]] == [2] and told["confidence"] == "high"
+        assert "left_out" not in told and [each["rank"] for each in told["ranks"]] == [0, 1, 2, 3]
+        assert all(each["where"] and not each["stacks"] for each in told["ranks"])
+        line = result["content"][0]["text"]
+        assert line.startswith("confidence high: 3 of 4 ranks wait in") and "load_batch" in line
+        told = document(client.call("explain_training", **words, stacks=True, max_characters=1_000_000))
+        assert all(each["stacks"] for each in told["ranks"])

@@ -62,6 +62,7 @@ def calls(surroundings: Surroundings, vast: VastApi, pod: Pod, tmp_path: Path) -
         ["check_training", {}],
         ["check_training", {"target": "local", "what": job, "stall_after": 600}],
         ["check_training", {"target": pod.name}],
+        ["explain_training", {"target": "local", "what": job, "also": ["local"], "timeout": 10, "stacks": True}],
         ["list_jobs", {}],
         ["list_jobs", {"target": pod.name}],
         ["job_status", {"target": "local", "job": job}],

@@ -135,7 +135,9 @@ def error_of(error: TrainingMonitorError) -> Table:
 
 
 def summarize(document: Mapping[str, Any]) -> str:
-    """Return one line: the verdict and its reason where there are some, or else what the document holds."""
+    """Return one line: an explanation, the verdict and its reason, or else what the document holds."""
+    if "culprits" in document:
+        return _one_line(f"confidence {document.get('confidence')}: {document.get('explanation')}")
     if "verdict" in document:
         verdict = str(document["verdict"]).upper()
         reason = document.get("reason") or "; ".join(document.get("issues", ()))

@@ -9,7 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from training_monitor.core.models import Failure
-from training_monitor.core.reports import CheckReport, EfaClusterReport, GpuReport, RayResourcesReport
+from training_monitor.core.reports import (
+    CheckReport,
+    ChildReport,
+    EfaClusterReport,
+    ExplanationReport,
+    GpuReport,
+    RankReport,
+    RayResourcesReport,
+)
 from training_monitor.mcp import documents as doc
 from training_monitor.mcp.calls import options, positional, run_command
 from training_monitor.service.dataset import DatasetReport
@@ -32,6 +40,38 @@ def check_training(
     from training_monitor.observe.check import check_training
 
     return check_training(target, what, namespace, stagnation_threshold=stall_after)
+
+
+def explain_training(
+    target: str = "local",
+    what: str | None = None,
+    also: Sequence[str] = (),
+    timeout: float = 20.0,
+    stacks: bool = False,
+    namespace: str = "default",
+) -> ExplanationReport:
+    """Say why a training hangs: looks at all its ranks, and names the one that the others wait for. Reads only.
+
+    It takes up to `timeout` seconds. Read `explanation` and `confidence` (none: not known), then `culprits`, `findings`
+    and `remedies`. Of a training that was ended already, check_training has the `explanation`.
+
+    Args:
+        target: local, a pod, k8s://…, ssh://… or vast://ID. The other pods of its training are found.
+        what: as in check_training. Default: the only training there.
+        also: other targets with ranks of the same training, such as further ssh hosts.
+        timeout: seconds for all of it, at least 5.
+        stacks: with the stacks of all threads of each rank. Default: `where` tells where its main thread is.
+        namespace: of bare pod names.
+    """
+    from training_monitor.explain import explain_training
+
+    report = explain_training(target, what, namespace, also=also, timeout=timeout)
+    return report if stacks else {**report, "ranks": [_without_stacks(each) for each in report["ranks"]]}
+
+
+def _without_stacks(rank: RankReport) -> RankReport:
+    children: list[ChildReport] = [{**each, "stacks": []} for each in rank["children"]]
+    return {**rank, "stacks": [], "children": children}
 
 
 def list_jobs(target: str = "local", namespace: str = "default") -> doc.JobsDocument:
@@ -380,6 +420,7 @@ def read_log(text: str) -> doc.LogReading:
 
 READS: tuple[Callable[..., Any], ...] = (
     check_training,
+    explain_training,
     list_jobs,
     job_status,
     current_step,
