@@ -171,6 +171,7 @@ def test_values_are_completed(shell: Shell, tmp_path: Path) -> None:
     shell.completes("fleet --notify a", r"--notify anna\b")
     shell.completes("fleet --group n", r"--group nightly\b")
     assert shell.gets("metrics --textfile my\\ fi") == ["metrics", "--textfile", "my file.prom"]
+    assert shell.gets("why local --py-spy my\\ fi") == ["why", "local", "--py-spy", "my file.prom"]
     assert shell.gets("config --init my\\ fi") == ["config", "--init", "my file.prom"]
     words = shell.gets("dataset my\\ fo")
     assert words[0] == "dataset" and words[1].rstrip("/") == "my folder"
@@ -190,6 +191,7 @@ def test_targets_are_completed(shell: Shell) -> None:
     assert shell.gets("gpu ssh://me@gpu1:2") == ["gpu", "ssh://me@gpu1:2222"]
     assert shell.gets("gpu -n default vas") == ["gpu", "-n", "default", "vast://30007012"]
     assert shell.gets("run --target=vas") == ["run", "--target=vast://30007012"]
+    assert shell.gets("why local --also vas") == ["why", "local", "--also", "vast://30007012"]
     assert shell.gets("fleet local nigh") == ["fleet", "local", "nightly"]
 
 

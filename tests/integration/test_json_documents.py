@@ -15,6 +15,7 @@ import pytest
 
 from tests.integration.commands import run_command
 from tests.integration.conftest import MARK, Place, Surroundings, kill, wait_until
+from tests.integration.roll_call_training import Plan, Training, running
 from tests.integration.test_cli_market import add_image
 from tests.integration.web_pages import command as web_command
 from tests.json_documents import check_document, read_documents
@@ -96,6 +97,17 @@ def test_a_training_has_the_same_keys_in_all_commands(log: Path) -> None:
         assert (each["step"], each["total_steps"], each["progress"], each["loss"]) == (40, 200, 0.2, 0.5), each
     for each in (stalled, *others[1:]):
         assert (each["verdict"], each["state"]) == (checked["verdict"], checked["state"]) == ("ok", "running"), each
+
+
+def test_why_a_training_hangs(local: Place) -> None:
+    training = Training(Plan(odd={1: "pipe"}, with_monitor=True), local.folder / "hung")
+    with running(training):
+        training.wait_until_ready()
+        found = document("why", "local", str(training.members[0].pid))
+        assert [each["rank"] for each in found["culprits"]] == [1] and found["confidence"] == "high"
+    ended = document("why", "local", str(training.folder / "train-0.log"), status=3)
+    assert (ended["confidence"], ended["ranks"], ended["culprits"]) == ("none", [], [])
+    assert error("why", "local", "nobody", status=2)["kind"] == "JobNotFound"
 
 
 def test_a_loss_that_is_no_number_is_null(log: Path) -> None:

@@ -1,0 +1,105 @@
+"""`why` on the command line: what it prints of a real training of four ranks, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import run_command
+from tests.integration.conftest import Place
+from tests.integration.roll_call_training import PLACES, Plan, Training, running
+
+ROOT = Path(__file__).parents[2]
+NOBODY = "ssh://nobody@127.0.0.1:1"  # nothing listens there
+
+
+@pytest.fixture
+def hung(local: Place) -> Iterator[Training]:
+    """Four ranks, of which rank 1 reads a pipe that nobody writes."""
+    training = Training(Plan(odd={1: "pipe"}, with_monitor=True), local.folder / "hung")
+    with running(training):
+        training.wait_until_ready()
+        yield training
+
+
+def pid_of(training: Training) -> str:
+    return str(training.members[0].pid)
+
+
+def test_the_paragraph_comes_first_then_a_line_for_each_rank_with_the_late_one_marked(hung: Training) -> None:
+    done = run_command("why", "local", pid_of(hung), COLUMNS="120")
+    file, line = PLACES["pipe"]
+    late, where = hung.members[1].pid, f"{file}:{line} load_batch"
+    told, sure, empty, head, *rows = done.stdout.splitlines()
+    assert done.returncode == 0 and done.stderr == "" and empty == ""
+    assert told.endswith(f"rank 1 (pid {late}) is in {where}, which waits for a pipe: look there.")
+    assert told.startswith("3 of 4 ranks wait in ") and sure.startswith("confidence high; ")
+    assert head.split() == "RANK HOST PID STATE CPU MEMORY WAITS FOR WHERE".split()
+    assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
+    assert re.match(rf"1 < +local +{late} +S .* a pipe +{where}$", rows[1])
+
+
+def test_stacks_are_printed_for_each_rank_when_asked_for(hung: Training) -> None:
+    words = ("why", "local", pid_of(hung))
+    done = run_command(*words, "--stacks")
+    heads = [
+        line for line in done.stdout.splitlines() if re.fullmatch(r"rank \d \(pid \d+\) on local, by in-script", line)
+    ]
+    assert len(heads) == 4 and done.stdout.count("  MainThread\n") == 4
+    assert f"load_batch ({hung.folder}/data.py:{PLACES['pipe'][1]})" in done.stdout
+    assert "MainThread" not in run_command(*words).stdout
+
+
+def test_a_host_that_does_not_answer_is_named_and_its_ranks_are_not_called_dead(hung: Training) -> None:
+    found = run_command("why", "local", pid_of(hung), "--also", NOBODY, "--json")
+    report = json.loads(found.stdout)
+    assert found.returncode == 0 and [each["host"] for each in report["silent"]] == [NOBODY]
+    assert [each["rank"] for each in report["culprits"]] == [1] and report["missing_ranks"] == []
+    assert f"Not asked: {NOBODY}" in report["explanation"]
+
+
+def test_a_training_whose_ranks_do_not_differ_is_unknown(local: Place) -> None:
+    training = Training(Plan(mute_at=3, with_monitor=True), local.folder / "mute")
+    with running(training):
+        training.wait_until_ready()
+        done = run_command("why", "local", pid_of(training))
+    assert done.returncode == 3 and "confidence none" in done.stdout and " < " not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["local", "nobody-trains-this"], "there is no training"),
+        (["local", "1", "--timeout", "1s"], "--timeout"),
+        (["local", str(os.getpid()), "--py-spy", "/no/such/py-spy"], "py_spy"),
+    ],
+)
+def test_wrong_use_is_2_and_says_what_is_wrong(local: Place, words: list[str], said: str) -> None:
+    done = run_command("why", *words)
+    assert done.returncode == 2 and said in done.stderr and done.stdout == "", done
+
+
+def test_a_target_that_does_not_answer_is_unknown(local: Place) -> None:
+    done = run_command("why", NOBODY, "--json")
+    assert done.returncode == 3 and json.loads(done.stdout)["kind"] == "TargetUnreachable"
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_colour_is_for_terminals_and_respects_no_color(hung: Training, no_color: bool) -> None:
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", **({"NO_COLOR": "1"} if no_color else {})}
+    command = [sys.executable, "-m", "training_monitor", "why", "local", pid_of(hung)]
+    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environ)
+    os.close(theirs)
+    text = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert done.returncode == 0 and ("confidence \x1b[32mhigh\x1b[0m" in text) is not no_color
+    assert ("\x1b[" in text) is not no_color
