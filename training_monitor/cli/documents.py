@@ -274,6 +274,8 @@ class TerminateResult(OfTarget):
     errors: list[str]
     gone: bool | None
     unlisted_checkpoints: int
+    explanation: str | None
+    roll_call: str | None
 
 
 class UploadDocument(OfTarget):
