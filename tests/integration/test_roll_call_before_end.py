@@ -21,11 +21,19 @@ from tests.integration.conftest import Surroundings, wait_until
 from tests.integration.roll_call_training import BROKEN_GPU, PLACES, PROGRAMS, PYTHON, Plan
 from tests.loopback.messaging import Services
 from tests.requirements import require
-from training_monitor import TerminationPlan, auto_restart, get_job_logs, start_process_job
+from training_monitor import (
+    TerminationPlan,
+    auto_restart,
+    check_training,
+    explain_training,
+    get_job_logs,
+    start_process_job,
+)
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.before_end import KeptRollCall, explain_before_end, last_roll_call
+from training_monitor.observe.kept_roll_calls import save_roll_call
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport, Stream
@@ -121,6 +129,17 @@ def test_a_target_that_falls_silent_in_the_middle_delays_no_longer_than_the_boun
     assert report["success"] and transport.calls == 1
     assert heard.until_term("process:hangs-attempt-1") <= BOUND + 2
     assert "unknown" in report["attempts"][0]["explanation"] and report["attempts"][0]["roll_call"] is None
+
+
+def test_who_asks_after_the_end_is_told_what_was_seen_before(place: Path) -> None:
+    (place / "second").touch()
+    start_process_job("local", command_of(place), "over")
+    assert wait_until(lambda: check_training("local", "process:over")["jobs"][0]["state"] == "finished", 60)
+    kept = KeptRollCall(time.time(), "rank 2 is late", job_id="process:over")
+    save_roll_call(Store(), parse_target("local"), WatchedJob(job_id="process:over"), kept)
+    found = explain_training("local", "process:over")
+    assert found["explanation"].endswith("Before process:over was ended, the roll call said: rank 2 is late")
+    assert (found["confidence"], found["culprits"]) == ("none", [])
 
 
 def test_no_roll_call_is_taken_where_none_is_wanted(place: Path) -> None:

@@ -96,7 +96,8 @@ def write_bundle(base: str, name: str, report: ExplanationReport) -> str:
     """Write a report into a folder below `base`, complete as soon as it is there; return it. Raises OSError."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[-80:].strip("._") or "training"
     training = os.path.join(base, training_name(safe))
-    os.makedirs(training, mode=0o700, exist_ok=True)
+    for each in (base, training):
+        os.makedirs(each, mode=0o700, exist_ok=True)
     folder = os.path.join(training, f"{int(report['at']):011d}-{safe}")
     new = f"{folder}.{os.urandom(4).hex()}.new"
     os.mkdir(new, 0o700)

@@ -47,6 +47,7 @@ from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import pids_of
 from training_monitor.observe.find_trainings import FoundTraining, find_question
 from training_monitor.observe.kept_looks import Observer
+from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import log_expression, roots_of
 from training_monitor.observe.meant import MeantTraining, find_one
 from training_monitor.observe.training_command import split_command
@@ -95,8 +96,13 @@ def explain_training(
     site = Site.of(target, namespace, transport, clock).resolve()
     meant = find_one(site.target, what, transport=transport)
     others = [parse_target(each, namespace=namespace) for each in also]
-    pace = _Pace(Observer(site, meant.job, store=store or Store()))
+    store = store or Store()
+    pace = _Pace(Observer(site, meant.job, store=store))
     told = call_roll(site, meant, also=others, timeout=timeout - (clock.monotonic() - began), py_spy=py_spy, pace=pace)
+    kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)
+    if kept:
+        before = f"Before {kept.job_id or meant.name} was ended, the roll call said: {kept.text}"
+        told = replace(told, explanation=replace(told.explanation, text=f"{told.explanation.text} {before}"))
     return format_explanation(told)
 
 
