@@ -8,4 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.explain.explain import *
 
-__all__, __getattr__, __dir__ = export_names(__name__, {"explain.explain": "explain_training"})
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "explain.explain": "explain_training",
+    },
+)

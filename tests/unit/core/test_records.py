@@ -21,7 +21,7 @@ from training_monitor.core.errors import ParseError, StateError, TrainingMonitor
 from training_monitor.core.frozen import MISSING, dataclass, field, fields, is_dataclass
 from training_monitor.core.records import decode, encode, format_record, read_record
 from training_monitor.core.store import Store
-from training_monitor.core.values import Notice, Observation, WatchedJob
+from training_monitor.core.values import KeptRollCall, Notice, Observation, WatchedJob
 from training_monitor.notify.heartbeat import Outage
 from training_monitor.restart.state import RunState
 from training_monitor.service.sweep import SweepMemory
@@ -31,6 +31,7 @@ from training_monitor.watch.kept_waits import WaitState
 from training_monitor.watch.state import WatchState
 from training_monitor.watch.terminate import Termination
 
+OF_A_ROLL_CALL = dict.fromkeys(("explanation", "roll_call", "suspect_nodes", "faulty_nodes"))
 WROTE = [json.loads(line) for line in (Path(__file__).parent / "kept_records.jsonl").read_text().splitlines()]
 KINDS: dict[str, Any] = {
     kind.__name__: kind
@@ -46,6 +47,7 @@ KINDS: dict[str, Any] = {
         WatchedJob,
         Outage,
         WaitState,
+        KeptRollCall,
     )
 } | {"end": tuple[JobState, str]}
 KEPT = [(KINDS[each["kind"]], each["state"]) for each in WROTE]
@@ -73,6 +75,10 @@ def test_what_the_version_before_wrote_is_read_and_written_again_the_same() -> N
             known["alerts"] = {}  # it was left out while nothing had been told
         if isinstance(state, dict) and state.get("cursor"):
             state["cursor"]["in_key"] = False
+        if isinstance(state, dict) and state.get("attempts"):
+            state["attempts"] = [{**OF_A_ROLL_CALL, **attempt} for attempt in state["attempts"]]
+        if kind is Termination:
+            state["plan"] = {"roll_call_timeout": 20.0, "is_hang": False, **state["plan"]}
         if kind in (Termination, WatchState) and (was := state["identity"]):
             now = {"pid": was["pid"], "start_ticks": was["start"], "boot_id": was["boot"]}
             state["identity"] = {**encode(Identity(1)), **now}
