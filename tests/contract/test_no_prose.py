@@ -32,6 +32,7 @@ READERS = {
     "NCCL": ("health/nccl.py*",),
     "nvidia-smi": ("health/nvidia_smi.py*", "explain/gpu_faults.py*", "fleet/rows.py:_gpu_type"),
     "the kernel": ("explain/kernel_log.py*",),
+    "py-spy and Python, for a right that is missing": ("explain/stacks.py", "explain/stacks.py:_no_stacks"),
     "Kubernetes, for the reason of a state": ("health/cluster.py*", "health/verdict.py:judge_pod"),
     "vastai": (
         "vast/asking.py*",

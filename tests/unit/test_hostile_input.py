@@ -32,12 +32,16 @@ from training_monitor.explain.kernel_log import parse_kernel_log
 from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.explain.plain_pickle import read_plain_pickle
 from training_monitor.explain.pod_events import parse_pod_events
+from training_monitor.explain.processes import build_ranks, parse_processes
+from training_monitor.explain.stacks import SeenStacks, parse_answer, parse_stacks
 from training_monitor.health import nvidia_smi
 from training_monitor.health.cluster import parse_pods
 from training_monitor.health.nccl import parse_nccl_transport
 from training_monitor.jobs import ray_output
 from training_monitor.jobs.process_jobs import parse_process_job
 from training_monitor.judging.failure import classify_failure
+from training_monitor.judging.ranks import RollCall
+from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.logs import events as log_events, text as log_text
 from training_monitor.logs.fields import read_fields
 from training_monitor.logs.job_progress import job_progress
@@ -130,6 +134,19 @@ def _pickled(text: str) -> object:
     return read_plain_pickle(bytes(ord(each) % 256 for each in text))
 
 
+def _answers(text: str) -> object:
+    found = [parse_answer(7, way, text) for way in ("in-script", "py-spy", "remote_exec")]
+    assert all(len(stacks.frames) <= 64 for each in found for stacks in each.stacks)
+    return found
+
+
+def _processes(text: str) -> object:
+    """The ranks too, and what the judge says of them."""
+    seen = parse_processes(text, "0a1b", "/.//./")
+    ranks = build_ranks(seen, SeenStacks({}), None, "local", None)
+    return explain_roll_call(RollCall(ranks)).text
+
+
 class Parser(NamedTuple):
     read: Callable[[str], object]
     dialect: str  # whose outputs are mutated for it
@@ -168,6 +185,9 @@ PARSERS = {
     "parse_trainings": Parser(lambda text: parse_trainings(text, "0a1b", "/.//./"), "trainings", (ParseError,)),
     "parse_files": Parser(parse_files, "recent_logs", (ParseError,)),
     "parse_stat": Parser(lambda text: parse_stat(text, 4096), "stats"),
+    "parse_answer": Parser(_answers, "stack"),
+    "parse_stacks": Parser(lambda text: parse_stacks(text, "0a1b"), "stacks", (ParseError,)),
+    "parse_processes": Parser(_processes, "roll_call", (ParseError,)),
     "parse_dumps": Parser(parse_dumps, "dumps", (ParseError,)),
     "read_plain_pickle": Parser(_pickled, "pickle", (ParseError,)),
     "parse_ras": Parser(parse_ras, "ras"),
@@ -211,7 +231,35 @@ _RAS = (
     f' [{_RANK % 5}, {_RANK % 6}], "missing_ranks": [{_RANK % 7}]}}], "ras": {{"timeouts_count": 0}}}}'
 )
 _TABLE = "proc 10 S 1 10 10 100 50 30 20 9000 python3\nproc 11 R 10 10 10 900 100 0 0 9100 a (b) c\n"
+_SPY = (
+    '{"pid": 7, "thread_name": "MainThread", "os_thread_id": %d, "frames": [{"name": "f", "filename": "/t.py",'
+    ' "line": 8}]}'
+)
+_OWN = (
+    '{"pid": 7, "variables": {"RANK": "3", "WORLD_SIZE": "4"}, "batches": 9, "threads": [{"name": "MainThread",'
+    ' "is_main": true, "frames": [["load_batch", "/w/data.py", 41], ["...", "", null], ["main", "/w/train.py", 8]]}]}'
+)
 SAMPLES: dict[str, tuple[str, ...]] = {
+    "stacks": (
+        f"\n0a1b pythons\n 7 8\n\n0a1b stack 7 in-script hex\n{_OWN.encode().hex(' ')}\n0a1b stack 8 py-spy base64\n"
+        f"{encodebytes(f'[{_SPY % 7}, {_SPY % 8}]'.encode()).decode()}\n0a1b stack 9 late\n"
+        "\n0a1b stack 10 none\n\n0a1b spy\n/bin/py-spy\n0a1b end\n",
+    ),
+    "stack": (
+        f"[{_SPY % 7}]",
+        _OWN,
+        "Error: Permission denied (os error 13)\n\nStack backtrace:\n   0: anyhow\n",
+    ),
+    "roll_call": (
+        f"\n0a1b facts\nboot=b0\nself=900\nup=1000.00\nhz=100\nmachine=x86_64\nhost=h\nptrace_scope=1\ncapabilities="
+        f"000001ffffffffff\nuid=0\nroots=10\n\n0a1b table\n{_TABLE}\n0a1b status\n/.//./proc/10/status:Threads:\t7\n"
+        "/.//./proc/10/status:VmRSS:\t  2048 kB\n\n0a1b bytes\n/.//./proc/10/io:rchar: 1000\n\n0a1b command\n==> "
+        "/.//./proc/10/cmdline <==\npython\x1ftrain.py\x1f\n==> /.//./proc/11/cmdline <==\nray::f()\x1f\n0a1b links\n\n"
+        "0a1b environment\n==> /.//./proc/10/environ <==\nRANK=3\nLOCAL_RANK=1\nWORLD_SIZE=4\nLOCAL_WORLD_SIZE=2\n\n"
+        "0a1b waiting\nwait 10 |0 0x3 0x7f\nwait 11 futex_wait|202 0x7f\n\n0a1b descriptors\nlr-x------ 1 0 0 64 Nov "
+        "22 10:28 /.//./proc/10/fd/3 -> pipe:[7]\n\n0a1b again\nup=1002.00\n"
+        f"{_TABLE}/.//./proc/10/io:rchar: 2000\n0a1b end\n",
+    ),
     "dumps": (
         f"process 1700000000 1 /tmp/trace_\ndump 1700000060 9 base64 /proc/7/root/tmp/trace_3.json\n"
         f"{encodebytes(_DUMP).decode()}dump 1700000061 9 hex /proc/7/root/tmp/trace_2\n{_DUMP.hex(' ')}\nend\n",

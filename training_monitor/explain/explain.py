@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import CommandError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import plain
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, PodState, Question
@@ -34,12 +34,22 @@ from training_monitor.explain.processes import (
     processes_question,
     remedies_of,
 )
-from training_monitor.explain.stacks import SeenStacks, send_spy, stacks_question
+from training_monitor.explain.stacks import SeenStacks, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
 from training_monitor.health.cluster import find_pods_of_training
 from training_monitor.health.host import gpu_question
-from training_monitor.judging.ranks import Collective, Finding, Rank, RollCall, Stack
-from training_monitor.judging.roll_call import Culprit, Explanation, RankGroup, explain_roll_call, where_is
+from training_monitor.judging.places import where_is
+from training_monitor.judging.ranks import (
+    Collective,
+    Culprit,
+    Explanation,
+    Finding,
+    Rank,
+    RankGroup,
+    RollCall,
+    Stack,
+)
+from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.following import FIRST_BYTES, log_question_of
 from training_monitor.logs.job_progress import job_progress
@@ -233,9 +243,7 @@ def _collect(
 ) -> RollCall:
     """Put together what all hosts said."""
     heard = [each for each in answers if isinstance(each, _HostSeen)]
-    silent = {
-        host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)
-    }
+    silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
     ended = [each for each in pods if each.phase != "Running"]
     findings = [*(() if isinstance(events, TrainingMonitorError) else events)]
     findings += [found for each in heard for found in each.findings]
@@ -275,13 +283,30 @@ def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None)
     roots = host.roots or _find_roots(site, meant, max(1.0, end - clock.monotonic()))
     if roots is None:
         return _HostSeen()
-    sent = send_spy(site, py_spy, timeout=max(1.0, (end - clock.monotonic()) / 2)) if py_spy else ""
+    sent, problem = _send_spy(host, site, py_spy, timeout=max(1.0, (end - clock.monotonic()) / 2))
     left = max(1.0, end - clock.monotonic())
     asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent)]
     asked.append(gpu_question(8.0))
     ask = host.ask or site.ask
-    processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(roots=roots), timeout=left)
-    return _read_host(host, _value_of(processes), stacks, gpus, rest)
+    is_removed = False
+    try:
+        processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(roots=roots), timeout=left)
+        is_removed = stacks.value is not None
+    finally:
+        if sent and not is_removed:
+            remove_spy(site, sent)
+    found = _read_host(host, _value_of(processes), stacks, gpus, rest)
+    return replace(found, remedies=(*problem, *found.remedies))
+
+
+def _send_spy(host: _Host, site: Site, path: str | None, timeout: float) -> tuple[str, tuple[str, ...]]:
+    """Return the folder with the py-spy that was sent, and what is to be said if it could not be: the rest is asked."""
+    if path is None:
+        return "", ()
+    try:
+        return send_spy(site, path, timeout), ()
+    except CommandError as error:
+        return "", (f"{host.name}: py-spy could not be sent there: {error.what}",)
 
 
 def _read_host(
@@ -394,9 +419,7 @@ def _rank(each: Rank) -> RankReport:
         bytes_per_second=each.bytes_per_second,
         threads=each.threads,
         memory_bytes=each.memory_bytes,
-        gpus=[
-            {"index": gpu.index, "gpu_utilization": gpu.utilization, "gpu_power": gpu.power} for gpu in each.gpus
-        ],
+        gpus=[{"index": gpu.index, "gpu_utilization": gpu.utilization, "gpu_power": gpu.power} for gpu in each.gpus],
         batches=each.batches,
         where=where_is(each),
         stacks_from=each.stacks_from,

@@ -16,7 +16,7 @@ from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.gpu_load import power_fraction
-from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TIMER, Rank, RankGpu
+from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER, Rank, RankGpu
 from training_monitor.observe.find_trainings import (
     ENVIRONMENT_BYTES,
     read_seen,
@@ -37,13 +37,20 @@ _VARIABLES = (*RANK_VARIABLES, *_LOCAL_RANK, *_WORLD_SIZE, *_LOCAL_WORLD_SIZE)
 _STATUS = regex(r"\S{0,80}proc/(\d{1,10})/status:(Threads|VmRSS):\s{0,20}(\d{1,15})")
 _BYTES = regex(r"\S{0,80}proc/(\d{1,10})/io:([rw]char|read_bytes|write_bytes): (\d{1,19})")
 _WAIT = regex(r"wait (\d{1,10}) (\w{0,80})\|(.{0,300})")
+_TERMINAL = regex(r"/dev/(?:pts/|tty|console)")
+_PYTHON = regex(r"(?:^|/)python[\d.]*$|^ray::")
 _PTRACE = 1 << 19  # CAP_SYS_PTRACE, see capabilities(7)
 
 # Kernel functions in which a thread sleeps, by their beginning, Linux 4.4 to 6.18.
 _CHANNELS = {
     "pipe_": PIPE,
     "anon_pipe_": PIPE,
+    "fifo_open": PIPE,
+    "wait_for_partner": PIPE,
     "futex": LOCK,
+    "flock_lock_inode": LOCK,
+    "posix_lock_inode": LOCK,
+    "locks_lock_inode": LOCK,
     "hrtimer_nanosleep": TIMER,
     "do_nanosleep": TIMER,
     "unix_stream_": SOCKET,
@@ -61,6 +68,11 @@ _CHANNELS = {
     "nfs": DISK,
     "rpc_wait": DISK,
     "fuse_": DISK,
+    "ceph_": DISK,
+    "ptlrpc_": DISK,
+    "ldlm_": DISK,
+    "cl_sync_io": DISK,
+    "cxiWait": DISK,
     "request_wait_answer": DISK,
     "do_epoll_wait": EVENTS,
     "ep_poll": EVENTS,
@@ -247,23 +259,31 @@ def _descriptors(text: str, spelling: str) -> dict[int, str]:
     found: dict[int, str] = {}
     for line in each_line(text):
         before, arrow, target = line.partition(" -> ")
-        path = before.rpartition(f"{spelling}proc/")[2]
+        _, is_spelled, path = before.rpartition(f"{spelling}proc/")
         pid = read_whole(path.partition("/fd/")[0])
-        if arrow and pid is not None:
+        if arrow and is_spelled and pid is not None:
             found[pid] = target
     return found
 
 
 def _waits_for(channel: str | None, call: str, machine: str, file: str) -> str | None:
     """Return what a thread waits for, by the kernel function in which it sleeps, or else by its system call."""
+    number = read_whole(call.partition(" ")[0])
+    kind = _CALLS.get(machine, {}).get(number) if number is not None else None
+    if kind == _FILE and _TERMINAL.match(file):  # which wakes its readers as a socket does
+        return TERMINAL
     for beginning, reason in _CHANNELS.items():
         if channel and channel.startswith(beginning):
             return reason
-    number = read_whole(call.partition(" ")[0])
-    kind = _CALLS.get(machine, {}).get(number) if number is not None else None
-    if kind != _FILE:
-        return kind
-    return PIPE if file.startswith("pipe:") else SOCKET if file.startswith("socket:") else DISK
+    return _kind_of(file) if kind == _FILE else kind
+
+
+def _kind_of(file: str) -> str | None:
+    """Return what a process waits for that reads or writes this file."""
+    for beginning, kind in {"pipe:": PIPE, "socket:": SOCKET, "anon_inode:": EVENTS, "/dev/": None, "/": DISK}.items():
+        if file.startswith(beginning):
+            return kind
+    return None
 
 
 # ---------------------------------------------------------------- the ranks among them
@@ -280,35 +300,69 @@ def build_ranks(
     table = {pid: each.process for pid, each in seen.processes.items()}
     chosen = choose_ranks(seen, stacks)
     ended = [pid for pid, each in table.items() if not each.is_running and each.parent in table]
+    below = _children_of(chosen, table)
     found = []
-    for pid in [*chosen, *(each for each in ended if each not in chosen)][:MOST_RANKS]:
-        running = (each for each in table if each not in chosen and table[each].is_running)
-        below = [each for each in running if pid in ancestors_of(each, table)]
-        rank = _rank(seen, stacks, gpus, host, node, pid)
-        children = [_rank(seen, stacks, gpus, host, node, each) for each in below]
+    for pid in [*chosen, *(each for each in ended if each not in below)][:MOST_RANKS]:
+        children = [_rank(seen, stacks, gpus, host, node, each) for each in below.get(pid, ())]
         told = [each for each in children if each.stacks or each.state == "D"]
+        rank = _rank(seen, stacks, gpus, host, node, pid)
         found.append(replace(rank, children=tuple(told[:_MOST_CHILDREN])))
     return tuple(sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid)))
+
+
+def _children_of(chosen: Sequence[int], table: Mapping[int, Process]) -> dict[int, list[int]]:
+    """Return the processes that run below each rank and are none."""
+    below: dict[int, list[int]] = {pid: [] for pid in chosen}
+    for pid, process in table.items():
+        if pid not in below and process.is_running:
+            above = next((each for each in ancestors_of(pid, table) if each in below), None)
+            if above is not None:
+                below[above].append(pid)
+    return below
 
 
 def choose_ranks(seen: SeenTraining, stacks: SeenStacks) -> list[int]:
     """Return the pids of the ranks, see the beginning of this module."""
     running = {pid: each for pid, each in seen.processes.items() if each.process.is_running}
-    table = {pid: each.process for pid, each in running.items()}
-    numbered = {pid: _number_of(each, stacks.answers.get(pid)) for pid, each in running.items()}
-    name = next((name for name in RANK_VARIABLES for each in numbered.values() if name in each), None)
-    pythons = set(stacks.pythons) or set(running)
-    if name:
-        holders = {pid: each[name] for pid, each in numbered.items() if name in each}
-        able = {pid: rank for pid, rank in holders.items() if pid in pythons} or holders
-        return [pid for pid in able if not any(able.get(up) == able[pid] for up in ancestors_of(pid, table))]
-    workers = [pid for pid in running if running[pid].words[:1] and running[pid].words[0].startswith("ray::")]
-    if workers:
-        return workers
-    able_now = [pid for pid in running if pid in pythons and not is_launcher(running[pid].words)]
-    tops = [pid for pid in able_now if not set(ancestors_of(pid, table)) & set(able_now)]
-    spawned = [pid for top in tops if _joins(stacks.answers.get(top)) for pid in able_now if table[pid].parent == top]
-    return spawned or tops
+    found = _numbered(running, stacks) or _ray_workers(running) or _topmost(running, stacks)
+    return [each for pid in found for each in _spawned(pid, running, stacks) or [pid]]
+
+
+def _numbered(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
+    """Return those that a launcher has numbered: of a process and its children with the same number, the first."""
+    numbers = {pid: _numbers_of(each, stacks.answers.get(pid)) for pid, each in running.items()}
+    name = next((name for name in RANK_VARIABLES for each in numbers.values() if name in each), None)
+    if name is None:
+        return []
+    pythons, table = _pythons(running, stacks), {pid: each.process for pid, each in running.items()}
+    holders = {pid: each[name] for pid, each in numbers.items() if name in each}
+    able = {pid: rank for pid, rank in holders.items() if pid in pythons} or holders
+    return [pid for pid in able if not any(able.get(up) == able[pid] for up in ancestors_of(pid, table))]
+
+
+def _ray_workers(running: Mapping[int, SeenProcess]) -> list[int]:
+    """Return the workers of Ray that have something to do."""
+    titles = {pid: each.words[0] for pid, each in running.items() if each.words}
+    return [pid for pid, title in titles.items() if title.startswith("ray::") and not title.startswith("ray::IDLE")]
+
+
+def _topmost(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
+    pythons, table = _pythons(running, stacks), {pid: each.process for pid, each in running.items()}
+    able = {pid for pid in running if pid in pythons and not is_launcher(running[pid].words)}
+    return [pid for pid in running if pid in able and able.isdisjoint(ancestors_of(pid, table))]
+
+
+def _pythons(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> set[int]:
+    """Return those that run Python; all if that is unknown, or if none does."""
+    by_name = (pid for pid, each in running.items() if each.words and _PYTHON.search(each.words[0]))
+    return {pid for pid in stacks.pythons if pid in running} or set(by_name) or set(running)
+
+
+def _spawned(pid: int, running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
+    """Return the ranks that a process has spawned and waits for (torch.multiprocessing.spawn)."""
+    if not _joins(stacks.answers.get(pid)):
+        return []
+    return [each for each in sorted(_pythons(running, stacks)) if running[each].process.parent == pid]
 
 
 def _joins(answer: StackAnswer | None) -> bool:
@@ -317,10 +371,18 @@ def _joins(answer: StackAnswer | None) -> bool:
     return any(each.function.endswith("join") and each.file.endswith("multiprocessing/spawn.py") for each in frames)
 
 
-def _number_of(each: SeenProcess, answer: StackAnswer | None) -> dict[str, int]:
+def _numbers_of(each: SeenProcess, answer: StackAnswer | None) -> dict[str, int]:
     """Return the numbers in the environment in which it was started, and in the one that it has by now."""
     told = {name: number for name, value in each.variables.items() if (number := read_whole(value)) is not None}
     return {**told, **(answer.variables if answer else {})}
+
+
+def _numbers_of_rank(seen: SeenTraining, stacks: SeenStacks, pid: int) -> dict[str, int]:
+    """Return the numbers of a process; those that it has from the one that spawned it are not its own."""
+    each, answer = seen.processes[pid], stacks.answers.get(pid)
+    if _joins(stacks.answers.get(each.process.parent)):
+        return dict(answer.variables) if answer else {}
+    return _numbers_of(each, answer)
 
 
 def _first(names: Iterable[str], numbers: Mapping[str, int]) -> int | None:
@@ -335,8 +397,8 @@ def _rank(
     node: str | None,
     pid: int,
 ) -> Rank:
-    each, answer = seen.processes[pid], stacks.answers.get(pid) or StackAnswer(problem="none")
-    numbers = _number_of(each, answer)
+    each, answer = seen.processes[pid], stacks.answers.get(pid) or StackAnswer(lack="none")
+    numbers = _numbers_of_rank(seen, stacks, pid)
     return Rank(
         host,
         pid,
@@ -377,25 +439,25 @@ def _why_no_stacks(answer: StackAnswer, facts: HostFacts) -> str | None:
         "denied": f"its memory may not be read{said}",
         "late": "there was no time left to ask it",
         "failed": f"they could not be read{said}",
-    }.get(answer.problem or "", "there is no way to ask it")
+    }.get(answer.lack or "", "there is no way to ask it")
 
 
 def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> list[str]:
     """Say what would make the stacks visible that are not: the right that is missing, or the tool."""
-    problems = {each.problem for each in answers if each.problem}
+    lacks = {each.lack for each in answers}
     told = []
-    if "denied" in problems:
+    if "denied" in lacks:
         scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
         told.append(
             f"{host}: reading the stacks needs the right to trace, CAP_SYS_PTRACE: in a pod securityContext."
             f"capabilities.add [SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of "
             f"the training with sysctl kernel.yama.ptrace_scope=0{scope}"
         )
-    if "none" in problems:
+    if "none" in lacks:
         told.append(
             f"{host}: there is no way to see Python stacks: pip install py-spy there, or send one with --py-spy FILE, "
             "or create a training_monitor.TrainingMonitor in the script"
         )
-    if "late" in problems:
+    if "late" in lacks:
         told.append(f"{host}: not all processes could be asked in time: allow more with --timeout")
     return told

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from training_monitor.core.errors import ParseError, SettingsError
+from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
@@ -28,8 +30,8 @@ ANSWER_BYTES = 600_000  # of those of all processes, packed
 _MOST_THREADS, _MOST_FRAMES, _MOST_TEXT = 64, 64, 300
 _DENIED = regex(r"permission denied|EPERM|operation not permitted|os error 1\b", 2)
 _PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|remote_debugging|late|none)(?: (base64|hex))?")
-_MOST_PROGRAM = 64 << 20
-_FOLDER = regex(r"/tmp/training-monitor-[A-Za-z0-9]{6,16}")
+_MOST_PROGRAM, _REMOVAL_SECONDS = 64 << 20, 5.0
+_FOLDER = regex(r"(?:/[^/\s]{1,100}){1,10}/training-monitor-[0-9a-f-]{36}")
 _VARIABLE = regex(r"\d{1,9}")
 
 
@@ -37,13 +39,13 @@ _VARIABLE = regex(r"\d{1,9}")
 class StackAnswer:
     """The stacks of one process, and the way they were had.
 
-    Without any, `problem` is denied | none | late | failed, and `said` is what the tool printed.
+    Without any, `lack` is denied | none | late | failed, and `said` is what the tool printed.
     `variables` are those of its environment by now, `batches` how many it has begun.
     """
 
     source: str | None = None
     stacks: tuple[Stack, ...] = ()
-    problem: str | None = None
+    lack: str | None = None
     said: str = ""
     variables: Mapping[str, int] = field(default_factory=dict)
     batches: int | None = None
@@ -114,11 +116,11 @@ def parse_stacks(text: str, word: str) -> SeenStacks:
 
 def _answer(pid: int, way: str, encoding: str | None, body: str) -> StackAnswer:
     if encoding is None:
-        return StackAnswer(problem=way)
+        return StackAnswer(lack=way if way in ("late", "none") else "failed")
     try:
         text = unpack(body, encoding, MOST_BYTES, source="stacks").decode("utf-8", "replace")
     except ParseError as error:
-        return StackAnswer(problem="failed", said=error.what)
+        return StackAnswer(lack="failed", said=error.what)
     return parse_answer(pid, way, text)
 
 
@@ -127,13 +129,22 @@ def parse_answer(pid: int, way: str, text: str) -> StackAnswer:
     try:
         document = json.loads(text)
         stacks = tuple(_read_spy(document, pid) if way == "py-spy" else _read_own(document))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        problem = "denied" if _DENIED.search(text[:4000]) else "failed"
-        return StackAnswer(problem=problem, said=" ".join(text[:2000].split())[-_MOST_TEXT:])
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return _no_stacks(text[:4000])
     if not stacks:
-        return StackAnswer(problem="failed", said="no thread with a Python stack")
+        return StackAnswer(lack="failed", said="no thread with a Python stack")
     own: Mapping[str, Any] = document if isinstance(document, dict) else {}
     return StackAnswer(way, stacks, variables=_numbers_of(own.get("variables")), batches=_whole(own.get("batches")))
+
+
+def _no_stacks(said: str) -> StackAnswer:
+    """Say why there are none, by what a tool printed in place of a document; a document that was cut says nothing."""
+    if said.lstrip()[:1] in ("", "[", "{"):
+        return StackAnswer(lack="failed", said="the answer was cut" if said.strip() else "no answer")
+    lines = said.partition("Stack backtrace:")[0].split("\n")
+    told = lines[-2:] if lines[0].startswith("Traceback") else lines
+    lack = "denied" if _DENIED.search(said) else "failed"
+    return StackAnswer(lack=lack, said=" ".join(" ".join(told).split())[:_MOST_TEXT])
 
 
 def _read_own(document: Any) -> Iterator[Stack]:
@@ -143,18 +154,21 @@ def _read_own(document: Any) -> Iterator[Stack]:
 
 
 def _read_spy(document: Any, pid: int) -> Iterator[Stack]:
-    """Read the list of threads; the main thread has the number of the process."""
-    threads = sorted(document, key=lambda each: not _is_main(each, pid))
-    for thread in threads[:_MOST_THREADS]:
+    """Read the list of threads, the main thread first."""
+    main = _main_of(document, pid)
+    for thread in sorted(document, key=lambda each: each is not main)[:_MOST_THREADS]:
         frames = [
             Frame(_text(each["name"]), _text(each["filename"]), _whole(each["line"]))
             for each in thread["frames"][:_MOST_FRAMES]
         ]
-        yield Stack(_text(thread.get("thread_name") or ""), tuple(frames), _is_main(thread, pid))
+        yield Stack(_text(thread.get("thread_name") or ""), tuple(frames), thread is main)
 
 
-def _is_main(thread: Mapping[str, Any], pid: int) -> bool:
-    return thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread"
+def _main_of(threads: Sequence[Mapping[str, Any]], pid: int) -> Mapping[str, Any] | None:
+    """Return the thread with the number of the process; in a container of its own that is another: by its name."""
+    by_number = [each for each in threads if each.get("os_thread_id") == pid]
+    by_name = [each for each in threads if each.get("thread_name") == "MainThread"]
+    return next(iter([*by_number, *reversed(by_name)]), None)  # py-spy lists the oldest thread last
 
 
 def _numbers_of(variables: Any) -> dict[str, int]:
@@ -179,16 +193,10 @@ def send_spy(site: Site, path: str, timeout: float) -> str:
     """Send a py-spy to a target, and return the folder there that has it; the question for the stacks removes it.
 
     Raises:
-        SettingsError: there is no such file here.
+        SettingsError: there is no such program here.
         CommandError: the target did not take it.
     """
-    try:
-        with open(path, "rb") as file:
-            program = file.read(_MOST_PROGRAM + 1)
-    except OSError as error:
-        raise SettingsError("py_spy", path, f"the path of a py-spy on this machine ({error.strerror})") from error
-    if len(program) > _MOST_PROGRAM:
-        raise SettingsError("py_spy", path, f"a program of at most {_MOST_PROGRAM} bytes")
+    program = _read_program(path)
     argv = ["sh", "-c", format_call("receive", "receive")]
     reach = connect(site.target, site.transport)
     result = reach.run(argv, timeout=timeout, input=program.decode("utf-8", "surrogateescape"))
@@ -196,3 +204,25 @@ def send_spy(site: Site, path: str, timeout: float) -> str:
     if result.exit_code != 0 or not _FOLDER.fullmatch(folder):
         raise explain_failure(result, str(site))
     return folder
+
+
+def remove_spy(site: Site, folder: str) -> None:
+    """Remove a py-spy that was sent, where the question that does so was not answered; best effort."""
+    argv = ["sh", "-c", format_call("receive", "remove", folder)]
+    with suppress(TrainingMonitorError):
+        connect(site.target, site.transport).run(argv, timeout=_REMOVAL_SECONDS)
+
+
+def _read_program(path: str) -> bytes:
+    """Raises SettingsError."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # of a FIFO, nobody has to open the other end
+        with os.fdopen(file, "rb") as opened:
+            is_file = stat.S_ISREG(os.fstat(file).st_mode)
+            program = opened.read(_MOST_PROGRAM + 1) if is_file else b""
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no path"
+        raise SettingsError("py_spy", path, f"the path of a py-spy on this machine ({why})") from error
+    if not program.startswith((b"\x7fELF", b"#!")) or len(program) > _MOST_PROGRAM:
+        raise SettingsError("py_spy", path, f"a program for Linux of at most {_MOST_PROGRAM >> 20} MiB")
+    return program

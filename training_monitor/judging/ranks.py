@@ -1,11 +1,13 @@
-"""The values of a roll call: what each rank of a training does, and what was seen beside the ranks. Pure."""
+"""The values of a roll call: what each rank of a training does, what was seen beside the ranks, what it says. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from training_monitor.core.frozen import dataclass, field
 
 # What a main thread waits for in the kernel.
-PIPE, LOCK, SOCKET, TIMER, CHILD, DISK, EVENTS = (
+PIPE, LOCK, SOCKET, TIMER, CHILD, DISK, EVENTS, TERMINAL = (
     "a pipe",
     "a lock",
     "a socket",
@@ -13,6 +15,7 @@ PIPE, LOCK, SOCKET, TIMER, CHILD, DISK, EVENTS = (
     "a child process",
     "a disk",
     "events",
+    "a terminal",
 )
 
 
@@ -142,3 +145,43 @@ class RollCall:
     collectives: tuple[Collective, ...] = ()
     silent: dict[str, str] = field(default_factory=dict)
     is_whole: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A rank that the others wait for. `seen` is its process, None if it is missing; `why` a part of a sentence."""
+
+    rank: int | None
+    why: str
+    seen: Rank | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """Ranks at the same place, `where` as `all_reduce, called at train.py:88`.
+
+    `waits`: they wait for others; None if that is open. `is_majority`: the others are compared with these.
+    """
+
+    ranks: tuple[Rank, ...]
+    where: str
+    waits: bool | None = None
+    is_majority: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a roll call says: one paragraph, and how sure it is (none | low | medium | high)."""
+
+    text: str
+    confidence: str = "none"
+    culprits: tuple[Culprit, ...] = ()
+    groups: tuple[RankGroup, ...] = ()
+    missing: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()
+
+    def nodes(self, findings: Iterable[Finding]) -> tuple[str, ...]:
+        """Return the nodes that are suspect: those of the culprits, and those with a fault of their hardware."""
+        of_ranks = [each.seen.node for each in self.culprits if each.seen and each.seen.node]
+        return tuple(dict.fromkeys([*of_ranks, *(each.node for each in findings if each.is_hardware and each.node)]))

@@ -16,6 +16,7 @@ from training_monitor.core.regex import regex
 
 # Environment variables in which launchers set the global rank of a process; the first one present counts.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+MOST_ANCESTORS = 128
 ENDED_STATES = ("Z", "X", "x")  # zombie: it has ended but was not reaped by its parent
 STOP, CONTINUE = 19, 18  # Linux's numbers, whatever this machine is: every target has /proc
 SIGNAL_NUMBERS = {
@@ -233,9 +234,11 @@ def read_processes(lines: Iterable[str]) -> dict[int, Process]:
 
 
 def ancestors_of(pid: int, table: Mapping[int, Process]) -> list[int]:
-    """Return the ancestors of a process that are in the table, the nearest first."""
-    found: list[int] = []
-    while (process := table.get(pid)) and process.parent not in found and process.parent in table:
+    """Return the ancestors of a process that are in the table, the nearest first; at most `MOST_ANCESTORS`."""
+    found: dict[int, None] = {}
+    while (process := table.get(pid)) and process.parent in table and process.parent not in found:
+        if len(found) == MOST_ANCESTORS:
+            break
         pid = process.parent
-        found.append(pid)
-    return found
+        found[pid] = None
+    return list(found)
