@@ -70,12 +70,11 @@ def stuck(process: Process) -> Process:
 
 
 def is_there(pid: int) -> bool:
-    here = FOLDER / f"{pid}.here"
-    return here.exists() and here.read_text() == f"{identify(pid).start_ticks}\n"
+    return (FOLDER / f"{pid}.{identify(pid).start_ticks}.here").exists()
 
 
 def ask(pid: int, nonce: str = "0123456789abcdef") -> dict[str, Any]:
-    (FOLDER / f"{pid}.ask").write_text(f"{nonce}\n")
+    (FOLDER / f"{pid}.ask.{nonce}").mkdir()
     answer = FOLDER / f"{pid}.said.{nonce}"
     assert wait_until(answer.exists), "it did not answer"
     document: dict[str, Any] = json.loads(answer.read_text())
@@ -180,7 +179,8 @@ def test_a_gpu_that_hangs_hinders_no_answer(script: Script) -> None:
 def test_nothing_is_left_by_a_script_that_ends(script: Script, end: str, code: int, rank: str) -> None:
     body = f"""
 monitor.start_batch()
-while not os.path.exists({str(FOLDER)!r} + f"/{{os.getpid()}}.here"): time.sleep(0.01)
+from pathlib import Path
+while not [*Path({str(FOLDER)!r}).glob(f"{{os.getpid()}}.*.here")]: time.sleep(0.01)
 print("stuck", flush=True)
 {end}
 """
@@ -239,11 +239,12 @@ def test_a_forked_child_does_not_answer_for_its_parent(script: Script, rank: str
         assert told[0] == ["MainThread"]
         child = int(told[1][1])
         assert wait_until(lambda: is_there(process.pid))
-        (FOLDER / f"{child}.ask").write_text("0123456789abcdef\n")
+        request = FOLDER / f"{child}.ask.0123456789abcdef"
+        request.mkdir()
         for number in range(3):
             assert ask(process.pid, f"{number:016x}")["pid"] == process.pid
-        assert left(child) == [f"{child}.ask"]
-        (FOLDER / f"{child}.ask").unlink()
+        assert left(child) == [request.name]
+        request.rmdir()
         os.kill(child, signal.SIGKILL)
         process.kill()
 

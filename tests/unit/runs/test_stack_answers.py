@@ -40,7 +40,7 @@ class Asker:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.answers = folder, Answers(str(folder), PID)
-        self.here, self.request = folder / f"{PID}.here", folder / f"{PID}.ask"
+        self.here, self.request = folder / f"{PID}.{identify().start_ticks}.here", folder / f"{PID}.ask.{NONCE}"
 
     def begin(self) -> None:
         assert self.answers.start() and wait_until(self.here.exists)
@@ -48,11 +48,12 @@ class Asker:
     def said(self, nonce: str = NONCE) -> Path:
         return self.folder / f"{PID}.said.{nonce}"
 
-    def ask(self, nonce: str = NONCE, end: str = "\n") -> dict[str, Any]:
-        self.request.write_text(nonce + end)
+    def ask(self, nonce: str = NONCE) -> dict[str, Any]:
+        request = self.folder / f"{PID}.ask.{nonce}"
+        request.mkdir()
         assert wait_until(self.said(nonce).exists)
         document: dict[str, Any] = json.loads(self.said(nonce).read_text())
-        assert wait_until(lambda: not self.request.exists())
+        assert wait_until(lambda: not request.exists())
         return document
 
     def answers_nothing(self) -> bool:
@@ -79,7 +80,7 @@ def dead_process() -> int:
 def test_a_request_is_answered_and_removed(asker: Asker) -> None:
     asker.begin()
     assert stat.S_IMODE(asker.folder.stat().st_mode) == 0o700 and stat.S_IMODE(asker.here.stat().st_mode) == 0o600
-    assert asker.here.read_text() == f"{identify().start_ticks}\n"
+    assert asker.here.read_text() == ""
     document = asker.ask()
     assert stat.S_IMODE(asker.said().stat().st_mode) == 0o600
     assert (document["pid"], document["start_ticks"]) == (PID, identify().start_ticks)
@@ -93,8 +94,16 @@ def test_a_request_is_answered_and_removed(asker: Asker) -> None:
 
 def test_nonces_of_any_length_are_answered_one_after_the_other(asker: Asker) -> None:
     asker.begin()
-    for nonce, end in (("a" * 8, "\n"), ("F" * 64, "\n"), ("0" * 64, "")):
-        assert asker.ask(nonce, end)["pid"] == PID
+    for nonce in ("a" * 8, "F" * 64, "0" * 64):
+        assert asker.ask(nonce)["pid"] == PID
+
+
+def test_several_ask_at_once(asker: Asker) -> None:
+    asker.begin()
+    nonces = [f"{number:016x}" for number in range(25)]
+    for nonce in nonces:
+        (asker.folder / f"{PID}.ask.{nonce}").mkdir()
+    assert all(wait_until(asker.said(nonce).exists) for nonce in nonces)
 
 
 def test_an_answer_tells_the_batches_of_the_newest_run(asker: Asker) -> None:
@@ -106,57 +115,46 @@ def test_an_answer_tells_the_batches_of_the_newest_run(asker: Asker) -> None:
     assert asker.ask()["batches"] == 3 and next(training) == 2
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"0123456\n", b"0" * 65, b"0" * 64 + b"\n\n", b"0" * 100_000, b"../../../etc\n", b"0123456g\n", b"\0" * 16,
-     b"01234567 89\n", b"0123456789\n0123456789\n", b"\xff" * 16, b"\n", "٠١٢٣٤٥٦٧".encode()],
-)  # fmt: skip
-def test_what_is_no_nonce_is_removed(asker: Asker, content: bytes) -> None:
+@pytest.mark.parametrize("nonce", ["0123456", "0" * 65, "0123456g", "01234567 89", "", "\u0660" * 8, "01234567.tmp"])
+def test_what_has_no_nonce_is_no_request(asker: Asker, nonce: str) -> None:
     asker.begin()
-    (asker.folder / "new").write_bytes(content)
-    (asker.folder / "new").rename(asker.request)
-    assert asker.answers_nothing()
+    (asker.folder / f"{PID}.ask.{nonce}").mkdir()
+    asker.ask("f" * 16)
+    assert (asker.folder / f"{PID}.ask.{nonce}").exists()
+    assert [path.name for path in asker.folder.glob("*.said.*")] == [f"{PID}.said.{'f' * 16}"]
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe"])
-def test_what_is_no_file_is_removed_and_not_followed(asker: Asker, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["file", "link", "dangling", "pipe"])
+def test_what_is_no_folder_is_removed_and_not_followed(asker: Asker, kind: str) -> None:
     asker.begin()
     other = asker.folder.parent / "other"
-    other.write_text(NONCE)
-    if kind == "link":
-        asker.request.symlink_to(other)
-    elif kind == "dangling":
-        asker.request.symlink_to("nowhere")
-    elif kind == "folder":
-        asker.request.mkdir()
-    else:
-        os.mkfifo(asker.request)
-    assert asker.answers_nothing() and other.read_text() == NONCE
+    other.mkdir()
+    match kind:
+        case "file":
+            asker.request.write_text("x")
+        case "link":
+            asker.request.symlink_to(other)
+        case "dangling":
+            asker.request.symlink_to("nowhere")
+        case "pipe":
+            os.mkfifo(asker.request)
+    assert asker.answers_nothing() and os.listdir(other) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
 def test_a_request_of_another_user_is_removed(asker: Asker) -> None:
     asker.begin()
-    (asker.folder / "new").write_text(NONCE)
+    (asker.folder / "new").mkdir()
     os.chown(asker.folder / "new", 54321, 54321)
     (asker.folder / "new").rename(asker.request)
     assert asker.answers_nothing()
 
 
-def test_a_request_that_is_still_being_written_is_waited_for(asker: Asker) -> None:
+def test_a_request_that_is_not_empty_is_answered_and_stays(asker: Asker) -> None:
     asker.begin()
-    with asker.request.open("w") as file:
-        threading.Event().wait(1)  # some turns
-        assert asker.request.exists()
-        file.write(NONCE)
-    assert wait_until(asker.said().exists)
-
-
-def test_an_empty_request_is_removed_in_the_end(asker: Asker) -> None:
-    asker.begin()
-    asker.request.touch()
-    os.utime(asker.request, (time.time() - 10, time.time() - 10))
-    assert asker.answers_nothing()
+    asker.request.mkdir()
+    (asker.request / "file").touch()
+    assert wait_until(asker.said().exists) and (asker.request / "file").exists()
 
 
 def test_a_link_in_place_of_an_answer_is_replaced(asker: Asker) -> None:
@@ -164,7 +162,7 @@ def test_a_link_in_place_of_an_answer_is_replaced(asker: Asker) -> None:
     other = asker.folder.parent / "other"
     other.write_text("kept")
     asker.said().symlink_to(other)
-    asker.request.write_text(NONCE)
+    asker.request.mkdir()
     assert wait_until(lambda: not asker.said().is_symlink()) and other.read_text() == "kept"
 
 
@@ -228,9 +226,9 @@ def test_what_a_clean_up_program_removes_is_made_again(asker: Asker) -> None:
 def test_the_files_of_processes_that_are_gone_are_removed_at_the_start(asker: Asker) -> None:
     asker.folder.mkdir(0o700)
     gone, parent = dead_process(), os.getppid()
-    of_gone = [f"{gone}.here", f"{gone}.ask", f"{gone}.said.{NONCE}", f"{gone}.said.{NONCE}.0a1b2c3d.tmp"]
-    of_earlier = [f"{PID}.ask", f"{PID}.said.{NONCE}"]
-    kept = [f"{parent}.here", f"{parent}.said.{NONCE}", "a1b2c3", f"{gone}.log", f"0{gone}.here", "here"]
+    of_gone = [f"{gone}.7.here", f"{gone}.ask.{NONCE}", f"{gone}.said.{NONCE}", f"{gone}.said.{NONCE}.0a1b2c3d.tmp"]
+    of_earlier = [f"{PID}.ask.{NONCE}", f"{PID}.said.{NONCE}", f"{PID}.7.here"]
+    kept = [f"{parent}.7.here", f"{parent}.said.{NONCE}", "a1b2c3", f"{gone}.log", f"0{gone}.7.here", "here"]
     for name in (*of_gone, *of_earlier, *kept):
         (asker.folder / name).write_text("0" * 16)
     asker.begin()
@@ -299,7 +297,7 @@ def test_all_ranks_answer_from_the_first_call_on_and_once(silent: None, tmp_path
         other.start_batch()
     assert begun() == [PID] and len(threads()) == before + 1
     assert (tmp_path / "run.json").exists() is (rank == 0)
-    assert wait_until((Path(folder_of(os.geteuid())) / f"{PID}.here").exists)
+    assert wait_until((Path(folder_of(os.geteuid())) / f"{PID}.{identify().start_ticks}.here").exists)
 
 
 @pytest.mark.parametrize("begin", ["start_monitoring", "start_epoch", "__enter__", "is_change", "set_finished"])

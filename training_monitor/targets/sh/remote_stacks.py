@@ -24,27 +24,36 @@ def main():
 
 
 def run_there(pid, source):
-    folder = tempfile.mkdtemp(prefix="training-monitor-stacks-")
-    script, answer = os.path.join(folder, "ask.py"), os.path.join(folder, "said.json")
-    file = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    os.write(file, script_of(source, answer).encode())
-    owner = os.stat(f"/proc/{pid}")
-    if owner.st_uid != os.geteuid():
-        os.fchown(file, owner.st_uid, owner.st_gid)
-        os.chown(folder, owner.st_uid, owner.st_gid)
-    sys.remote_exec(pid, script)
+    path = tempfile.mkdtemp(prefix="training-monitor-stacks-")
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # the owner may put a link in its place
+    file = os.open("ask.py", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+    try:
+        os.write(file, script_of(source, os.path.join(path, "said.json")).encode())
+        owner = os.stat(f"/proc/{pid}")
+        if owner.st_uid != os.geteuid():
+            os.fchown(file, owner.st_uid, owner.st_gid)
+            os.fchown(folder, owner.st_uid, owner.st_gid)
+        sys.remote_exec(pid, os.path.join(path, "ask.py"))
+    except BaseException:
+        remove(path, folder)
+        raise
     end = time.monotonic() + 2.0
-    while time.monotonic() < end and not os.path.lexists(answer):
+    while "said.json" not in os.listdir(folder):
+        if time.monotonic() > end:
+            os.ftruncate(file, 0)
+            sys.exit("its main thread did not run Python")
         time.sleep(0.02)
-    if not os.path.lexists(answer):
-        os.ftruncate(file, 0)
-        sys.exit("its main thread did not run Python")
-    said = os.open(answer, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    said = os.open("said.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     text = os.read(said, MOST_BYTES).decode()
-    for path in (answer, script):
-        os.unlink(path)
-    os.rmdir(folder)
+    remove(path, folder)
     return text
+
+
+def remove(path, folder):
+    for name in ("ask.py", "said.json"):
+        if name in os.listdir(folder):
+            os.unlink(name, dir_fd=folder)
+    os.rmdir(path)
 
 
 def script_of(source, answer):

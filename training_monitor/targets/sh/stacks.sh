@@ -22,6 +22,32 @@ is_safe() { # PROGRAM
   case $(owner_of "$1") in 0 | "$me") ;; *) return 1 ;; esac
 }
 
+# Whether nobody but us and root can put something else into this folder, or in place of a folder above it. $folder is set
+# to it without links.
+is_kept() { # FOLDER
+  folder=$(cd -P "$1" 2>/dev/null && pwd -P) || return 1
+  above=$folder
+  while :; do
+    # shellcheck disable=SC2046
+    set -- $(ls -dn "${above:-/}" 2>/dev/null)
+    case $3 in 0 | "$me") ;; *) return 1 ;; esac
+    case $1 in d????????[tT]*) ;; d????w* | d???????w*) return 1 ;; esac
+    [ "$above" ] || return 0
+    above=${above%/*}
+  done
+}
+
+# Set $program to one that may be executed, of the folder of a program that a process of the training runs. Its user may
+# decide what that is, unless it is us.
+find_beside() { # PID PATH NAME
+  program=''
+  case $2 in /*) ;; *) return ;; esac
+  folder=${2%/*}
+  read_ids "$1"
+  [ "$its" = "$me" ] || is_kept "$folder" || return
+  is_safe "$folder/$3" && program=$folder/$3
+}
+
 # Set $pythons to those of the training that run Python, at most $most; children that run the command line of their parent,
 # which are its data workers, come last.
 find_pythons() {
@@ -72,21 +98,25 @@ in_answers() { # PID COMMAND...
   "$@"
 }
 
-# A file that says which process answers may have been left by a former one with this number.
+# A folder is a request: a file could become a link to something else before it is written.
 request() { # PID
-  [ -f "$inner.here" ] && [ ! -L "$inner.here" ] && read_stat "$1" && read -r said <"$inner.here" || return 1
-  [ "$said" = "$_start" ] || return 1
-  rm -f "$inner.ask"
-  (set -C; echo "$nonce" >"$inner.ask")
+  read_stat "$1" && [ -f "$inner.$_start.here" ] && mkdir "$inner.ask.$nonce"
 } 2>/dev/null
 
+# Print an answer. It is moved to where nobody else can put another file in its place, and looked at there.
 fetch() {
-  [ -f "$inner.said.$nonce" ] && [ ! -L "$inner.said.$nonce" ] || return 1
-  head -c "$most_bytes" "$inner.said.$nonce"
-  rm -f "$inner.said.$nonce"
-}
+  [ -f "$inner.said.$nonce" ] && mkdir -m 700 "look.$nonce" && cd -P "look.$nonce" || return 1
+  if [ "$(owner_of .)" = "$me" ] && mv "../$inner.said.$nonce" said; then
+    if [ -f said ] && [ ! -L said ] && [ "$(owner_of said)" = "$its" ]; then
+      head -c "$most_bytes" said; rm -f said
+    else mv said "../$inner.said.$nonce"
+    fi
+  fi
+  cd .. && rmdir "look.$nonce"
+  withdraw
+} 2>/dev/null
 
-withdraw() { rm -f "$inner.ask"; }
+withdraw() { rmdir "$inner.ask.$nonce"; } 2>/dev/null # unless the process has done so
 
 # Print the stacks that the scripts themselves write, and set $left to the other processes.
 ask_scripts() {
@@ -114,8 +144,7 @@ find_spy() {
   for each in ${sent:+"$sent/py-spy"} "$(command -v py-spy)"; do [ "$spy" ] || { is_safe "$each" && spy=$each; }; done
   for each in $pythons; do
     [ "$spy" ] && return
-    command=$(head -c 4096 "/proc/$each/cmdline" | tr '\000\n' '\n ' | head -n 1)
-    case $command in /*) is_safe "${command%/*}/py-spy" && spy=${command%/*}/py-spy ;; esac
+    find_beside "$each" "$(head -c 4096 "/proc/$each/cmdline" | tr '\000\n' '\n ' | head -n 1)" py-spy; spy=$program
   done
 }
 
@@ -128,11 +157,13 @@ ask_spy() { # PID
 # From 3.14 on, Python runs a script that another process names, as soon as its main thread runs Python; and it can read
 # the stacks of one that waits.
 ask_remote() { # PID
-  case $(ls -ldn "/proc/$1/exe" 2>/dev/null) in *python3.1[4-9]* | *python3.[2-9][0-9]*) ;; *) return 1 ;; esac
-  is_safe "/proc/$1/exe" || return 1
+  exe=$(ls -ldn "/proc/$1/exe" 2>/dev/null); exe=${exe#* -> }
+  case ${exe##*/} in python3.1[4-9]* | python3.[2-9][0-9]*) ;; *) return 1 ;; esac
+  find_beside "$1" "$exe" "${exe##*/}"
+  [ "$program" ] || return 1
   read_stat "$1"; way=remote_debugging
   [ "$_state" != R ] || way=remote_exec
-  said=$($limited "/proc/$1/exe" -I -S -c "$remote" "$1" $way "$dump" 2>&1 | head -c "$most_bytes")
+  said=$($limited "$program" -I -S -c "$remote" "$1" $way "$dump" 2>&1 | head -c "$most_bytes")
   tell "$1" $way "$said"
 }
 
@@ -158,7 +189,7 @@ ask_lanes() { # LANE
 
 show_stacks() {
   read_uptime; end=$((_up + seconds * 100))
-  me=$(owner_of /proc/self)
+  me=$(id -u)
   limited=''; if command -v timeout >/dev/null; then limited='timeout 5'; fi
   find_training
   find_pythons
