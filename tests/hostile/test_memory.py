@@ -18,7 +18,7 @@ from tests.hostile.world import REPORT, SSH, World, a_world
 
 MOST_MB = 60.0
 EVERYTHING = bool(os.environ.get("TRAINING_MONITOR_FUZZ"))
-COMMANDS = ("gpu", "check", "status job", "checkpoints", "top", "fleet", "watch log", "logs", "health", "metrics")
+COMMANDS = ("gpu", "check", "status job", "checkpoints", "top", "fleet", "watch log", "logs", "health", "metrics", "why")
 ENDLESS, ROWS = "endless line", "5 MiB of wide rows"
 WORST = (
     *(ENDLESS, "endless answer", "endless frames", "60 MiB of one answer", "a million rows", "5 MiB of rows", ROWS),
@@ -31,6 +31,7 @@ QUICK = {
     "status job": (ROWS,),
     "fleet": ("5 MiB of rows",),
     "metrics": (ROWS,),
+    "why": (ENDLESS, ROWS),
 }
 PROGRAM = """\
 import sys

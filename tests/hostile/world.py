@@ -32,6 +32,7 @@ from tests.loopback.vast_rows import instance, offer, user
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut
 from training_monitor.core.models import CommandResult
+from training_monitor.explain import explain, processes
 from training_monitor.observe import health_report, looks
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import LocalTransport
@@ -42,7 +43,7 @@ REPORT = os.environ.get("TRAINING_MONITOR_FUZZ_REPORT")  # a file that each swee
 MOST_OUTPUT = 200_000
 MOST_SECONDS = 12.0
 MOST_SLEEPS = 40
-RECORDING_SECONDS = 1.5
+RECORDING_SECONDS = 3.0
 STATUSES = (0, 1, 2, 3, 4)
 INTERRUPTED = 130
 SSH, POD, VAST = "ssh://x@127.0.0.1:1", "k8s://default/head", "vast://30007012"
@@ -360,6 +361,7 @@ class World:
             "top": ("top", folder, "--once"),
             "health": ("health", target, "--job", job),
             "health Ray": ("health", target, "--checkpoint-dir", f"{home}/out", "--job", "raysubmit_1"),
+            "why": ("why", target, job, "--timeout", "5"),
             "gpu": ("gpu", target),
             "efa": ("efa", target),
             "resources": ("resources", target),
@@ -393,6 +395,8 @@ class World:
             clock.install(patches)
             for module in (looks, health_report):
                 patches.setattr(module, "SAMPLE_SECONDS", 0.1, raising=False)
+            for asking in (processes, explain):
+                patches.setattr(asking, "LOOK_SECONDS", 0.1)
             for name, argv in self.commands(SSH).items():
                 if names is not None and name not in names:
                     continue
