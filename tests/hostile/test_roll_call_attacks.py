@@ -26,7 +26,7 @@ from training_monitor.explain.stacks import SeenStacks, stacks_question
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.scripts import format_call
 
-USER = 54321
+USER = 100_000 + os.getpid()  # of this test process alone: others may run at the same time
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
 PYTHON = shutil.which("python3", path=os.defpath) or "python3"  # one that other users may execute
 TOOLS = (
