@@ -18,7 +18,9 @@ from tests.hostile.world import REPORT, SSH, World, a_world
 
 MOST_MB = 60.0
 EVERYTHING = bool(os.environ.get("TRAINING_MONITOR_FUZZ"))
-COMMANDS = ("gpu", "check", "status job", "checkpoints", "top", "fleet", "watch log", "logs", "health", "metrics", "why")
+COMMANDS = (
+    *("gpu", "check", "status job", "checkpoints", "top", "fleet", "watch log", "logs", "health", "metrics", "why"),
+)
 ENDLESS, ROWS = "endless line", "5 MiB of wide rows"
 WORST = (
     *(ENDLESS, "endless answer", "endless frames", "60 MiB of one answer", "a million rows", "5 MiB of rows", ROWS),
