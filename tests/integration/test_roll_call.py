@@ -47,6 +47,7 @@ from training_monitor.explain.explain import explain_training
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport, Stream, Transport
 
+EVERYTHING = bool(os.environ.get("TRAINING_MONITOR_FUZZ"))
 AT_ONCE = 8  # roll calls side by side
 SECONDS = 60.0  # for one of them, on a machine with much else to do
 IS_NOT_THERE = re.compile(r"not there|missing|gone|ended|exited|dead|died|zombie|no process|not running|never started")
@@ -388,6 +389,13 @@ def each_kind(world: int, ranks: Sequence[int], kinds: Sequence[str] = KINDS, **
     return [odd(world, ranks[number % len(ranks)], kind, **more) for number, kind in enumerate(kinds)]
 
 
+def many(world: int, ranks: Sequence[int], more: Sequence[Plan] = ()) -> list[Plan]:
+    """The same and more, or with TRAINING_MONITOR_FUZZ every position of every kind (minutes)."""
+    if EVERYTHING:
+        return [odd(world, rank, kind) for kind in KINDS for rank in range(world)]
+    return [*each_kind(world, ranks), *more]
+
+
 # --- by py-spy
 
 
@@ -402,18 +410,17 @@ def test_every_position_of_every_kind_among_four(subtests: pytest.Subtests, here
 @pytest.mark.usefixtures("with_py_spy")
 def test_every_position_among_sixteen(subtests: pytest.Subtests, here: Place) -> None:
     plans = [odd(16, rank, kind) for kind in ("pipe", "lock") for rank in range(16)]
-    rest = [kind for kind in KINDS if kind not in ("pipe", "lock")]
-    sweep(subtests, here, [*plans, *each_kind(16, (3, 0, 15, 8, 11), rest)], 10, by_py_spy)
+    sweep(subtests, here, many(16, (3, 0, 15, 8, 11), plans), 10, by_py_spy)
 
 
 def test_over_ssh(subtests: pytest.Subtests, over_ssh: Place) -> None:
-    plans = [*each_kind(4, (0, 1, 3, 2)), *each_kind(16, (0, 7, 15)), odd(16, 8, "pipe"), odd(16, 15, "pipe")]
+    plans = many(4, (0, 1, 3, 2)) + many(16, (0, 7, 15), [odd(16, 8, "pipe"), odd(16, 15, "pipe")])
     sweep(subtests, over_ssh, plans, 8, by_py_spy)
 
 
 @pytest.mark.usefixtures("with_py_spy")
 def test_over_two_pods(subtests: pytest.Subtests, in_pods: Place) -> None:
-    plans = [*each_kind(4, (0, 1, 3, 2)), *each_kind(16, (0, 7, 15)), odd(16, 8, "pipe"), odd(16, 15, "pipe")]
+    plans = many(4, (0, 1, 3, 2)) + many(16, (0, 7, 15), [odd(16, 8, "pipe"), odd(16, 15, "pipe")])
 
     def check(result: Result) -> None:
         by_py_spy(result)
