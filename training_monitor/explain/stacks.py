@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.explain.packed import unpack
@@ -27,6 +27,7 @@ from training_monitor.targets.transport import explain_failure
 MOST_PROCESSES = 192  # of which the stacks are asked
 MOST_BYTES = 1 << 19  # of the stacks of one process
 ANSWER_BYTES = 600_000  # of those of all processes, packed
+_MOST_UNPACKED, _MOST_KEPT = 64 << 20, 100_000  # bytes of them, and frames, of which then only main threads are kept
 _MOST_THREADS, _MOST_FRAMES, _MOST_TEXT = 64, 64, 300
 _DENIED = regex(r"permission denied|EPERM|operation not permitted|os error 1\b", 2)
 _PART = regex(r"stack (\d{1,10}) (in-script|py-spy|remote_exec|remote_debugging|late|none)(?: (base64|hex))?")
@@ -108,20 +109,37 @@ def parse_stacks(text: str, word: str) -> SeenStacks:
         raise ParseError("no beginning of the reply", source="stacks", text=text[-2000:])
     pythons = tuple(int(pid) for pid in parts[0][1].split() if pid.isascii() and pid.isdigit() and len(pid) < 11)
     answers: dict[int, StackAnswer] = {}
+    left = _Left(_MOST_UNPACKED, _MOST_KEPT)
     for key, body in parts[1:]:
         if (found := _PART.fullmatch(key)) and not answers.get(int(found[1]), StackAnswer()).stacks:
-            answers[int(found[1])] = _answer(int(found[1]), found[2], found[3], body)
+            answers[int(found[1])] = _answer(int(found[1]), found[2], found[3], body, left)
     return SeenStacks(answers, pythons)
 
 
-def _answer(pid: int, way: str, encoding: str | None, body: str) -> StackAnswer:
+@dataclass
+class _Left:
+    """How much may still be read of a reply: what is packed may be large. `frames` is that of all threads."""
+
+    bytes: int
+    frames: int
+
+
+def _answer(pid: int, way: str, encoding: str | None, body: str, left: _Left) -> StackAnswer:
     if encoding is None:
         return StackAnswer(lack=way if way in ("late", "none") else "failed")
+    if left.bytes <= 0:
+        return StackAnswer(lack="late")
     try:
         text = unpack(body, encoding, MOST_BYTES, source="stacks").decode("utf-8", "replace")
     except ParseError as error:
+        left.bytes -= MOST_BYTES
         return StackAnswer(lack="failed", said=error.what)
-    return parse_answer(pid, way, text)
+    left.bytes -= len(text)
+    answer = parse_answer(pid, way, text)
+    if left.frames <= 0:
+        answer = replace(answer, stacks=tuple(each for each in answer.stacks if each.is_main))
+    left.frames -= sum(len(each.frames) for each in answer.stacks)
+    return answer
 
 
 def parse_answer(pid: int, way: str, text: str) -> StackAnswer:

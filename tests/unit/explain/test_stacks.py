@@ -256,3 +256,15 @@ def test_what_is_no_program_is_said_before_anybody_is_asked(kind: str, tmp_path:
             path = Path("a\0b")
     with pytest.raises(SettingsError, match="py_spy"):
         send_spy(Site.of("local"), str(path), timeout=5)
+
+
+def test_what_is_packed_small_and_is_large_is_read_up_to_a_bound() -> None:
+    """A thousand processes of 64 threads with 64 frames: 90 MB, in a reply of half a megabyte."""
+    threads = [thread("MainThread" if not each else f"t{each}", each, "f") for each in range(64)]
+    document = packed(json.dumps([{**each, "frames": each["frames"] * 64} for each in threads]))
+    seen = parse_stacks(reply(*((f"stack {pid} py-spy base64", document) for pid in range(10, 1010))), WORD)
+    frames = sum(len(stack.frames) for each in seen.answers.values() for stack in each.stacks)
+    assert 100_000 <= frames < 250_000
+    assert {each.lack for each in seen.answers.values()} == {None, "late"}
+    last = [each for each in seen.answers.values() if each.stacks][-1]
+    assert [each.is_main for each in last.stacks] == [True]
