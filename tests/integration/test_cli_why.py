@@ -63,7 +63,7 @@ def test_a_host_that_does_not_answer_is_named_and_its_ranks_are_not_called_dead(
     report = json.loads(found.stdout)
     assert found.returncode == 0 and [each["host"] for each in report["silent"]] == [NOBODY]
     assert [each["rank"] for each in report["culprits"]] == [1] and report["missing_ranks"] == []
-    assert f"Not asked: {NOBODY}" in report["explanation"]
+    assert f"Could not be asked: {NOBODY.removeprefix('ssh://')}" in report["explanation"]
 
 
 def test_a_training_whose_ranks_do_not_differ_is_unknown(local: Place) -> None:

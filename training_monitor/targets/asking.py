@@ -79,15 +79,15 @@ class Site:
     def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
         """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together."""
         reach = connect(self.target, self.transport)
-        limit = max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
-        end = None if timeout is None else time.monotonic() + timeout
+        limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
+        end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
             nonce = os.urandom(12).hex()
-            left = limit if end is None else max(0.1, end - time.monotonic())
-            result = reach.run(["sh", "-s"], timeout=left, input=format_script(questions, nonce))
+            result = reach.run(["sh", "-s"], timeout=limit, input=format_script(questions, nonce))
             frames = read_frames(result.stdout, nonce)
             if frames is not None or result.exit_code != 0 or not attempts_left:
                 break
+            limit = max(0.1, end - time.monotonic()) if timeout else limit
         if frames is not None:
             del result  # it may have megabytes, and so may what is made of each reply
             return [_answer(question, frames.pop(number, None)) for number, question in enumerate(questions)]

@@ -75,4 +75,5 @@ def describe(thread, pid):
     return {"name": "", "is_main": thread.thread_id == pid, "frames": frames}
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -125,7 +125,7 @@ ask_scripts() {
     read_ids "$each"
     if (in_answers "$each" request "$each"); then asked="$asked $each"; else left="$left $each"; fi
   done
-  read_uptime; until=$((_up + 150))
+  read_uptime; until=$((_up + 400)); [ $until -lt $end ] || until=$end
   while [ "$asked" ] && read_uptime && [ "$_up" -lt $until ]; do
     sleep 0.1; waiting=''
     for each in $asked; do
@@ -190,7 +190,7 @@ ask_lanes() { # LANE
 show_stacks() {
   read_uptime; end=$((_up + seconds * 100))
   me=$(id -u)
-  limited=''; if command -v timeout >/dev/null; then limited='timeout 5'; fi
+  limited=''; if command -v timeout >/dev/null; then limited='timeout 8'; fi
   find_training
   find_pythons
   find_encoding
