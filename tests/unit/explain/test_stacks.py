@@ -42,7 +42,7 @@ def spy(*threads: object, pid: int = 7) -> StackAnswer:
 
 
 def packed(document: str) -> str:
-    return encodebytes(gzip.compress(document.encode("utf-8", "surrogatepass"))).decode()
+    return encodebytes(gzip.compress(document.encode("utf-8", "surrogatepass"), mtime=0)).decode()
 
 
 def reply(*parts: tuple[str, str], pythons: str = "7 8") -> str:
