@@ -17,11 +17,8 @@ from training_monitor.core.regex import regex
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER, Rank, RankGpu
-from training_monitor.observe.find_trainings import (
-    ENVIRONMENT_BYTES,
-    read_seen,
-    read_whole,
-)
+from training_monitor.observe.evidence import read_number
+from training_monitor.observe.find_trainings import ENVIRONMENT_BYTES, read_seen, read_whole
 from training_monitor.observe.training_command import is_launcher
 from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, ancestors_of, read_processes
 from training_monitor.targets.replies import each_line, split_parts
@@ -174,7 +171,7 @@ def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
         raise ParseError("no end of the reply", source="roll call", text=text[-2000:])
     seen = read_seen(parts, spelling)
     later = read_processes(each_line(parts["again"]))
-    first_up, second_up = _number(seen.facts.get("up")), _number(_fact(parts["again"], "up"))
+    first_up, second_up = read_number(seen.facts.get("up")), read_number(_fact(parts["again"], "up"))
     span = second_up - first_up if first_up is not None and second_up is not None else 0.0
     ticks = read_whole(seen.facts.get("hz")) or 100
     status, bytes_first = _status(parts.get("status", "")), _bytes(parts.get("bytes", ""))
@@ -219,11 +216,6 @@ def _facts(facts: Mapping[str, str]) -> HostFacts:
 
 def _fact(text: str, name: str) -> str | None:
     return next((line.partition("=")[2] for line in each_line(text) if line.startswith(f"{name}=")), None)
-
-
-def _number(text: str | None) -> float | None:
-    is_number = text and len(text) < 20 and text.isascii() and text.replace(".", "", 1).isdigit()
-    return float(text) if is_number and text else None
 
 
 def _status(text: str) -> dict[tuple[int, str], int]:

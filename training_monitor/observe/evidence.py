@@ -91,10 +91,10 @@ def parse_evidence(text: str) -> Evidence:
         raise ParseError("no end of the reply", source="evidence", text=text)
     first, mark, second = text.partition("\nagain=")
     fields = {key: value for key, value in map(_field, each_line(text)) if key in _FIELDS}
-    ticks = _number(fields.get("hz")) or 100.0
+    ticks = read_number(fields.get("hz")) or 100.0
     now = _sample(first, fields.get("up"))
     running = [process for process in now.table.values() if process.is_running]
-    awake = (_number(fields.get("awake")) or 0.0) / ticks
+    awake = (read_number(fields.get("awake")) or 0.0) / ticks
     seen = Evidence(
         processes=len(running) if "table" in fields else None,
         pids=tuple(sorted(process.pid for process in running)),
@@ -165,7 +165,7 @@ def _sample(text: str, uptime: str | None) -> _Sample:
         if (found := _COUNTER.fullmatch(line)) and (pid := int(found[1])) in table:
             written.setdefault(pid, {})[found[2]] = int(found[3])
     counters = {pid: (each.get("wchar", 0), each.get("write_bytes", 0)) for pid, each in written.items()}
-    return _Sample(_number(uptime), table, counters)
+    return _Sample(read_number(uptime), table, counters)
 
 
 def _memory(text: str, pids: Sequence[int]) -> int | None:
@@ -203,7 +203,8 @@ def _write_rate(now: _Sample, later: _Sample, span: float) -> float | None:
     return sum(max(0, *(last - first for first, last in zip(before, after))) for before, after in both) / span
 
 
-def _number(text: str | None) -> float | None:
+def read_number(text: str | None) -> float | None:
+    """Return a text as a number that is not negative; None if it is anything else."""
     return float(text) if text and _NUMBER.fullmatch(text) else None
 
 

@@ -1,12 +1,11 @@
 # Processes whose main thread waits in the kernel for a disk (state D) without once waking up for a second, and the file
 # systems of a network that they may wait for. Nothing here looks at a file of theirs, only at the names.
 # $roots are the pids of a training, or nothing for all processes.
-# uses: process process_tree
-# needs: roots most most_paths
+# uses: process roots
+# needs: most most_paths
 
 list_waiting() {
-  all=$(read_stats /proc/[0-9]*/stat)
-  find_training "$roots"
+  find_training_or_all
   printf '%s\n' "$all" | sed -n 's/^\([0-9]*\) D .*/\1/p' | while read -r pid; do
     case $tree in *" $pid "*) echo "$pid" ;; esac
   done | head -n "$most"

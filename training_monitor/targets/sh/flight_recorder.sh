@@ -1,16 +1,15 @@
 # PyTorch's flight recorder dumps that are there, the newest first, at most a day old: those whose names begin as the
 # environment of a rank says, or else as PyTorch's versions have it. $roots are the pids of a training, or nothing for all
 # processes.
-# uses: process process_tree packed
-# needs: roots spelling ranks most_files file_bytes answer_bytes environment_bytes
+# uses: process roots packed
+# needs: spelling ranks most_files file_bytes answer_bytes environment_bytes
 
 newline='
 '
 
 # The environments of ranks, a path before each: `head` prints nothing else that begins like it.
 list_environments() {
-  all=$(read_stats /proc/[0-9]*/stat)
-  find_training "$roots"
+  find_training_or_all
   paths=$(grep -lsa "\($ranks\)=[0-9]" /proc/[0-9]*/environ | while read -r file; do
     pid=${file#/proc/}
     case $tree in *" ${pid%/*} "*) echo "$spelling${file#/}" ;; esac

@@ -19,18 +19,6 @@ find_tree() { # PID...
   set +f; unset IFS
 }
 
-# Set $tree to what belongs to these pids, of which some have `+` in front of them; other words are passed over. Without
-# any word it is all processes.
-find_training() { # WORDS
-  set -- $1
-  [ $# -gt 0 ] || { tree=" $(printf '%s\n' "$all" | sed 's/ .*//' | tr '\n' ' ')"; return; }
-  for each do
-    shift
-    case ${each#+} in '' | 0 | *[!0-9]*) ;; *) set -- "$@" "${each#+}" ;; esac
-  done
-  find_tree "$@"
-}
-
 # Print `proc PID STATE PARENT GROUP SESSION UTIME STIME CUTIME CSTIME START NAME` for each of these pids, or for `all`.
 show_processes() { # PIDS
   which=$1

@@ -29,7 +29,7 @@ call_roll() {
   show_facts
   echo "machine=$(uname -m)"; echo "host=$(uname -n)"
   read -r scope </proc/sys/kernel/yama/ptrace_scope; echo "ptrace_scope=$scope"
-  sed -n -e 's/^CapEff:[^0-9a-f]*/capabilities=/p' -e 's/^Uid:[^0-9]*[0-9]*[^0-9]*\([0-9]*\).*/uid=\1/p' /proc/self/status
+  sed -n 's/^CapEff:[^0-9a-f]*/capabilities=/p' /proc/self/status
   find_training
   chosen=$tree
   echo "roots=$named"

@@ -18,3 +18,10 @@ find_training() {
   all=$(read_stats /proc/[0-9]*/stat)
   find_tree $named $others
 }
+
+# The same; where $roots is empty, of all processes.
+find_training_or_all() {
+  [ -z "$roots" ] || { find_training; return; }
+  all=$(read_stats /proc/[0-9]*/stat)
+  tree=" $(printf '%s\n' "$all" | sed 's/ .*//' | tr '\n' ' ')"
+}
