@@ -267,7 +267,7 @@ class Training:
         return ""
 
     def is_ready(self) -> bool:
-        """Whether each rank is where it stays for ever; of a training that goes on, whether it makes steps."""
+        """Whether each rank is where it stays for ever; of a training that continues, whether it makes steps."""
         if not self.plan.is_stuck:
             return "step 3/" in self.logs()
         return all(self._is_at_its_end(rank) for rank in self.members)

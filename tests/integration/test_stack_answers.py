@@ -26,11 +26,11 @@ STUCK = {
     "a sleep": "None; time.sleep(3600)",
     "a thread": "threading.Thread(target=time.sleep, args=(3600,), daemon=True); lock.start(); lock.join()",
 }
-TRAIN = """
+SCRIPT = """
 import socket
 
 def load_batch():
-    lock = {what}  # stuck
+    BODY  # stuck
 
 class Trainer:
     def step(self):
@@ -41,20 +41,8 @@ for step in range(3):
 print("stuck", flush=True)
 Trainer().step()
 """
-BUSY = """
-def load_batch():
-    number = 0
-    while True: number += 1  # stuck
-
-class Trainer:
-    def step(self):
-        load_batch()  # calls
-
-for step in range(3):
-    monitor.start_batch()
-print("stuck", flush=True)
-Trainer().step()
-"""
+TRAIN = SCRIPT.replace("BODY", "lock = {what}")
+BUSY = SCRIPT.replace("BODY", "number = 0\n    while True: number += 1")
 
 
 @pytest.fixture
