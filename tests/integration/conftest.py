@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from getpass import getuser
@@ -65,6 +65,14 @@ def parent_of(pid: int) -> int | None:
 
 def pids() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def kill_sessions(started: Iterable[subprocess.Popen[bytes]]) -> None:
+    """End programs that were started in sessions of their own, with all in their groups."""
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def kill(pid: int) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Place, kill, wait_until
+from tests.integration.conftest import Place, kill, kill_sessions, wait_until
 from training_monitor.jobs.process_jobs import start_process_job, stop_question
 from training_monitor.observe.evidence import evidence_question, pids_of
 from training_monitor.observe.find_trainings import FoundFile, FoundTraining, files_question, find_question
@@ -76,10 +74,7 @@ def start(work: Path) -> Iterator[Start]:
         return process
 
     yield begin
-    for process in started:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    kill_sessions(started)
 
 
 def find(place: Place, folder: Path) -> list[FoundTraining]:

@@ -8,18 +8,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place, wait_until
+from tests.integration.conftest import Place, kill_sessions, wait_until
 from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
 from tests.requirements import miss, require_package
 from training_monitor.core.errors import CommandError
@@ -82,10 +80,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return process
 
     yield begin
-    for process in started:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    kill_sessions(started)
 
 
 def question(name: str, *pids: int) -> Question[Any]:
