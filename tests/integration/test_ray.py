@@ -441,8 +441,8 @@ class TestResources:
         ranks = [each for each in found["ranks"] if each["command"].startswith("ray::")]
         assert len(ranks) == 3 and all(each["stacks_from"] == "py-spy" for each in ranks), found
         [culprit] = found["culprits"]
-        assert culprit["where"] == "workers.py:19 Worker.load_batch" and culprit["host"] == f"k8s://default/{HEAD}"
-        assert "2 of 3 ranks wait in workers.py:14 Worker.meet" in found["explanation"], found["explanation"]
+        assert culprit["where"] == "workers.py:20 Worker.load_batch" and culprit["host"] == f"k8s://default/{HEAD}"
+        assert "2 of 3 ranks wait in workers.py:15 Worker.meet" in found["explanation"], found["explanation"]
 
     def test_a_job_that_cannot_be_placed_shows_in_the_health_report(self, jobs: RayHead, tmp_path: Path) -> None:
         report = get_training_health(HEAD, str(tmp_path), job_id="waiting")
@@ -452,14 +452,15 @@ class TestResources:
 
 
 HANGING_WORKERS = """
-import socket, threading, time
+import pathlib, socket, threading, time
 
 import ray
 
 
 @ray.remote(num_cpus=0)
 class Worker:
-    def train(self, number):
+    def train(self, here, number):
+        (here / f"{number}.started").touch()
         self.load_batch() if number == 1 else self.meet()
 
     def meet(self):
@@ -473,9 +474,11 @@ class Worker:
 
 
 ray.init()
+here = pathlib.Path(__file__).parent
 workers = [Worker.remote() for _ in range(3)]
-tasks = [worker.train.remote(number) for number, worker in enumerate(workers)]
-time.sleep(2)
+tasks = [worker.train.remote(here, number) for number, worker in enumerate(workers)]
+while len([*here.glob("*.started")]) < 3:
+    time.sleep(0.05)
 print("all are at work", flush=True)
 ray.get(tasks)
 """
