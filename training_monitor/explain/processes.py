@@ -37,6 +37,7 @@ _WAIT = regex(r"wait (\d{1,10}) (\w{0,80})\|(.{0,300})")
 _TERMINAL = regex(r"/dev/(?:pts/|tty|console)")
 _PYTHON = regex(r"(?:^|/)python[\d.]*$|^ray::")
 _PTRACE = 1 << 19  # CAP_SYS_PTRACE, see capabilities(7)
+_NOBODY = 3  # YAMA_SCOPE_NO_ATTACH, which stays until a restart
 
 # Kernel functions in which a thread sleeps, by their beginning, Linux 4.4 to 6.18.
 _CHANNELS = {
@@ -439,12 +440,7 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
     lacks = {each.lack for each in answers}
     told = []
     if "denied" in lacks:
-        scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
-        told.append(
-            f"{host}: reading the stacks needs the right to trace, CAP_SYS_PTRACE: in a pod securityContext."
-            f"capabilities.add [SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of "
-            f"the training with sysctl kernel.yama.ptrace_scope=0{scope}"
-        )
+        told.append(f"{host}: {_what_lets_trace(facts)}")
     if "none" in lacks:
         told.append(
             f"{host}: there is no way to see Python stacks: pip install py-spy there, or send one with --py-spy FILE, "
@@ -453,3 +449,24 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
     if "late" in lacks:
         told.append(f"{host}: not all processes could be asked in time: allow more with --timeout")
     return told
+
+
+def _what_lets_trace(facts: HostFacts) -> str:
+    """Say what forbids to read the stacks, and what allows it: see ptrace(2), "Ptrace access mode checking"."""
+    if facts.ptrace_scope == _NOBODY:
+        return (
+            "sysctl kernel.yama.ptrace_scope is 3: nobody may read the stacks until the host is restarted with a lower "
+            "one; a training_monitor.TrainingMonitor in the script needs no right"
+        )
+    if facts.may_trace:
+        return (
+            "ptrace is refused although CAP_SYS_PTRACE is there: by a seccomp profile (in a pod securityContext."
+            "seccompProfile.type Unconfined, in Docker --security-opt seccomp=unconfined), by a security module such "
+            "as AppArmor, or since the training is in another user namespace"
+        )
+    scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
+    return (
+        "reading the stacks needs the right to trace, CAP_SYS_PTRACE: in a pod securityContext.capabilities.add "
+        "[SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of the training with "
+        f"sysctl kernel.yama.ptrace_scope=0{scope}"
+    )

@@ -352,6 +352,10 @@ def test_what_would_make_them_visible() -> None:
     assert remedies_of(facts, [stack_of()], "h") == []
     [right] = remedies_of(facts, [StackAnswer(lack="denied")] * 3, "k8s://ml/w-0")
     assert right.startswith("k8s://ml/w-0: ") and "SYS_PTRACE" in right and "ptrace_scope=0 (now 1)" in right
+    [other] = remedies_of(HostFacts("gpu-a", True, 1), [StackAnswer(lack="denied")], "h")
+    assert "although CAP_SYS_PTRACE is there" in other and "seccomp" in other and "capabilities.add" not in other
+    [nobody] = remedies_of(HostFacts("gpu-a", True, 3), [StackAnswer(lack="denied")], "h")
+    assert "ptrace_scope is 3" in nobody and "TrainingMonitor" in nobody
     [tool] = remedies_of(facts, [StackAnswer(lack="none")], "h")
     assert "pip install py-spy" in tool and "--py-spy FILE" in tool
     [late] = remedies_of(facts, [StackAnswer(lack="late")], "h")
