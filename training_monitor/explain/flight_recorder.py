@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's flight recorder: the newest collective of each rank in each process group. Pure.
+"""Dumps of PyTorch's flight recorder: the collective that each rank is at in each process group. Pure.
 
 A dump is a pickle or JSON (torch/csrc/distributed/c10d/FlightRecorderDetail.hpp): `entries` in the order in which they
 were recorded, and `pg_status` with the number of the last collective that completed, since the entries of gloo never
@@ -67,11 +67,9 @@ def parse_dumps(text: str) -> Surroundings:
         except ParseError:
             unread.append(file.path)
             continue
-        for entry in _newest(entries, status):
-            if entry.get("is_p2p"):
-                findings.append(_open_transfer(rank, entry))
-            else:
-                collectives.append(_collective(rank, entry, status))
+        transfers, begun = _open_transfers(entries, status), _newest_numbers(entries)
+        findings += [_open_transfer(rank, entry) for entry in transfers]
+        collectives += [_collective(rank, entry, status, begun) for entry in _first_open(entries, status)]
     return Surroundings(tuple(findings), tuple(collectives), tuple(_say_unread(unread)))
 
 
@@ -119,21 +117,35 @@ def _read(data: bytes) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)], status if isinstance(status, dict) else {}
 
 
-def _newest(entries: list[Mapping[str, Any]], status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return for each process group the newest collective that is open, else the newest one, and open transfers."""
-    newest: dict[str, Mapping[str, Any]] = {}
-    is_open: dict[str, bool] = {}
-    transfers: dict[str, Mapping[str, Any]] = {}
+def _first_open(entries: list[Mapping[str, Any]], status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return for each process group the first collective that has not completed, or else the last one."""
+    found: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
-        group, goes_on = _group(entry), not _is_done(entry, status)
-        if entry.get("is_p2p"):
-            if goes_on:
-                transfers[group] = entry
-            else:
-                transfers.pop(group, None)
-        elif _whole(entry.get("collective_seq_id")) is not None and (goes_on or not is_open.get(group)):
-            newest[group], is_open[group] = entry, goes_on
-    return [*list(newest.values())[-_MOST_GROUPS:], *list(transfers.values())[-_MOST_GROUPS:]]
+        known = found.get(_group(entry))
+        if _number(entry) is not None and (known is None or _is_done(known, status)):
+            found[_group(entry)] = entry
+    return list(found.values())[-_MOST_GROUPS:]
+
+
+def _newest_numbers(entries: list[Mapping[str, Any]]) -> dict[str, int]:
+    """Return for each process group the number of the collective that the host has begun last."""
+    return {_group(entry): number for entry in entries if (number := _number(entry)) is not None}
+
+
+def _number(entry: Mapping[str, Any]) -> int | None:
+    """Return the number of a collective in its process group; None for transfers between two ranks."""
+    return None if entry.get("is_p2p") else _whole(entry.get("collective_seq_id"))
+
+
+def _open_transfers(entries: list[Mapping[str, Any]], status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return for each process group the transfer between two ranks that goes on."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        if entry.get("is_p2p") and not _is_done(entry, status):
+            found[_group(entry)] = entry
+        elif entry.get("is_p2p"):
+            found.pop(_group(entry), None)
+    return list(found.values())[-_MOST_GROUPS:]
 
 
 def _is_done(entry: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
@@ -147,15 +159,18 @@ def _is_done(entry: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     return last is not None and number <= last
 
 
-def _collective(rank: int, entry: Mapping[str, Any], status: Mapping[str, Any]) -> Collective:
+def _collective(
+    rank: int, entry: Mapping[str, Any], status: Mapping[str, Any], begun: Mapping[str, int]
+) -> Collective:
     done = _is_done(entry, status)
     return Collective(
         rank=rank,
         group=_group(entry),
         name=_name(entry),
-        sequence=_whole(entry.get("collective_seq_id")) or 0,
+        sequence=_number(entry) or 0,
         state="completed" if done else "started" if entry.get("state") == "started" else "scheduled",
         called_at=_own_frame(entry),
+        newest=begun.get(_group(entry)),
     )
 
 

@@ -57,10 +57,12 @@ class Rank:
         state: a letter as in /proc/PID/stat. wait_channel: the kernel function that its main thread sleeps in.
         waits_for: what that thread waits for: one of the words above.
         cpu_cores, bytes_per_second: CPU and bytes read and written, between two looks.
+        gpus: those that it is known to use.
         stacks: of its threads. stacks_from: in-script | py-spy | remote_exec | remote_debugging, whichever way worked
             first.
         no_stacks: why there are none, and which right would help.
         batches: how many it has begun, by the TrainingMonitor in the script.
+        uses_gpu: whether it uses a GPU, which is unknown in a container, where nvidia-smi lists no processes.
         children: its data workers and other processes below it, of which the stacks are known or that wait for a disk.
     """
 
@@ -84,6 +86,7 @@ class Rank:
     stacks_from: str | None = None
     no_stacks: str | None = None
     batches: int | None = None
+    uses_gpu: bool | None = None
     children: tuple[Rank, ...] = ()
 
     @property
@@ -94,14 +97,16 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The newest collective of a rank in a process group, by PyTorch's flight recorder or by NCCL's RAS.
+    """The collective that a rank is at in a process group, by PyTorch's flight recorder or by NCCL's RAS.
 
-    It is the newest one that has not completed, or else the last one that has. A rank that is not behind in one group
+    It is the first one that has not completed, or else the last one that has. A rank that is not behind in one group
     may be in another: there is a value for each.
 
     Attributes:
-        name: as `nccl:all_reduce`. sequence: its number in the process group. state: scheduled | started | completed.
+        name: as `nccl:all_reduce`. sequence: its number in the process group. state: scheduled | started | completed;
+            launched: begun on the host, and nothing more is known.
         called_at: the innermost frame of the caller's own code.
+        newest: the number of the last one that the host has begun, since GPUs work behind it; None: this one.
     """
 
     rank: int
@@ -110,6 +115,7 @@ class Collective:
     sequence: int
     state: str
     called_at: Frame | None = None
+    newest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def read(*entries: Any, status: Any = None, **more: Any) -> Surroundings:
     return parse_dumps(reply(dump(3, pickle.dumps(document, 2))))
 
 
-def newest(*entries: Any, status: Any = None) -> tuple[str, int, str]:
+def reached(*entries: Any, status: Any = None) -> tuple[str, int, str]:
     [one] = read(*entries, status=status).collectives
     return one.name, one.sequence, one.state
 
@@ -66,10 +66,10 @@ def test_the_rank_that_is_behind_is_told_from_real_dumps() -> None:
     called_at = Frame("reduce_gradients", OWN, 22)
     world = [each for each in seen.collectives if each.group == "0 default_pg"]
     assert world == [
-        Collective(0, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at),
-        Collective(1, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at),
-        Collective(2, "0 default_pg", "gloo:all_reduce", 3, "completed", called_at),
-        Collective(3, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at),
+        Collective(0, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at, 4),
+        Collective(1, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at, 4),
+        Collective(2, "0 default_pg", "gloo:all_reduce", 3, "completed", called_at, 3),
+        Collective(3, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at, 4),
     ]
     pair = [each for each in seen.collectives if each.group == "1"]
     assert [(each.rank, each.sequence, each.state) for each in pair] == [(0, 1, "completed"), (1, 1, "completed")]
@@ -91,18 +91,19 @@ def test_json_says_the_same_without_frames() -> None:
     assert {each.called_at for each in text} == {None}
 
 
-def test_the_newest_one_that_is_open_comes_before_those_completed_after_it() -> None:
-    assert newest(entry(1, "completed"), entry(2, "started")) == ("nccl:all_reduce", 2, "started")
-    assert newest(entry(1, "started"), entry(2, "completed")) == ("nccl:all_reduce", 1, "started")
-    assert newest(entry(1, "started"), entry(2)) == ("nccl:all_reduce", 2, "scheduled")
-    assert newest(entry(1, "completed"), entry(2, "completed")) == ("nccl:all_reduce", 2, "completed")
+def test_a_rank_is_at_the_first_one_that_is_open_else_at_the_last_one() -> None:
+    assert reached(entry(1, "completed"), entry(2, "started")) == ("nccl:all_reduce", 2, "started")
+    assert reached(entry(1, "started"), entry(2, "completed")) == ("nccl:all_reduce", 1, "started")
+    assert reached(entry(1, "started"), entry(2)) == ("nccl:all_reduce", 1, "started")
+    assert [each.newest for each in read(entry(1, "started"), entry(2), entry(3)).collectives] == [3]
+    assert reached(entry(1, "completed"), entry(2, "completed")) == ("nccl:all_reduce", 2, "completed")
 
 
 def test_the_status_of_the_group_says_what_completed() -> None:
     status = {"0": {"last_completed_collective": 2, "last_enqueued_collective": 3}}
-    assert newest(entry(1), entry(2), status=status)[1:] == (2, "completed")
-    assert newest(entry(2), entry(3, retired=True), status=status)[1:] == (3, "scheduled")
-    assert newest(entry(2, retired=True))[1:] == (2, "completed")
+    assert reached(entry(1), entry(2), status=status)[1:] == (2, "completed")
+    assert reached(entry(2), entry(3, retired=True), status=status)[1:] == (3, "scheduled")
+    assert reached(entry(2, retired=True))[1:] == (2, "completed")
 
 
 def test_transfers_between_two_ranks_are_findings_that_have_no_number() -> None:
@@ -196,7 +197,7 @@ def test_all_dumps_together_are_bounded() -> None:
     ],
 )
 def test_entries_without_a_number_are_passed_over(odd: Any) -> None:
-    assert newest(entry(7), odd)[1] == 7
+    assert reached(entry(7), odd)[1] == 7
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_the_innermost_frame_of_own_code_is_where_it_was_called(library: str) ->
 
 @pytest.mark.parametrize("status", [5, [], {"0": 5}, {"0": {}}, {"0": {"last_completed_collective": "x"}}])
 def test_an_odd_status_says_nothing(status: Any) -> None:
-    assert newest(entry(1, "started"), status=status)[1:] == (1, "started")
+    assert reached(entry(1, "started"), status=status)[1:] == (1, "started")
 
 
 def test_foreign_text_is_short_and_plain() -> None:
