@@ -18,24 +18,28 @@ from training_monitor.judging.ranks import CHILD, DISK, LOCK, PIPE, TERMINAL, TI
 
 ENDED, STOPPED, BLOCKED, RUNS = "ZXx", "Tt", "D", "R"
 BUSY_CORES, RUNNING_CORES = 0.5, 0.05  # CPU seconds per second, from which on a rank computes; where it has to queue
-COMPUTES = "computes"
-_OF_ITS_OWN = (PIPE, LOCK, TIMER, CHILD, DISK, TERMINAL)
+COMPUTES, BUSY = "computes", "is busy"  # by itself; or that is open
+_NEVER_A_MEETING = (PIPE, TIMER, CHILD, DISK, TERMINAL)
 _TRAINERS = (
     r"transformers/trainer|trl/trainer|lightning/pytorch/(?:loops|trainer)|pytorch_lightning/(?:loops|trainer)|axolotl/"
     r"|llamafactory/|llmtuner/|verl/|composer/trainer|torchtune/|torchtitan/|nemo/|ultralytics/engine|fairseq|swift/"
 )
 _STANDARD = r"/lib(?:64)?/python\d[^/]*/(?!(?:site|dist)-packages/)|^<|^[^/]*\.so\b|^$"
+_STANDARD_LIBRARY = regex(_STANDARD)
 _LIBRARY = regex(rf"/(?:site|dist)-packages/(?!{_TRAINERS})|{_STANDARD}|/training_monitor/|/ray/python/|/s?bin/[^/.]*$")
+# Below the folder of packages. Checkpoints are written within functions with the name of the collective at their end.
 _COMMUNICATES = regex(
-    r"/torch/(?:distributed|cuda|nn/parallel|_tensor|autograd)|/deepspeed/|/accelerate/|/horovod/|/mpi4py/|/lightning"
-    r"|/ray/(?:util/collective|train)|/megatron/|/fairscale/|/cupy/|/jax/"
+    r"/torch/(?:distributed(?!/checkpoint)|cuda|nn/parallel|_tensor|autograd)|/deepspeed/|/accelerate/|/horovod/|/mpi4py/"
+    r"|/lightning|/ray/(?:util/collective|train)|/megatron/|/fairscale/|/cupy/|/jax/"
 )
-_PLUMBING = regex(rf"{_STANDARD}|/torch/|/s?bin/[^/.]*$|{_COMMUNICATES.pattern}")
-_WRAPPERS = regex(r"(?:.*\.)?(?:_?wrapp(?:er|ed)\w*|_fn|inner|__call__|_?call_impl|decorate_context|\.\.\.)")
+_PLUMBING = regex(rf"/torch/|/s?bin/[^/.]*$|{_COMMUNICATES.pattern}")
+_TO_SERVERS = regex(r"/(?:http/client|ssl|ftplib|smtplib)\.py$")
+_WRAPPERS = regex(r"(?:.*\.)?(?:\w*wrapp(?:er|ed)\w*|_fn|inner\w*|__call__|_?call_impl|decorate_context|\.\.\.)")
 _COLLECTIVE = regex(
-    r"(?:.*[._])?(?:i?all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|barrier|i?send|i?recv|gather|scatter"
-    r"|reduce|wait_for_everyone|synchronize|sync_grads|rendezvous|init_process_group|wait)\w*"
+    r"(?!__|\w*_to_device)(?:\w*_)?(?:i?all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|barrier|i?send|i?recv"
+    r"|gather|scatter|reduce(?!_ex)|wait_for_everyone|synchronize|sync_grads|rendezvous|init_process_group|wait)\w*"
 )
+_BACKWARD = regex(r"_engine_run_backward|backward")
 
 
 # ---------------------------------------------------------------- by the stack
@@ -53,7 +57,7 @@ def own_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
     """
     inner = _since_fork(stack)
     own = tuple(each for each in inner if not is_library(each))
-    return own or tuple(each for each in inner if not _PLUMBING.search(each.file)) or tuple(inner)
+    return own or tuple(each for each in inner if not _is_plumbing(each)) or tuple(inner)
 
 
 def _since_fork(stack: Sequence[Frame]) -> Sequence[Frame]:
@@ -85,7 +89,41 @@ def collective_of(stack: Sequence[Frame]) -> Frame | None:
 
 
 def _is_collective(frame: Frame) -> bool:
-    return has_name_of_collective(frame) and bool(_COMMUNICATES.search(frame.file))
+    return has_name_of_collective(frame) and _communicates(frame)
+
+
+def _communicates(frame: Frame) -> bool:
+    return bool(_COMMUNICATES.search(_below_packages(frame)))
+
+
+def _is_plumbing(frame: Frame) -> bool:
+    return _is_standard(frame) or bool(_PLUMBING.search(_below_packages(frame)))
+
+
+def _is_standard(frame: Frame) -> bool:
+    return bool(_STANDARD_LIBRARY.search(frame.file))
+
+
+def _below_packages(frame: Frame) -> str:
+    """Return a file's path below the folder of packages: an environment may be named like a library."""
+    path = frame.file.rpartition("-packages/")[2]
+    return "" if _is_standard(frame) else path if path == frame.file else f"/{path}"
+
+
+def meeting_of(rank: Rank) -> Frame | None:
+    """Return the call in which a rank waits for the others: a collective, or a backward pass, which reduces gradients.
+
+    A backward pass in which a rank computes is work of its own.
+    """
+    if _is_blocked(rank):
+        return None
+    stack = rank.main_stack
+    if found := collective_of(stack):
+        return found
+    if rank.waits_for in _NEVER_A_MEETING or computes(rank):
+        return None
+    called = _called(stack, own_frames(stack))
+    return next((each for each in called if _BACKWARD.fullmatch(bare_name(each)) and _communicates(each)), None)
 
 
 def has_name_of_collective(frame: Frame) -> bool:
@@ -105,7 +143,7 @@ def same(frame: Frame) -> tuple[str, str, int | None]:
 
 def inside_of(stack: Sequence[Frame]) -> Frame | None:
     """Return what a rank is in within the function that its own code has called: a collective, or another library."""
-    frames = (each for each in _called(stack, own_frames(stack)) if not _PLUMBING.search(each.file))
+    frames = (each for each in _called(stack, own_frames(stack)) if not _is_plumbing(each))
     return collective_of(stack) or next(frames, None)
 
 
@@ -148,8 +186,8 @@ def does(rank: Rank) -> str:
     if rank.state in STOPPED:
         return "is stopped by a signal" if rank.state == "T" else "is held by a debugger"
     if is_busy(rank):
-        return COMPUTES
-    if rank.waits_for == DISK or rank.state in BLOCKED:
+        return COMPUTES if computes(rank) else "waits for its GPU" if gpu_place(rank) == "spinning" else BUSY
+    if _is_blocked(rank):
         return "waits for a disk" + (f" ({brief(rank.wait_channel)})" if rank.wait_channel else "")
     return f"waits for {rank.waits_for}" if rank.waits_for else ""
 
@@ -161,20 +199,45 @@ def is_busy(rank: Rank) -> bool:
 
 
 def waits_for_others(rank: Rank) -> bool | None:
-    """Return whether a rank waits for other ranks: True by a collective in its stack, None where that is open.
+    """Return whether a rank waits for other ranks: True by its stack, None where that is open.
 
-    A lock is open where a training's own code waits for it in C: that may be the handle of a collective.
+    It is open where the training's own code, or a library that communicates, waits in C: for the handle of a
+    collective, or for the GPU, on which one runs. A data loader or a client of a server does not wait for ranks.
     """
     if rank.state in STOPPED:
         return False
-    stack = rank.main_stack
-    if collective_of(stack):
+    if meeting_of(rank):
         return True
-    if rank.waits_for == LOCK and stack and not is_library(stack[0]) and not is_busy(rank):
-        return None
-    if rank.waits_for in _OF_ITS_OWN or rank.state in BLOCKED or is_busy(rank):
+    if rank.waits_for in _NEVER_A_MEETING or _is_blocked(rank) or computes(rank):
         return False
-    return None
+    stack = rank.main_stack
+    if rank.waits_for == LOCK and (not stack or _is_standard(stack[0])):
+        return False
+    return None if may_communicate(stack) else False
+
+
+def may_communicate(stack: Sequence[Frame]) -> bool:
+    """Return whether a call into C may be about other ranks, by the innermost frame beyond the standard library."""
+    if any(_TO_SERVERS.search(each.file) for each in stack):
+        return False
+    caller = next((each for each in stack if not _is_standard(each)), None)
+    return caller is None or not is_library(caller) or _communicates(caller)
+
+
+def computes(rank: Rank) -> bool:
+    """Return whether a rank computes on its own, which is open where it may be busy with waiting for its GPU.
+
+    PyTorch waits so for a GPU (`loss.item()`), on which a collective may wait for the others: cudaDeviceScheduleAuto
+    spins unless there are more contexts than CPUs.
+    """
+    if not is_busy(rank):
+        return False
+    mode = gpu_place(rank)
+    return rank.uses_gpu is False or mode in ("idle", "busy") or not (mode or may_communicate(rank.main_stack))
+
+
+def _is_blocked(rank: Rank) -> bool:
+    return rank.waits_for == DISK or rank.state in BLOCKED
 
 
 def kernel_place(rank: Rank) -> str | None:

@@ -10,20 +10,21 @@ Where nothing tells the ranks apart, the answer is unknown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from training_monitor.core.frozen import replace
 from training_monitor.judging.places import (
+    BUSY,
     COMPUTES,
     ENDED,
     STOPPED,
-    collective_of,
     does,
     format_line,
     gpu_place,
     has_name_of_collective,
     is_busy,
     kernel_place,
+    meeting_of,
     own_frames,
     place_of,
     same,
@@ -71,7 +72,7 @@ def find_missing(seen: RollCall, alive: Sequence[Rank]) -> tuple[tuple[int, ...]
     if not there or not 0 < world <= MOST_WORLD:
         return (), ()
     lacking = [rank for rank in range(world) if rank not in there]
-    if len(there) < sum(each.rank is None for each in alive) + len(there):
+    if any(each.rank is None for each in alive):
         return (), tuple(lacking)
     if seen.is_whole or any(each.local_world_size == world for each in alive):
         return tuple(lacking), ()
@@ -129,9 +130,12 @@ def _choose_waiting(groups: Sequence[RankGroup], total: int) -> RankGroup | None
     """Return the group that waits for the others; None if that is open."""
     if total < 2 or not groups:
         return None
+    has_majority = _is_majority(groups[0], groups) and len(groups[0].ranks) > 1
+    if has_majority and groups[0].waits is not False:
+        return groups[0]
     if known := [each for each in groups if each.waits]:
         return known[0]
-    if _is_majority(groups[0], groups) and len(groups[0].ranks) > 1:
+    if has_majority:
         return groups[0]
     open_ones = [each for each in groups if each.waits is None]
     return open_ones[0] if open_ones and len(open_ones) < len(groups) else None
@@ -148,7 +152,7 @@ def _find_culprits(
     seen: RollCall, alive: Sequence[Rank], groups: Sequence[RankGroup], missing: Sequence[int]
 ) -> tuple[tuple[Culprit, ...], str]:
     """Return the ranks that the others wait for, and how sure that is."""
-    odd, confidence = _find_odd(groups, alive, seen)
+    odd, confidence = _find_odd(groups, alive, seen, missing)
     if missing and _LEVELS.index(confidence) < 2:  # whoever is missing explains the little that the others differ in
         odd, confidence = (), "high" if len(missing) <= len(alive) else "medium"
     if seen.silent and confidence == "high":
@@ -157,11 +161,12 @@ def _find_culprits(
     return culprits, ("low" if confidence == "none" else confidence) if culprits else "none"
 
 
-def _find_odd(groups: Sequence[RankGroup], alive: Sequence[Rank], seen: RollCall) -> tuple[tuple[Culprit, ...], str]:
+def _find_odd(
+    groups: Sequence[RankGroup], alive: Sequence[Rank], seen: RollCall, missing: Sequence[int]
+) -> tuple[tuple[Culprit, ...], str]:
     """Return the ranks that the others wait for: by collectives, signals, stacks, hardware, the kernel and the GPUs."""
-    if behind := find_behind(seen.collectives):
-        by_number = {each.rank: each for each in alive}
-        return tuple(_behind(rank, record, by_number.get(rank)) for rank, record in behind.items()), "high"
+    if found := _by_collectives(seen.collectives, alive, missing):
+        return found
     stopped = [each for each in alive if each.state in STOPPED]
     if stopped:
         return (tuple(map(_culprit, stopped)), "high") if len(stopped) < len(alive) else ((), "none")
@@ -181,36 +186,62 @@ def _find_odd(groups: Sequence[RankGroup], alive: Sequence[Rank], seen: RollCall
     return tuple(by_gpu), "low" if by_gpu else "none"
 
 
+def _by_collectives(
+    collectives: Sequence[Collective], alive: Sequence[Rank], missing: Sequence[int]
+) -> tuple[tuple[Culprit, ...], str] | None:
+    """Return the ranks that are late, or in the wrong collective, by what was recorded of collectives."""
+    by_number = {each.rank: each for each in alive if each.rank is not None}
+    behind = {rank: each for rank, each in find_behind(collectives).items() if rank not in missing}
+    if behind:
+        is_sure = all(
+            each.state != "launched" or (rank in by_number and waits_for_others(by_number[rank]) is False)
+            for rank, each in behind.items()
+        )
+        late = tuple(_behind(rank, each, by_number.get(rank)) for rank, each in behind.items())
+        return late, "high" if is_sure else "low"
+    odd = find_mismatched(collectives)
+    wrong = tuple(_mismatched(each, name, by_number.get(rank)) for rank, (each, name) in odd.items())
+    return (wrong, "high") if wrong else None
+
+
 def _apart(waiting: RankGroup, groups: Sequence[RankGroup]) -> list[Rank]:
     """Return those of other groups that the waiting one may wait for, by their stacks."""
     others = [each for each in groups if each is not waiting]
     if not _is_majority(waiting, groups):
-        others = [each for each in others if (not each.waits if waiting.waits else each.waits is False)]
-    odd = [each for group in others for each in group.ranks]
-    return _furthest([each for each in odd if not collective_of(each.main_stack)] or odd, waiting)
+        others = [each for each in others if each.waits is False or (waiting.waits and _may_be_late(each, waiting))]
+    chosen = [each for each in others if each.waits is False] or [each for each in others if not each.waits] or others
+    return _furthest([each for group in chosen for each in group.ranks], waiting)
+
+
+def _may_be_late(group: RankGroup, waiting: RankGroup) -> bool:
+    """Return whether a group of which it is open what it waits for may be late; not if it may spin for its GPUs."""
+    return group.waits is None and len(group.ranks) <= len(waiting.ranks) and not is_busy(group.ranks[0])
 
 
 def _confidence(odd: Sequence[Rank], waiting: RankGroup, groups: Sequence[RankGroup]) -> str:
-    if all(collective_of(each.main_stack) for each in odd):
+    if all(meeting_of(each) for each in odd):
+        return "low"
+    is_open = any(waits_for_others(each) is None for each in odd)
+    if is_open and not _is_majority(waiting, groups):
         return "low"
     if waiting.waits:
         return "high"
     first = waiting.ranks[0]
-    if waiting.waits is False and not is_busy(first) and any(waits_for_others(each) is None for each in odd):
-        return "low"
     differ = all(kernel_place(each) != kernel_place(first) for each in odd)
+    if is_open and (waiting.waits is False or (is_busy(first) and not differ)):
+        return "low"
     return "high" if _is_majority(waiting, groups) and differ and waiting.waits is None else "medium"
 
 
 def _furthest(odd: Sequence[Rank], waiting: RankGroup) -> list[Rank]:
     """Return those that left the way of the waiting ranks first; the others are in the same call.
 
-    A barrier of one's own may have different lines for those who wait and for the one who counts them: a rank that
-    waits within a function of such a name, in which the others wait too, is not known to be late.
+    A barrier in the training's own code may have different lines for those who wait and for the one who counts them: a
+    rank that waits within a function of such a name, in which the others wait too, is not known to be late.
     """
     own = own_frames(waiting.ranks[0].main_stack)
     path = [same(each) for each in reversed(own)]
-    meeting = {same(each)[:2] for each in own if has_name_of_collective(each)}
+    meeting = set() if waiting.waits else {same(each)[:2] for each in own if has_name_of_collective(each)}
     apart = [each for each in odd if waits_for_others(each) is False or not meeting & _functions(each)]
     depths = [_depth(each, path) for each in apart]
     return [each for each, depth in zip(apart, depths) if depth == min(depths)]
@@ -247,49 +278,75 @@ def _with_fault(findings: Sequence[Finding], alive: Sequence[Rank]) -> tuple[Cul
     named = [each for each in alive if each.rank in numbers or (each.host, each.pid) in pids]
     if len(named) == len(alive):
         return ()
-    return tuple(Culprit(each.rank, "has a fault of its hardware", each, where_is(each)) for each in named)
+    return tuple(Culprit(each.rank, "has a hardware fault", each, where_is(each)) for each in named)
 
 
 def find_behind(collectives: Sequence[Collective]) -> dict[int, Collective]:
-    """Return, by rank, the newest collective of those that have begun fewer than most ranks of their group."""
-    groups: dict[str, dict[int, Collective]] = {}
-    for each in collectives:
-        newest = groups.setdefault(each.group, {})
-        if each.rank not in newest or newest[each.rank].sequence < each.sequence:
-            newest[each.rank] = each
+    """Return, by rank, the collective of those that have not begun the one that most ranks of their group wait in."""
     behind: dict[int, Collective] = {}
-    for newest in groups.values():
-        front = max(each.sequence for each in newest.values())
-        late = {rank: each for rank, each in newest.items() if each.sequence < front}
-        if len(newest) > 1 and 2 * len(late) < len(newest) + (len(newest) == 2):
+    for at in _by_group(collectives):
+        front = max(each.sequence for each in at.values())
+        late = {rank: each for rank, each in at.items() if (each.newest or each.sequence) < front}
+        if len(at) > 1 and 2 * len(late) < len(at) + (len(at) == 2):
             behind |= late
     return behind
+
+
+def find_mismatched(collectives: Sequence[Collective]) -> dict[int, tuple[Collective, str]]:
+    """Return, by rank, those in another collective than most of their group at the same number, and the usual name."""
+    odd: dict[int, tuple[Collective, str]] = {}
+    for at in _by_group(collectives):
+        waiting = [each for each in at.values() if each.state in ("scheduled", "started")]
+        front = max((each.sequence for each in waiting), default=0)
+        names = Counter(each.name for each in waiting if each.sequence == front)
+        for name, count in names.most_common(1):
+            if 2 * count > names.total():
+                odd |= {each.rank: (each, name) for each in waiting if each.sequence == front and each.name != name}
+    return odd
+
+
+def _by_group(collectives: Sequence[Collective]) -> Iterable[dict[int, Collective]]:
+    """Return the collectives of each process group by rank: those that are furthest, where a rank has several dumps."""
+    groups: dict[str, dict[int, Collective]] = {}
+    for each in collectives:
+        at = groups.setdefault(each.group, {})
+        if each.rank not in at or at[each.rank].sequence < each.sequence:
+            at[each.rank] = each
+    return groups.values()
 
 
 # ---------------------------------------------------------------- what is said of them
 
 _GPU_WORDS = {
     "idle": "leaves its GPU idle, unlike the others",
-    "spinning": "has its GPU wait, unlike the others",
+    "spinning": "keeps its GPU waiting, unlike the others",
     "busy": "keeps its GPU busy, unlike the others",
 }
 
 
 def _behind(rank: int, record: Collective, seen: Rank | None) -> Culprit:
-    at = f", called at {format_line(record.called_at)}" if record.called_at else ""
-    why = f"has only come to collective {record.sequence} ({record.name}{at})"
+    why = f"has only reached collective {record.newest or record.sequence} ({_describe(record)})"
     where = where_is(seen) if seen else None
     return Culprit(rank, f"{why} and is in {where}" if where else why, seen, where)
 
 
+def _mismatched(record: Collective, usual: str, seen: Rank | None) -> Culprit:
+    why = f"has {_describe(record)} as collective {record.sequence} where the others have {usual}"
+    return Culprit(record.rank, why, seen, where_is(seen) if seen else None)
+
+
+def _describe(record: Collective) -> str:
+    return record.name + (f", called at {format_line(record.called_at)}" if record.called_at else "")
+
+
 def _culprit(rank: Rank) -> Culprit:
     where, what = where_is(rank), does(rank)
-    if what == COMPUTES:
+    if what in (COMPUTES, BUSY):
         what += f" ({rank.cpu_cores:.1f} CPUs)"
     if not where:
         return Culprit(rank.rank, what or "differs from the others", rank)
     if rank.state in STOPPED:
         return Culprit(rank.rank, f"{what}, in {where}", rank, where)
-    if collective_of(rank.main_stack):
+    if meeting_of(rank):
         return Culprit(rank.rank, f"is in another collective ({where})", rank, where)
     return Culprit(rank.rank, f"is in {where}" + (f", which {what}" if what else ""), rank, where)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some, plural
 from training_monitor.judging.places import BLOCKED, ENDED, STOPPED, brief, does, is_library, own_frames, where_is
-from training_monitor.judging.ranks import Culprit, Explanation, Rank, RollCall
+from training_monitor.judging.ranks import Culprit, Explanation, Rank, RankGroup, RollCall
 
 _MOST_NAMED, _MOST_FINDINGS, _MOST_REASON = 4, 3, 200
 _DATA_WORKER = regex(r"/torch/utils/data/_utils/worker|/multiprocessing/(?:queues|connection)")
-_UNKNOWN = "is at an unknown place"
+_UNKNOWN = "is at an unknown location"
 
 
 def write_paragraph(seen: RollCall, alive: Sequence[Rank], found: Explanation, *, is_moving: bool | None) -> str:
@@ -40,10 +40,11 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
         yield "; ".join([_waiting(seen, alive, found), *_accused(found)]) + _advice(found)
         for each in found.culprits[:_MOST_NAMED]:
             yield from _children(each.seen)
-        yield from _elsewhere(found)
+        if _waiting_group(alive, found):
+            yield from _elsewhere(found)
     else:
         yield _waiting(seen, alive, found)
-        yield from _why_unknown(alive)
+        yield from _why_unknown(alive, found)
     if ended and all(each.seen not in ended for each in found.culprits):
         yield f"{_pids(ended)} {_many('has', ended)} ended ({'a zombie' if len(ended) == 1 else 'zombies'})"
 
@@ -59,13 +60,19 @@ def _nothing(seen: RollCall, ended: Sequence[Rank]) -> str:
 
 def _waiting(seen: RollCall, alive: Sequence[Rank], found: Explanation) -> str:
     """Say who waits for the others, and where; or else where all are."""
-    group = next((each for each in found.groups if each.is_majority), None)
-    ranks = _without_accused(group.ranks, found) if group else []
-    if not group or not ranks or not (found.culprits or group.waits) or _are_stopped(alive):
+    group = _waiting_group(alive, found)
+    if group is None:
         return _standing(seen, alive, found)
-    if not found.culprits and len(found.groups) > 1:
-        return _standing(seen, alive, found)
+    ranks = _without_accused(group.ranks, found)
     return f"{_who(ranks, seen, alive, found)} {_many('waits', ranks)} in {group.where}"
+
+
+def _waiting_group(alive: Sequence[Rank], found: Explanation) -> RankGroup | None:
+    """Return the group of which it is told that it waits for the others."""
+    group = next((each for each in found.groups if each.is_majority), None)
+    if group is None or not _without_accused(group.ranks, found) or _are_stopped(alive):
+        return None
+    return group if found.culprits or (group.waits and len(found.groups) == 1) else None
 
 
 def _standing(seen: RollCall, alive: Sequence[Rank], found: Explanation) -> str:
@@ -184,7 +191,7 @@ def _child(child: Rank) -> str:
 # ---------------------------------------------------------------- what else there is to say
 
 
-def _why_unknown(alive: Sequence[Rank]) -> Iterator[str]:
+def _why_unknown(alive: Sequence[Rank], found: Explanation) -> Iterator[str]:
     blind = [each for each in alive if not each.main_stack]
     if _are_stopped(alive):
         return
@@ -194,6 +201,8 @@ def _why_unknown(alive: Sequence[Rank]) -> Iterator[str]:
         yield "no stacks could be read, and nothing else tells the ranks apart: which one is late is unknown"
     elif blind:
         yield f"no stack of {_names(blind)} could be read: which rank is late is unknown"
+    elif len(found.groups) > 1 and all(each.waits for each in found.groups):
+        yield "all of them wait for others, in different calls: which one is late is unknown"
     else:
         yield "nothing that the ranks do tells them apart: which one is late is unknown"
     yield from _stragglers(alive)
@@ -251,6 +260,8 @@ def _name(rank: int | None, seen: Rank | None) -> str:
 def _host(host: str) -> str:
     """Return a host as people call it: pod worker-2."""
     kind, mark, rest = host.partition("://")
+    if kind == "vast":
+        return f"instance {brief(rest)}"
     if not mark or kind == "k8s":
         return f"pod {brief(rest.partition('?')[0].split('/')[1])}" if "/" in rest else brief(host)
     return brief(rest)
@@ -303,6 +314,7 @@ def _for(ranks: Sequence[object], predicate: str) -> str:
         return predicate
     verb, gap, rest = predicate.partition(" ")
     rest = rest.replace("its process has ended, or was never", "their processes have ended, or were never")
+    rest = rest.replace("its GPU", "their GPUs")
     return f"{_MANY.get(verb, verb.removesuffix('s'))}{gap}{rest}"
 
 

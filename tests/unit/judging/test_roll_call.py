@@ -2,95 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from tests.unit.judging.some_ranks import (
+    ALL_REDUCE,
+    C10D,
+    LOADING,
+    MAIN,
+    NEXT_BATCH,
+    PACKAGES,
+    RECEIVING,
+    SENDING,
+    STD,
+    TRAIN,
+    a_process,
+    a_rank,
+    call,
+    check,
+    half,
+    loading,
+    named,
+    stack,
+    world,
+)
 from training_monitor.judging.ranks import (
     DISK,
     LOCK,
     PIPE,
-    SOCKET,
     TIMER,
     Collective,
-    Explanation,
     Finding,
     Frame,
     Rank,
     RankGpu,
     RollCall,
-    Stack,
 )
 from training_monitor.judging.roll_call import MOST_MISSING, explain_roll_call, find_behind, find_missing
 
-STD, PACKAGES = "/usr/lib/python3.11", "/v/lib/python3.11/site-packages"
-C10D = f"{PACKAGES}/torch/distributed/distributed_c10d.py"
-DATALOADER = f"{PACKAGES}/torch/utils/data/dataloader.py"
-
-
-def call(function: str, file: str = "/w/train.py", line: int = 88) -> Frame:
-    return Frame(function, file, line)
-
-
-def stack(*frames: Frame) -> tuple[Stack, ...]:
-    return (Stack("MainThread", frames, True),)
-
-
-ALL_REDUCE = (call("all_reduce", C10D, 2500), call("wrapper", f"{PACKAGES}/torch/distributed/c10d_logger.py", 81))
-TRAIN, MAIN = call("train"), call("main", line=120)
-WAITING = stack(*ALL_REDUCE, TRAIN, MAIN)
-LOADING = stack(call("load_batch", "/w/data.py", 41), call("train", line=80), MAIN)
-SENDING = stack(call("send", C10D, 1800), call("backward", "/w/pipe.py", 20), MAIN)
-RECEIVING = stack(call("recv", C10D, 1900), call("forward", "/w/pipe.py", 12), MAIN)
-NEXT_BATCH = stack(call("_try_get_data", DATALOADER, 1100), call("train", line=80), MAIN)
 XID = Finding("xid", "the kernel, 5 seconds ago: Xid 79, GPU has fallen off the bus", "local", "n7", True)
 OOM = Finding("oom_kill", "the kernel killed process 77 (python) for memory", "local")
-
 IN_ALL_REDUCE = "in all_reduce, called at train.py:88"
 IN_LOAD_BATCH = "in data.py:41 load_batch, which waits for a pipe"
 PERHAPS = "perhaps that is the one that the others wait for."
 NOTHING_TELLS = "Nothing that the ranks do tells them apart: which one is late is unknown."
 NO_STACKS = "No stacks could be read, and nothing else tells the ranks apart: which one is late is unknown."
-
-
-def a_rank(number: int | None, stacks: tuple[Stack, ...] = WAITING, world: int = 4, **known: object) -> Rank:
-    """A rank of a world that is on one host; it waits for a socket, unless `known` says something else."""
-    pid = 100 + (number or 0)
-    rank = Rank("local", pid, rank=number, local_rank=number, world_size=world, local_world_size=world, stacks=stacks)
-    return replace(rank, **{"state": "S", "waits_for": SOCKET, **known})
-
-
-def a_process(pid: int, stacks: tuple[Stack, ...] = WAITING, **known: object) -> Rank:
-    """A rank whose number nobody knows."""
-    return a_rank(None, stacks, 0, **{"pid": pid, **known})
-
-
-def loading(number: int, world: int = 4, **known: object) -> Rank:
-    return a_rank(number, LOADING, world, **{"waits_for": PIPE, **known})
-
-
-def world(count: int, odd: Mapping[int, Rank | None] | None = None, **known: object) -> tuple[Rank, ...]:
-    """So many ranks that wait in all_reduce; those in `odd` do something else, or are not there."""
-    ranks = [(odd or {}).get(number, a_rank(number, world=count, **known)) for number in range(count)]
-    return tuple(each for each in ranks if each)
-
-
-def half(odd: int | None = None) -> tuple[Rank, ...]:
-    """The ranks 0 to 3 of 8, on a host with four of them."""
-    ranks = world(4, {odd: loading(odd)} if odd is not None else {})
-    return tuple(replace(each, world_size=8) for each in ranks)
-
-
-def named(found: Explanation) -> list[int | None]:
-    return [each.rank for each in found.culprits]
-
-
-def check(seen: RollCall | tuple[Rank, ...], culprits: list[int], confidence: str, text: str) -> Explanation:
-    found = explain_roll_call(seen if isinstance(seen, RollCall) else RollCall(seen))
-    assert found.text == text
-    assert (named(found), found.confidence) == (culprits, confidence)
-    return found
 
 
 # ---------------------------------------------------------------- by their stacks
@@ -195,13 +152,14 @@ def test_one_way_to_read_stacks_tells_the_class_and_another_does_not() -> None:
 
 def test_a_busy_rank_on_a_crowded_machine() -> None:
     busy = a_rank(1, stack(call("spin", "/w/data.py", 5), MAIN), state="R", cpu_cores=0.08, waits_for=None)
-    check(
-        world(4, {1: busy}),
-        [1],
-        "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is in data.py:5 spin, which computes (0.1 CPUs): "
-        "look there.",
-    )
+    for uses_gpu, what in {False: "computes", None: "is busy"}.items():
+        check(
+            world(4, {1: replace(busy, uses_gpu=uses_gpu)}),
+            [1],
+            "high",
+            f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is in data.py:5 spin, which {what} (0.1 CPUs): "
+            "look there.",
+        )
 
 
 def test_ranks_that_spin_for_their_gpu_are_the_majority_though_they_look_busy() -> None:
@@ -209,7 +167,7 @@ def test_ranks_that_spin_for_their_gpu_are_the_majority_though_they_look_busy() 
     ranks = [a_rank(each, spinning, state="R", cpu_cores=1.0, waits_for=None) for each in range(4)]
     ranks[2] = loading(2)
     found = explain_roll_call(RollCall(tuple(ranks)))
-    assert (named(found), found.confidence) == ([2], "medium")
+    assert (named(found), found.confidence) == ([2], "high")
 
 
 def test_a_majority_that_waits_for_something_of_its_own_makes_it_uncertain() -> None:
@@ -261,7 +219,7 @@ def test_another_collective_may_be_a_pipeline_or_a_fault() -> None:
         [],
         "none",
         "Ranks 0 and 2 are in send, called at pipe.py:20; ranks 1 and 3 are in recv, called at pipe.py:12. "
-        + NOTHING_TELLS,
+        "All of them wait for others, in different calls: which one is late is unknown.",
     )
 
 
@@ -330,13 +288,13 @@ def test_without_stacks_the_kernel_may_tell_one_of_four_apart() -> None:
         world(4, {1: busy}, stacks=()),
         [1],
         "low",
-        f"3 of 4 ranks wait for a socket; rank 1 (pid 101) computes (1.0 CPUs): {PERHAPS}",
+        f"3 of 4 ranks wait for a socket; rank 1 (pid 101) is busy (1.0 CPUs): {PERHAPS}",
     )
 
 
 def test_without_stacks_it_is_unknown_where_the_kernel_says_the_same_or_nothing() -> None:
     check(world(4, stacks=()), [], "none", f"All 4 ranks wait for a socket. {NO_STACKS}")
-    check(world(4, stacks=(), waits_for=None), [], "none", f"All 4 ranks are at an unknown place. {NO_STACKS}")
+    check(world(4, stacks=(), waits_for=None), [], "none", f"All 4 ranks are at an unknown location. {NO_STACKS}")
     check(
         (a_rank(0, (), 2), a_rank(1, (), 2, waits_for=PIPE)),
         [],
@@ -399,7 +357,7 @@ def test_a_gpu_that_idles_while_the_others_wait_in_a_kernel() -> None:
         tuple(ranks),
         [2],
         "low",
-        f"3 of 4 ranks compute; rank 2 (pid 102) leaves its GPU idle, unlike the others: {PERHAPS}",
+        f"3 of 4 ranks wait for their GPUs; rank 2 (pid 102) leaves its GPU idle, unlike the others: {PERHAPS}",
     )
 
 
@@ -546,7 +504,7 @@ def collectives(*sequences: int, group: str = "0") -> tuple[Collective, ...]:
 
 def test_the_flight_recorder_says_who_is_behind() -> None:
     recorded = collectives(8, 8, 7, 8)
-    come_to = "rank 2 (pid 102) has only come to collective 7 (nccl:all_reduce, called at train.py:88) and is in"
+    come_to = "rank 2 (pid 102) has only reached collective 7 (nccl:all_reduce, called at train.py:88) and is in"
     check(
         RollCall(world(4), collectives=recorded),
         [2],
@@ -580,7 +538,7 @@ def test_faults_of_the_hardware_stand_first_and_name_a_rank() -> None:
     )
     found = explain_roll_call(RollCall(world(4), findings=(replace(XID, pids=(102,)),)))
     assert (named(found), found.confidence) == ([2], "medium")
-    assert "; rank 2 (pid 102) has a fault of its hardware: look there. The kernel, 5 seconds" in found.text
+    assert "; rank 2 (pid 102) has a hardware fault: look there. The kernel, 5 seconds" in found.text
     elsewhere = replace(XID, pids=(102,), host="ssh://gpu-b")
     assert explain_roll_call(RollCall(world(4), findings=(elsewhere, replace(OOM, pids=(102,))))).culprits == ()
     every_rank = replace(XID, ranks=(0, 1, 2, 3))
@@ -647,7 +605,7 @@ def test_a_training_of_one_process() -> None:
     )
     check((a_rank(0, (), 1, waits_for=PIPE),), [], "none", "Rank 0 (pid 100), the only rank, waits for a pipe.")
     unknown = a_process(7, (), waits_for=None, host="k8s://ml/Worker-A")
-    check((unknown,), [], "none", "The process with pid 7 (pod Worker-A), the only rank, is at an unknown place.")
+    check((unknown,), [], "none", "The process with pid 7 (pod Worker-A), the only rank, is at an unknown location.")
 
 
 def test_a_training_that_moves_has_no_culprit() -> None:
@@ -658,7 +616,7 @@ def test_a_training_that_moves_has_no_culprit() -> None:
         "train.py:88; rank 1 is in data.py:41 load_batch."
     )
     assert explain_roll_call(RollCall(world(4, stacks=(), cpu_cores=0.9)), is_moving=True).text == (
-        "The training makes progress, so that no rank is at fault. All 4 ranks compute."
+        "The training makes progress, so that no rank is at fault. All 4 ranks are busy."
     )
 
 
