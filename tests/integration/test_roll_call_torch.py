@@ -1,4 +1,4 @@
-"""The roll call over a real `torch.distributed` run on CPUs (gloo), one rank of which does not get its data."""
+"""The roll call over real `torch.distributed` runs on CPUs (gloo), one rank of which goes another way."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from tests.integration.conftest import Surroundings, free_port
 from tests.integration.roll_call_training import OURS, wait_for
@@ -46,26 +45,75 @@ for step in range(1, 1000):
     if rank == 0:
         print(f"step {{step}}/1000 loss {{1 / step}}", flush=True)
 """
-LINES = {mark: 1 + TRAIN.splitlines().index(line) for line in TRAIN.splitlines() for mark in ("odd", "waits")
-         if line.endswith(f"# {mark}")}  # fmt: skip
+# DistributedDataParallel reduces the gradients within backward(), which is no collective by its name.
+TRAIN_BY_DDP = f"""
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 
-@pytest.fixture
-def ranks(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The processes of the run by rank, each where it stays; py-spy is on PATH."""
+def report(text):
+    open(f"rank-{{rank}}", "w").write(text)
+
+
+class Batches(Dataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        if sys.argv[1] == "worker" and (rank, index + 1) == ({ODD}, {ODD_STEP}):
+            report("odd")
+            open("fifo").read()  # reads
+        return torch.full((4,), float(rank))
+
+
+def train():
+    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    for step, batch in enumerate(DataLoader(Batches(), num_workers=1), 1):  # loads
+        if sys.argv[1] == "uneven" and (rank, step) == ({ODD}, {ODD_STEP}):
+            report("odd")
+            break
+        if rank != {ODD}:
+            report(str(step))
+        model(batch).sum().backward()  # reduces
+        if rank == 0:
+            print(f"step {{step}}/1000 loss {{1 / step}}", flush=True)
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+train()
+dist.barrier()  # ends
+"""
+
+
+def line_of(mark: str, script: str) -> str:
+    [number] = (at for at, line in enumerate(script.splitlines(), 1) if line.endswith(f"# {mark}"))
+    return f"train.py:{number}"
+
+
+@contextmanager
+def hanging(surroundings: Surroundings, train: str, *words: str) -> Iterator[list[int]]:
+    """Give the processes of a run by rank, each where it stays; py-spy is on PATH."""
     require_package("torch")
     (surroundings.tools / "py-spy").symlink_to(require("py-spy"))
     folder = surroundings.folder / "run"
     folder.mkdir()
-    (folder / "train.py").write_text(TRAIN)
+    (folder / "train.py").write_text(train)
+    os.mkfifo(folder / "fifo")
     known = {name: value for name, value in os.environ.items() if name not in OURS}
     known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     known |= {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
     # As a shell starts them: side by side, in one session.
-    script = 'for rank in 0 1 2; do RANK=$rank LOCAL_RANK=$rank "$0" train.py & echo $! >>pids; done; wait'
+    script = 'for rank in 0 1 2; do RANK=$rank LOCAL_RANK=$rank "$0" train.py "$@" & echo $! >>pids; done; wait'
     log = (folder / "train.log").open("wb")
+    command = ["sh", "-c", script, sys.executable, *words]
     with subprocess.Popen(
-        ["sh", "-c", script, sys.executable], cwd=folder, stdout=log, stderr=log, start_new_session=True, env=known
+        command, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=known
     ) as shell:
 
         def are_there() -> bool:
@@ -79,17 +127,38 @@ def ranks(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterat
             os.killpg(shell.pid, signal.SIGKILL)
 
 
-def test_the_rank_that_waits_for_its_data_is_named(ranks: list[int]) -> None:
-    report = explain_training("local", ranks[0], timeout=60)
-    said = report["explanation"]
+def test_the_rank_that_waits_for_its_data_is_named(surroundings: Surroundings) -> None:
+    with hanging(surroundings, TRAIN) as ranks:
+        report = explain_training("local", ranks[0], timeout=60)
+        assert all(Path(f"/proc/{pid}").exists() for pid in ranks)
+    said, odd = report["explanation"], line_of("odd", TRAIN)
     assert [(each["rank"], each["pid"]) for each in report["culprits"]] == [(ODD, ranks[ODD])], said
     [culprit] = report["culprits"]
-    assert culprit["where"] and f"train.py:{LINES['odd']}" in culprit["where"] and "load_batch" in culprit["where"]
+    assert culprit["where"] and odd in culprit["where"] and "load_batch" in culprit["where"]
     [majority] = [group for group in report["groups"] if group["is_majority"]]
     assert sorted(majority["ranks"]) == [0, 2]
-    assert "all_reduce" in majority["where"] and f"train.py:{LINES['waits']}" in majority["where"]
-    assert "all_reduce" in said and f"rank {ODD}" in said and f"train.py:{LINES['odd']}" in said, said
+    assert "all_reduce" in majority["where"] and line_of("waits", TRAIN) in majority["where"]
+    assert "all_reduce" in said and f"rank {ODD}" in said and odd in said, said
     assert {each["rank"]: each["pid"] for each in report["ranks"] if each["rank"] is not None} == dict(enumerate(ranks))
     assert {each["stacks_from"] for each in report["ranks"] if each["rank"] is not None} == {"py-spy"}
-    assert report["confidence"] != "none"
-    assert all(Path(f"/proc/{pid}").exists() for pid in ranks)
+    assert report["confidence"] == "high"
+
+
+def test_the_data_worker_is_named_that_others_wait_for_in_their_backward_pass(surroundings: Surroundings) -> None:
+    with hanging(surroundings, TRAIN_BY_DDP, "worker") as ranks:
+        report = explain_training("local", ranks[0], timeout=60)
+    said = report["explanation"]
+    assert ([each["pid"] for each in report["culprits"]], report["confidence"]) == ([ranks[ODD]], "high"), said
+    reduces, loads, reads = (line_of(mark, TRAIN_BY_DDP) for mark in ("reduces", "loads", "reads"))
+    assert f"2 of 3 ranks wait in Tensor.backward, called at {reduces}; rank {ODD} (pid {ranks[ODD]}) is in" in said
+    assert f"__next__, called at {loads}" in said and f"is in {reads} Batches.__getitem__ and waits for a pipe" in said
+
+
+def test_those_are_not_accused_that_one_has_left_alone(surroundings: Surroundings) -> None:
+    """The one that has no more batches waits in a barrier; the others wait for it, but in no collective by its name."""
+    with hanging(surroundings, TRAIN_BY_DDP, "uneven") as ranks:
+        report = explain_training("local", ranks[0], timeout=60)
+    said = report["explanation"]
+    assert ([each["pid"] for each in report["culprits"]], report["confidence"]) == ([ranks[ODD]], "low"), said
+    assert f"2 of 3 ranks wait in Tensor.backward, called at {line_of('reduces', TRAIN_BY_DDP)}; rank {ODD}" in said
+    assert f"is in another collective (barrier, called at {line_of('ends', TRAIN_BY_DDP)}): perhaps" in said
