@@ -1,4 +1,4 @@
-"""The roll call over real `torch.distributed` runs on CPUs (gloo), one rank of which goes another way."""
+"""The roll call over real `torch.distributed` runs on CPUs (gloo), one rank of which does not get its data."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 from tests.integration.conftest import Surroundings, free_port
 from tests.integration.roll_call_training import OURS, wait_for
 from tests.requirements import require, require_package
+from training_monitor.core.reports import ExplanationReport
 from training_monitor.explain.explain import explain_training
 
 WORLD, ODD, ODD_STEP = 3, 1, 3
 TRAIN = f"""
 import os
+import sys
 import time
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 
 
 def load_batch(rank, step):
@@ -38,12 +44,20 @@ def train_step(rank, step):
     return batch
 
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-for step in range(1, 1000):
-    train_step(rank, step)
-    if rank == 0:
-        print(f"step {{step}}/1000 loss {{1 / step}}", flush=True)
+def train(rank):
+    open(f"pid-{{rank}}", "w").write(str(os.getpid()))
+    dist.init_process_group("gloo", rank=rank, world_size={WORLD})
+    for step in range(1, 1000):
+        train_step(rank, step)
+        if rank == 0:
+            print(f"step {{step}}/1000 loss {{1 / step}}", flush=True)
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        train(int(os.environ["RANK"]))
+    else:
+        torch.multiprocessing.start_processes(train, nprocs={WORLD}, start_method=sys.argv[1])
 """
 # DistributedDataParallel reduces the gradients within backward(), which is no collective by its name.
 TRAIN_BY_DDP = f"""
@@ -86,9 +100,13 @@ def train():
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+open(f"pid-{{rank}}", "w").write(str(os.getpid()))
 train()
 dist.barrier()  # ends
 """
+SIZES = {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
+# As a shell starts them: side by side, in one session.
+SIDE_BY_SIDE = 'for rank in 0 1 2; do RANK=$rank LOCAL_RANK=$rank "$0" train.py "$@" & done; wait'
 
 
 def line_of(mark: str, script: str) -> str:
@@ -96,24 +114,44 @@ def line_of(mark: str, script: str) -> str:
     return f"train.py:{number}"
 
 
-@contextmanager
-def hanging(surroundings: Surroundings, train: str, *words: str) -> Iterator[list[int]]:
-    """Give the processes of a run by rank, each where it stays; py-spy is on PATH."""
+class Run(NamedTuple):
+    """Its first process, and those of its ranks."""
+
+    first: int
+    ranks: list[int]
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(surroundings: Surroundings) -> Iterator[Start]:
+    """Start a run by a shell, and wait until each rank is where it stays; py-spy is on PATH."""
     require_package("torch")
     (surroundings.tools / "py-spy").symlink_to(require("py-spy"))
-    folder = surroundings.folder / "run"
+    with ExitStack() as stack:
+        yield lambda train, script, *words, **variables: stack.enter_context(
+            running(surroundings.folder / "run", train, script, words, variables)
+        )
+
+
+@contextmanager
+def running(
+    folder: Path, train: str, script: str, words: tuple[str, ...], variables: dict[str, str]
+) -> Iterator[Run]:
     folder.mkdir()
     (folder / "train.py").write_text(train)
     os.mkfifo(folder / "fifo")
     known = {name: value for name, value in os.environ.items() if name not in OURS}
-    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    known |= {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
-    # As a shell starts them: side by side, in one session.
-    script = 'for rank in 0 1 2; do RANK=$rank LOCAL_RANK=$rank "$0" train.py "$@" & echo $! >>pids; done; wait'
+    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", **variables}
     log = (folder / "train.log").open("wb")
-    command = ["sh", "-c", script, sys.executable, *words]
     with subprocess.Popen(
-        command, cwd=folder, stdout=log, stderr=log, start_new_session=True, env=known
+        ["sh", "-c", script, sys.executable, *words],
+        cwd=folder,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        env=known,
     ) as shell:
 
         def are_there() -> bool:
@@ -122,31 +160,49 @@ def hanging(surroundings: Surroundings, train: str, *words: str) -> Iterator[lis
 
         try:
             wait_for(are_there, (folder / "train.log").read_text, 120)
-            yield [int(pid) for pid in (folder / "pids").read_text().split()]
+            yield Run(shell.pid, [int((folder / f"pid-{rank}").read_text()) for rank in range(WORLD)])
         finally:
             os.killpg(shell.pid, signal.SIGKILL)
 
 
-def test_the_rank_that_waits_for_its_data_is_named(surroundings: Surroundings) -> None:
-    with hanging(surroundings, TRAIN) as ranks:
-        report = explain_training("local", ranks[0], timeout=60)
-        assert all(Path(f"/proc/{pid}").exists() for pid in ranks)
-    said, odd = report["explanation"], line_of("odd", TRAIN)
-    assert [(each["rank"], each["pid"]) for each in report["culprits"]] == [(ODD, ranks[ODD])], said
+def check_the_culprit(report: ExplanationReport, pid: int) -> None:
+    said = report["explanation"]
+    assert [each["pid"] for each in report["culprits"]] == [pid], said
     [culprit] = report["culprits"]
-    assert culprit["where"] and odd in culprit["where"] and "load_batch" in culprit["where"]
+    assert culprit["where"] and line_of("odd", TRAIN) in culprit["where"] and "load_batch" in culprit["where"]
+    [majority] = [group for group in report["groups"] if group["is_majority"]]
+    assert majority["where"] and "all_reduce" in majority["where"]
+    assert line_of("waits", TRAIN) in majority["where"]
+    assert "all_reduce" in said and line_of("odd", TRAIN) in said, said
+    assert report["confidence"] != "none"
+
+
+def test_the_rank_that_waits_for_its_data_is_named(start: Start) -> None:
+    run = start(TRAIN, SIDE_BY_SIDE, **SIZES)
+    report = explain_training("local", run.ranks[0], timeout=60)
+    check_the_culprit(report, run.ranks[ODD])
+    assert [each["rank"] for each in report["culprits"]] == [ODD]
+    assert f"rank {ODD}" in report["explanation"], report["explanation"]
     [majority] = [group for group in report["groups"] if group["is_majority"]]
     assert sorted(majority["ranks"]) == [0, 2]
-    assert "all_reduce" in majority["where"] and line_of("waits", TRAIN) in majority["where"]
-    assert "all_reduce" in said and f"rank {ODD}" in said and odd in said, said
-    assert {each["rank"]: each["pid"] for each in report["ranks"] if each["rank"] is not None} == dict(enumerate(ranks))
+    found = {each["rank"]: each["pid"] for each in report["ranks"] if each["rank"] is not None}
+    assert found == dict(enumerate(run.ranks))
     assert {each["stacks_from"] for each in report["ranks"] if each["rank"] is not None} == {"py-spy"}
-    assert report["confidence"] == "high"
+    assert all(Path(f"/proc/{pid}").exists() for pid in run.ranks)
 
 
-def test_the_data_worker_is_named_that_others_wait_for_in_their_backward_pass(surroundings: Surroundings) -> None:
-    with hanging(surroundings, TRAIN_BY_DDP, "worker") as ranks:
-        report = explain_training("local", ranks[0], timeout=60)
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_spawned_ranks_are_told_from_the_helpers_of_multiprocessing(method: str, start: Start) -> None:
+    run = start(TRAIN, 'exec "$0" train.py "$1"', method)
+    report = explain_training("local", run.first, timeout=60)
+    check_the_culprit(report, run.ranks[ODD])
+    assert sorted(each["pid"] for each in report["ranks"]) == sorted(run.ranks), report["ranks"]
+    assert {each["stacks_from"] for each in report["ranks"]} == {"py-spy"}
+
+
+def test_the_data_worker_is_named_that_others_wait_for_in_their_backward_pass(start: Start) -> None:
+    ranks = start(TRAIN_BY_DDP, SIDE_BY_SIDE, "worker", **SIZES).ranks
+    report = explain_training("local", ranks[0], timeout=60)
     said = report["explanation"]
     assert ([each["pid"] for each in report["culprits"]], report["confidence"]) == ([ranks[ODD]], "high"), said
     reduces, loads, reads = (line_of(mark, TRAIN_BY_DDP) for mark in ("reduces", "loads", "reads"))
@@ -154,10 +210,10 @@ def test_the_data_worker_is_named_that_others_wait_for_in_their_backward_pass(su
     assert f"__next__, called at {loads}" in said and f"is in {reads} Batches.__getitem__ and waits for a pipe" in said
 
 
-def test_those_are_not_accused_that_one_has_left_alone(surroundings: Surroundings) -> None:
+def test_those_are_not_accused_that_one_has_left_alone(start: Start) -> None:
     """The one that has no more batches waits in a barrier; the others wait for it, but in no collective by its name."""
-    with hanging(surroundings, TRAIN_BY_DDP, "uneven") as ranks:
-        report = explain_training("local", ranks[0], timeout=60)
+    ranks = start(TRAIN_BY_DDP, SIDE_BY_SIDE, "uneven", **SIZES).ranks
+    report = explain_training("local", ranks[0], timeout=60)
     said = report["explanation"]
     assert ([each["pid"] for each in report["culprits"]], report["confidence"]) == ([ranks[ODD]], "low"), said
     assert f"2 of 3 ranks wait in Tensor.backward, called at {line_of('reduces', TRAIN_BY_DDP)}; rank {ODD}" in said

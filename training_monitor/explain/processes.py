@@ -36,6 +36,7 @@ _BYTES = regex(r"\S{0,80}proc/(\d{1,10})/io:([rw]char|read_bytes|write_bytes): (
 _WAIT = regex(r"wait (\d{1,10}) (\w{0,80})\|(.{0,300})")
 _TERMINAL = regex(r"/dev/(?:pts/|tty|console)")
 _PYTHON = regex(r"(?:^|/)python[\d.]*$|^ray::")
+_HELPER = regex(r"from [\w.]{1,80}\.(?:resource_tracker|semaphore_tracker|forkserver) import main\b")
 _PTRACE = 1 << 19  # CAP_SYS_PTRACE, see capabilities(7)
 _NOBODY = 3  # YAMA_SCOPE_NO_ATTACH, which stays until a restart
 
@@ -346,16 +347,30 @@ def _topmost(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int
 
 
 def _pythons(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> set[int]:
-    """Return those that run Python; all if that is unknown, or if none does."""
+    """Return those that run Python, without multiprocessing's helpers; all if that is unknown, or if none does."""
     by_name = (pid for pid, each in running.items() if each.words and _PYTHON.search(each.words[0]))
-    return {pid for pid in stacks.pythons if pid in running} or set(by_name) or set(running)
+    found = {pid for pid in stacks.pythons if pid in running} or set(by_name) or set(running)
+    return {pid for pid in found if not _is_helper(pid, running)} or found
+
+
+def _is_helper(pid: int, processes: Mapping[int, SeenProcess]) -> bool:
+    """Return whether a process is multiprocessing's own; a child of its fork server has the command of its parent."""
+    each = processes.get(pid)
+    parent = processes.get(each.process.parent) if each else None
+    return each is not None and any(map(_HELPER.match, each.words)) and not (parent and parent.words == each.words)
+
+
+def _spawner_of(pid: int, processes: Mapping[int, SeenProcess]) -> int:
+    """Return the parent of a process, or of the fork server that forked it."""
+    parent = processes[pid].process.parent
+    return processes[parent].process.parent if _is_helper(parent, processes) else parent
 
 
 def _spawned(pid: int, running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
     """Return the ranks that a process has spawned and waits for (torch.multiprocessing.spawn)."""
     if not _joins(stacks.answers.get(pid)):
         return []
-    return [each for each in sorted(_pythons(running, stacks)) if running[each].process.parent == pid]
+    return [each for each in sorted(_pythons(running, stacks)) if _spawner_of(each, running) == pid]
 
 
 def _joins(answer: StackAnswer | None) -> bool:
@@ -373,7 +388,7 @@ def _numbers_of(each: SeenProcess, answer: StackAnswer | None) -> dict[str, int]
 def _numbers_of_rank(seen: SeenTraining, stacks: SeenStacks, pid: int) -> dict[str, int]:
     """Return the numbers of a process; those that it has from the one that spawned it are not its own."""
     each, answer = seen.processes[pid], stacks.answers.get(pid)
-    if _joins(stacks.answers.get(each.process.parent)):
+    if _joins(stacks.answers.get(_spawner_of(pid, seen.processes))):
         return dict(answer.variables) if answer else {}
     return _numbers_of(each, answer)
 

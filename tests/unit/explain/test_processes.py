@@ -179,6 +179,36 @@ def test_spawned_ranks_are_those_whose_parent_only_waits_for_them() -> None:
     assert ranks(*tree, stacks=SeenStacks(told, (10, 20, 21))) == [(20, 0), (21, 1)]
 
 
+def helper(pid: int, parent: int, name: str, variables: Mapping[str, object] | None = None) -> One:
+    """A process that multiprocessing starts for itself."""
+    return One(pid, parent, ("python", "-B", "-c", f"from {name} import main;main(3)"), variables or {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "joblib.externals.loky.resource_tracker"],
+)
+def test_a_helper_of_multiprocessing_is_no_rank(name: str) -> None:
+    spawned = (One(10), helper(19, 10, name), One(20, 10), One(21, 10))
+    assert ranks(*spawned, stacks=SeenStacks({10: joining()}, (10, 19, 20, 21))) == [(20, None), (21, None)]
+    launcher = One(10, words=("python", "/v/bin/torchrun", "train.py"))
+    assert ranks(launcher, helper(19, 10, name), One(20, 10)) == [(20, None)]
+    left = helper(19, 1, name, {"RANK": 1})  # by a rank that has ended
+    assert ranks(left, One(20, variables={"RANK": 0})) == [(20, 0)]
+    assert ranks(helper(19, 1, name), One(20), stacks=SeenStacks({})) == [(20, None)]
+
+
+def test_ranks_from_a_forkserver_have_its_command_line() -> None:
+    name, node = "multiprocessing.forkserver", {"SLURM_PROCID": 1}
+    ranked = [helper(each, 12, name, node) for each in (20, 21)]
+    tracker = helper(11, 10, "multiprocessing.resource_tracker", node)
+    tree = (One(10, variables=node), tracker, helper(12, 10, name, node), *ranked)
+    pythons = (10, 11, 12, 20, 21)
+    assert ranks(*tree, stacks=SeenStacks({10: joining()}, pythons)) == [(20, None), (21, None)]
+    told = {10: joining(), 20: stack_of(RANK=8), 21: stack_of(RANK=9)}
+    assert ranks(*tree, stacks=SeenStacks(told, pythons)) == [(20, 8), (21, 9)]
+
+
 def test_spawned_ranks_do_not_have_the_number_of_the_node() -> None:
     """As in a Slurm job with one task per node, which spawns a process per GPU."""
     node = {"SLURM_PROCID": 1, "SLURM_NTASKS": 2}
