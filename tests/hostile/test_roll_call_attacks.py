@@ -442,6 +442,40 @@ def test_what_a_process_runs_is_not_executed_where_its_user_can_change_it(shell:
         assert ask(shell, pid).answers[pid].lack == "none"
 
 
+# ---------------------------------------------------------------- a py-spy that hangs
+
+# About some processes it never answers, and it does not end when asked to.
+HANGING = """#!/bin/sh
+for pid; do :; done
+echo "$pid" >>{log}
+case $pid in {hanging}) trap '' TERM; exec sleep 3600.{mark} ;; esac
+echo '[{{"thread_name": "MainThread", "frames": [{{"name": "meet", "filename": "/t.py", "line": 3}}]}}]'
+"""
+
+
+def test_a_py_spy_that_hangs_is_killed_and_the_other_stacks_are_told(
+    shell: Path, answers: Path, proof: Path, tmp_path: Path
+) -> None:
+    with training() as own, training() as hanging, training() as other:
+        show(answers, own)
+        text = HANGING.format(log=proof, hanging=hanging, mark=hanging)
+        program(shell / "py-spy", text, user=0)
+        with repeating(answering(answers, own, lambda path: whole(path, document()))):
+            seen = ask(shell, own, hanging, other, seconds=4)
+        assert [len(seen.answers[pid].stacks) for pid in (own, hanging, other)] == [1, 0, 1]
+        assert seen.answers[hanging].lack == "failed"
+        assert proof.read_text().split().count(str(hanging)) == 1
+        assert not list(running(f"3600.{hanging}"))
+
+
+def running(word: str) -> Iterator[Path]:
+    """Yield the processes with this word in their command."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if word in path.read_text(errors="replace").split("\0"):
+                yield path
+
+
 # ---------------------------------------------------------------- a py-spy that is sent
 
 # In a namespace of mounts of its own, so that nothing of this machine changes.

@@ -228,6 +228,13 @@ def test_no_two_questions_have_the_same_words() -> None:
     assert [len(each) for each in words] == [2, 2] and not words[0] & words[1]
 
 
+@pytest.mark.parametrize("seconds", [1.0, 11.3, 60.0])
+def test_a_program_that_is_begun_at_the_last_moment_ends_before_the_question_does(seconds: float) -> None:
+    question = stacks_question("echo 1", seconds)
+    [until], [limit] = (re.findall(name, question.script) for name in (r"\nseconds=(\d+)", r"'timeout -s KILL (\d+)'"))
+    assert int(until) + int(limit) + 1 <= question.limit
+
+
 # ---------------------------------------------------------------- sending a py-spy
 
 

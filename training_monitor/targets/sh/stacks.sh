@@ -118,6 +118,11 @@ fetch() {
 
 withdraw() { rmdir "$inner.ask.$nonce"; } 2>/dev/null # unless the process has done so
 
+# Set $until to so many hundredths of a second from now, at most to the end.
+allow() { read_uptime; until=$((_up + $1)); [ $until -lt $end ] || until=$end; }
+
+has_time() { read_uptime; [ "$_up" -lt $until ]; }
+
 # Print the stacks that the scripts themselves write, and set $left to the other processes.
 ask_scripts() {
   asked='' left=''
@@ -125,8 +130,8 @@ ask_scripts() {
     read_ids "$each"
     if (in_answers "$each" request "$each"); then asked="$asked $each"; else left="$left $each"; fi
   done
-  read_uptime; until=$((_up + 400)); [ $until -lt $end ] || until=$end
-  while [ "$asked" ] && read_uptime && [ "$_up" -lt $until ]; do
+  allow 400
+  while [ "$asked" ] && has_time; do
     sleep 0.1; waiting=''
     for each in $asked; do
       read_ids "$each"; said=$(in_answers "$each" fetch)
@@ -148,9 +153,12 @@ find_spy() {
   done
 }
 
+# What fails is run once more for what it says, unless it was killed.
 ask_spy() { # PID
   said=$($limited "$spy" dump --nonblocking --json --pid "$1" 2>/dev/null | head -c "$most_bytes")
-  case $said in '['*) ;; *) said=$($limited "$spy" dump --nonblocking --json --pid "$1" 2>&1 | head -c 2000) ;; esac
+  case $said in '['*) ;; *)
+    ! has_time || said=$($limited "$spy" dump --nonblocking --json --pid "$1" 2>&1 | head -c 2000) ;;
+  esac
   tell "$1" py-spy "$said"
 }
 
@@ -173,7 +181,7 @@ ask_lane() { # LANE
   for each in $left; do
     at=$((at + 1))
     [ $((at % 4)) -eq "$1" ] || continue
-    read_uptime; [ "$_up" -lt $end ] || { part "stack $each late"; continue; }
+    allow 400; has_time || { part "stack $each late"; continue; }
     if [ "$spy" ]; then ask_spy "$each"; else ask_remote "$each" || part "stack $each none"; fi
   done
 }
@@ -190,7 +198,7 @@ ask_lanes() { # LANE
 show_stacks() {
   read_uptime; end=$((_up + seconds * 100))
   me=$(id -u)
-  limited=''; if command -v timeout >/dev/null; then limited='timeout 8'; fi
+  limited=''; if command -v timeout >/dev/null; then limited='timeout -s KILL 5'; fi
   find_training
   find_pythons
   find_encoding
