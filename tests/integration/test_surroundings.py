@@ -22,6 +22,7 @@ from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
 from tests.requirements import miss, require_package
 from training_monitor.core.errors import CommandError
 from training_monitor.core.models import Question, Reply
+from training_monitor.explain.flight_recorder import MOST_FILE_BYTES, MOST_FILES
 from training_monitor.explain.surroundings import (
     Surroundings,
     pod_findings,
@@ -162,6 +163,44 @@ def test_dumps_are_read_by_every_shell(shell: str, without: str, start: Start, t
     copy_dumps(tmp_path / "it's a folder" / "dumps")
     tools = " ".join(each for each in TOOLS.split() if each not in without.split())
     assert sequences(run_in(shell, "flight recorder", tmp_path / "tools", rank.pid, tools=tools)) == BEHIND
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_dump_that_is_too_large_is_told_and_the_others_are_read(shell: str, start: Start, tmp_path: Path) -> None:
+    rank = start_rank(start, str(tmp_path / "dumps" / "trace_"))
+    copy_dumps(tmp_path / "dumps")
+    os.truncate(tmp_path / "dumps" / "trace_1", MOST_FILE_BYTES + 1)
+    seen = run_in(shell, "flight recorder", tmp_path / "tools", rank.pid)
+    assert sorted(sequences(seen)) == [0, 2, 3]
+    [said] = seen.unread
+    assert "trace_1" in said and "trace_2" not in said
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_dumps_for_which_the_reply_has_no_room_are_told(shell: str, start: Start, tmp_path: Path) -> None:
+    rank = start_rank(start, str(tmp_path / "dumps" / "trace_"))
+    copy_dumps(tmp_path / "dumps")
+    (tmp_path / "dumps" / "trace_2").write_bytes(os.urandom(1 << 20))  # that cannot be compressed
+    now = time.time()
+    for number in range(4):
+        os.utime(tmp_path / "dumps" / f"trace_{number}", (now, now + 9 - number))  # the newest come first
+    seen = run_in(shell, "flight recorder", tmp_path / "tools", rank.pid)
+    assert sorted(sequences(seen)) == [0, 1]
+    [said] = seen.unread
+    assert "trace_2" in said and "trace_3" in said
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_more_dumps_than_are_sent_are_told(shell: str, start: Start, tmp_path: Path) -> None:
+    rank = start_rank(start, str(tmp_path / "dumps" / "trace_"))
+    copy_dumps(tmp_path / "dumps")
+    later = time.time() + 5
+    for number in range(10, 10 + MOST_FILES):
+        (tmp_path / "dumps" / f"trace_{number}").write_bytes(b'{"entries": []}')
+        os.utime(tmp_path / "dumps" / f"trace_{number}", (later, later))
+    seen = run_in(shell, "flight recorder", tmp_path / "tools", rank.pid)
+    [said] = seen.unread
+    assert all(f"trace_{each}" in said for each in range(4)) and sequences(seen) == {}
 
 
 def test_dumps_of_another_training_are_left_out(local: Place, start: Start, tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ from training_monitor.explain.plain_pickle import read_plain_pickle
 from training_monitor.judging.ranks import Collective, Finding, Frame
 
 SOURCE = "flight recorder"
-MOST_FILES = 64
+MOST_FILES = 64  # that are sent; as many more are named
 MOST_FILE_BYTES = 6 * 1024 * 1024  # of one dump
 _MOST_BYTES = 12 * 1024 * 1024  # of all of them together, unpacked
 _MOST_GROUPS, _MOST_FRAMES, _MOST_NAME, _MOST_NAMED = 32, 100, 120, 8
 _LARGEST = 1 << 63
 _PROCESS = regex(r"process (\d{1,12}) ([01]) (.+)", re.ASCII)
-_DUMP = regex(r"dump (\d{1,12}) \d{1,15} (base64|hex) /proc/\d{1,10}/(?:root|cwd/)(.+)", re.ASCII)
+_DUMP = regex(r"dump (\d{1,12}) \d{1,15} (base64|hex|unsent) /proc/\d{1,10}/(?:root|cwd/)(.+)", re.ASCII)
 _RANK = regex(r"(\d{1,6})(?:\.json)?", re.ASCII)
 _DIGITS = regex(r"\d{1,18}", re.ASCII)
 _NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distributed/|^[<?]|\.(?:c|cc|cpp|cu|h|hpp|so)$")
@@ -36,7 +36,7 @@ _NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distribu
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A dump as it came: its path, when it was written, and its lines as text."""
+    """A dump as it came: its path, when it was written, and its lines as text; none of one that is `unsent`."""
 
     path: str
     written: int
@@ -60,6 +60,9 @@ def parse_dumps(text: str) -> Surroundings:
     unread: list[str] = []
     left = _MOST_BYTES
     for rank, file in _choose(*_split(lines)).items():
+        if file.encoding == "unsent":
+            unread.append(file.path)
+            continue
         try:
             data = unpack("".join(file.lines), file.encoding, min(left, MOST_FILE_BYTES), source=SOURCE)
             left -= len(data)
@@ -93,7 +96,7 @@ def _choose(starts: _Starts, files: list[_File]) -> dict[int, _File]:
     ParseError for dumps of the same rank below several prefixes: they are of several trainings.
     """
     chosen: dict[int, tuple[str, _File]] = {}
-    for file in files[:MOST_FILES]:
+    for file in files[: 2 * MOST_FILES]:
         for prefix, own in starts.items():
             rank = _RANK.fullmatch(file.path, len(prefix)) if file.path.startswith(prefix) else None
             ranks = [start for start, is_local in own if is_local] or [start for start, _ in own]
@@ -217,4 +220,4 @@ def _whole(value: Any) -> int | None:
 def _say_unread(paths: list[str]) -> Iterator[str]:
     if paths:
         some = name_some([in_brief(path, _MOST_NAME) for path in paths], _MOST_NAMED)
-        yield f"flight recorder dumps that could not be read (cut, too large, or no plain values): {some}"
+        yield f"flight recorder dumps that could not be read (too large, too many, cut, or no plain values): {some}"

@@ -177,12 +177,24 @@ def test_a_dump_that_cannot_be_read_is_named(data: bytes) -> None:
     assert f"{PREFIX}1" in said and f"{PREFIX}0" not in said
 
 
+def test_a_dump_that_was_not_sent_is_named_unless_it_is_of_an_earlier_attempt() -> None:
+    unsent = [f"dump {BEGUN + late} 9000000 unsent /proc/7/root{PREFIX}{rank}\n" for rank, late in ((1, 60), (2, -60))]
+    seen = parse_dumps(reply(dump(0, recorded(0)), *unsent))
+    assert {each.rank for each in seen.collectives} == {0}
+    [said] = seen.unread
+    assert f"{PREFIX}1" in said and f"{PREFIX}0" not in said and f"{PREFIX}2" not in said
+    many = "".join(f"dump {BEGUN} 1 unsent /proc/7/root{PREFIX}{rank}\n" for rank in range(MOST_FILES))
+    sent = "".join(dump(1000 + rank, recorded(2)) for rank in range(MOST_FILES))
+    seen = parse_dumps(reply(sent, many))
+    assert len(seen.collectives) == MOST_FILES and f"{PREFIX}0" in seen.unread[0]
+
+
 def test_all_dumps_together_are_bounded() -> None:
     large = gzip.compress(json.dumps({"entries": [], "x": "y" * 5_000_000}).encode())
     seen = parse_dumps(reply(*(dump(rank, large) for rank in range(5)), dump(7, recorded(0))))
     assert len(seen.unread) == 1 and f"{PREFIX}2" in seen.unread[0]
-    many = "".join(dump(rank, recorded(2)) for rank in range(MOST_FILES + 20))
-    assert len(parse_dumps(reply(many)).collectives) == MOST_FILES
+    many = "".join(dump(rank, recorded(2)) for rank in range(2 * MOST_FILES + 20))
+    assert len(parse_dumps(reply(many)).collectives) == 2 * MOST_FILES
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 # PyTorch's flight recorder dumps that are there, the newest first, at most a day old: those whose names begin as the
 # environment of a rank says, or else as PyTorch's versions have it. $roots are the pids of a training, or nothing for all
-# processes.
+# processes. Of those that are not sent (too large, too many, unreadable), as many are named as may be sent.
 # uses: process roots packed
 # needs: spelling ranks most_files file_bytes answer_bytes environment_bytes
 
@@ -39,7 +39,7 @@ show_process() {
     case $prefix in /*) prefix=/proc/$pid/root$prefix ;; *) prefix=/proc/$pid/cwd/${prefix#./} ;; esac
     for file in "$prefix"[0-9]*; do
       case $file in *"$newline"*) continue ;; esac
-      [ ! -f "$file" ] || [ ! -r "$file" ] || stat -L -c 'file %Y %s %d:%i %n' "$file"
+      [ ! -f "$file" ] || stat -L -c 'file %Y %s %d:%i %n' "$file"
     done
   done
 }
@@ -67,17 +67,24 @@ show_dumps() {
   all=$(show_processes_and_files)
   printf '%s\n' "$all" | grep '^process ' | sort -u
   find_encoding
-  count=0 seen=''
+  count=0 seen='' most_unsent=$most_files
   printf '%s\n' "$all" | sed -n 's/^file //p' | sort -k 1,1nr | while read -r written size inode file; do
     case $seen in *" $inode "*) continue ;; esac
     seen="$seen $inode "
-    [ "$written" -ge $((now - 86400)) ] && [ "$most_files" -gt 0 ] || break
-    [ "$size" -le "$file_bytes" ] || continue
-    most_files=$((most_files - 1))
-    data=$(head -c "$file_bytes" "$file" | pack)
-    count=$((count + ${#data} + ${#file} + 50))
-    [ $count -le "$answer_bytes" ] || break
-    printf 'dump %s %s %s %s\n%s\n' "$written" "$size" $encoding "$file" "$data"
+    [ "$written" -ge $((now - 86400)) ] || break
+    if [ -r "$file" ] && [ "$size" -le "$file_bytes" ] && [ "$most_files" -gt 0 ]; then
+      data=$(head -c "$file_bytes" "$file" | pack)
+      count=$((count + ${#data} + ${#file} + 50))
+      if [ $count -le "$answer_bytes" ]; then
+        most_files=$((most_files - 1))
+        printf 'dump %s %s %s %s\n%s\n' "$written" "$size" $encoding "$file" "$data"
+        continue
+      fi
+      most_files=0
+    fi
+    [ "$most_unsent" -gt 0 ] || break
+    most_unsent=$((most_unsent - 1))
+    printf 'dump %s %s unsent %s\n' "$written" "$size" "$file"
   done
   echo end
 }
