@@ -2,8 +2,8 @@
 
 NCCL's user guide describes the document (troubleshooting/ras), src/ras/client_support.cc writes it. Collectives are
 counted as they are launched, by kind, and outpace the query: counts that differ mean something only if they stand
-still, so that two looks are compared. A rank is one of its communicator: it is the rank of the training only in a
-communicator that has all processes of the job.
+still, so that two looks are compared, and each kind is a group of its own. A rank is one of its communicator: it is the
+rank of the training only in a communicator that has all processes of the job.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def parse_ras(text: str) -> Surroundings:
             )
         if is_whole and after:
             collectives += [
-                Collective(each.rank, one.name, kind, each.counts[kind], "started")
+                Collective(each.rank, f"{one.name} {kind}", kind, each.counts[kind], "started")
                 for kind in _standing_apart(one, before.get(key))
                 for each in one.members
                 if kind in each.counts

@@ -10,6 +10,7 @@ import pytest
 from training_monitor.explain.beside import Surroundings
 from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.judging.ranks import Collective
+from training_monitor.judging.roll_call import find_behind
 
 HOST = "172.16.64.245"
 RUNNING = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
@@ -81,8 +82,21 @@ def test_counts_that_differ_and_stand_still_name_those_behind() -> None:
     assert "of 3 ranks, AllReduce was launched 9 times by the foremost, and 8 times by rank 1, and stands still" in text
     assert [each.ranks for each in seen.findings] == [(1,)]
     assert seen.collectives == tuple(
-        Collective(rank, "0xae", "AllReduce", count, "started") for rank, count in ((0, 9), (1, 8), (2, 9))
+        Collective(rank, "0xae AllReduce", "AllReduce", count, "started") for rank, count in ((0, 9), (1, 8), (2, 9))
     )
+
+
+def test_kinds_that_are_counted_apart_hide_no_rank() -> None:
+    """The larger count of another kind, or of another rank, is no number of this one."""
+    counts = {"AllReduce": (10, 10, 9, 10), "Broadcast": (100, 99, 100, 100)}
+    members = [
+        {**member(rank), "collective_counts": {kind: each[rank] for kind, each in counts.items()}} for rank in range(4)
+    ]
+    behind = find_behind(twice(communicator(*members)).collectives)
+    assert {rank: (each.name, each.sequence) for rank, each in behind.items()} == {
+        1: ("Broadcast", 99),
+        2: ("AllReduce", 9),
+    }
 
 
 def test_counts_that_move_or_were_seen_once_mean_nothing() -> None:
