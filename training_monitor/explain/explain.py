@@ -27,13 +27,8 @@ from training_monitor.core.reports import (
 )
 from training_monitor.core.store import Store
 from training_monitor.core.values import Verdict, WatchedJob
-from training_monitor.explain.processes import (
-    LOOK_SECONDS,
-    SeenTraining,
-    build_ranks,
-    processes_question,
-    remedies_of,
-)
+from training_monitor.explain.find_ranks import build_ranks
+from training_monitor.explain.processes import LOOK_SECONDS, SeenTraining, processes_question, remedies_of
 from training_monitor.explain.stacks import SeenStacks, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
 from training_monitor.health.cluster import find_pods_of_training

@@ -1,42 +1,33 @@
-"""Ask what the processes of a training are and do, and find its ranks among them.
-
-A rank is known by the environment in which a launcher started it. Without such variables, the ranks are the workers of
-Ray, or the topmost Python processes; their children are data workers and the like.
-"""
+"""Ask what the processes of a training are and do, on one host."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.masking import redact
-from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
+from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.explain.stacks import SeenStacks, StackAnswer
-from training_monitor.judging.gpu_load import power_fraction
-from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER, Rank, RankGpu
+from training_monitor.explain.stacks import StackAnswer
+from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER
 from training_monitor.observe.evidence import read_number
 from training_monitor.observe.find_trainings import ENVIRONMENT_BYTES, read_seen, read_whole
-from training_monitor.observe.training_command import is_launcher
-from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, ancestors_of, read_processes
+from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, read_processes
 from training_monitor.targets.replies import each_line, split_parts
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
 
 LOOK_SECONDS = 2  # between two looks
 MOST_RANKS = 1024
-_MOST_CHILDREN, _COMMAND_LENGTH, _COMMAND_BYTES = 16, 200, 1000
-_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-_WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-_VARIABLES = (*RANK_VARIABLES, *_LOCAL_RANK, *_WORLD_SIZE, *_LOCAL_WORLD_SIZE)
+_COMMAND_BYTES = 1000
+LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_VARIABLES = (*RANK_VARIABLES, *LOCAL_RANK, *WORLD_SIZE, *LOCAL_WORLD_SIZE, "NODE_RANK")
 _STATUS = regex(r"\S{0,80}proc/(\d{1,10})/status:(Threads|VmRSS):\s{0,20}(\d{1,15})")
 _BYTES = regex(r"\S{0,80}proc/(\d{1,10})/io:([rw]char|read_bytes|write_bytes): (\d{1,19})")
 _WAIT = regex(r"wait (\d{1,10}) (\w{0,80})\|(.{0,300})")
 _TERMINAL = regex(r"/dev/(?:pts/|tty|console)")
-_PYTHON = regex(r"(?:^|/)python[\d.]*$|^ray::")
-_HELPER = regex(r"from [\w.]{1,80}\.(?:resource_tracker|semaphore_tracker|forkserver) import main\b")
 _PTRACE = 1 << 19  # CAP_SYS_PTRACE, see capabilities(7)
 _NOBODY = 3  # YAMA_SCOPE_NO_ATTACH, which stays until a restart
 
@@ -106,11 +97,12 @@ _CALLS: Mapping[str, Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a host says of itself and of the one who asks: `may_trace` is whether that has CAP_SYS_PTRACE."""
+    """What a host says of itself, and of the one who asks: `may_trace` is whether that has CAP_SYS_PTRACE."""
 
     name: str = ""
     may_trace: bool | None = None
     ptrace_scope: int | None = None
+    has_gpu: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +205,8 @@ def _facts(facts: Mapping[str, str]) -> HostFacts:
         may_trace = bool(int(rights, 16) & _PTRACE) if known else None
     except ValueError:
         may_trace = None
-    return HostFacts(facts.get("host", "")[:200], may_trace, read_whole(facts.get("ptrace_scope")))
+    has_gpu = {"0": False, "1": True}.get(facts.get("has_gpu", ""))
+    return HostFacts(facts.get("host", "")[:200], may_trace, read_whole(facts.get("ptrace_scope")), has_gpu)
 
 
 def _fact(text: str, name: str) -> str | None:
@@ -280,174 +273,7 @@ def _kind_of(file: str) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------- the ranks among them
-
-
-def build_ranks(
-    seen: SeenTraining,
-    stacks: SeenStacks,
-    gpus: tuple[GpuTable, tuple[GpuProcess, ...]] | None,
-    host: str,
-    node: str | None,
-) -> tuple[Rank, ...]:
-    """Return the ranks of a training on one host, with their children; ended ones that are left as zombies too."""
-    table = {pid: each.process for pid, each in seen.processes.items()}
-    chosen = choose_ranks(seen, stacks)
-    ended = [pid for pid, each in table.items() if not each.is_running and each.parent in table]
-    below = _children_of(chosen, table)
-    found = []
-    for pid in [*chosen, *(each for each in ended if each not in below)][:MOST_RANKS]:
-        children = [_rank(seen, stacks, gpus, host, node, each) for each in below.get(pid, ())]
-        told = [each for each in children if each.stacks or each.state == "D"]
-        rank = _rank(seen, stacks, gpus, host, node, pid)
-        found.append(replace(rank, children=tuple(told[:_MOST_CHILDREN])))
-    return tuple(sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid)))
-
-
-def _children_of(chosen: Sequence[int], table: Mapping[int, Process]) -> dict[int, list[int]]:
-    """Return the processes that run below each rank and are none."""
-    below: dict[int, list[int]] = {pid: [] for pid in chosen}
-    for pid, process in table.items():
-        if pid not in below and process.is_running:
-            above = next((each for each in ancestors_of(pid, table) if each in below), None)
-            if above is not None:
-                below[above].append(pid)
-    return below
-
-
-def choose_ranks(seen: SeenTraining, stacks: SeenStacks) -> list[int]:
-    """Return the pids of the ranks, see the beginning of this module."""
-    running = {pid: each for pid, each in seen.processes.items() if each.process.is_running}
-    found = _numbered(running, stacks) or _ray_workers(running) or _topmost(running, stacks)
-    return [each for pid in found for each in _spawned(pid, running, stacks) or [pid]]
-
-
-def _numbered(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
-    """Return those that a launcher has numbered: of a process and its children with the same number, the first."""
-    numbers = {pid: _numbers_of(each, stacks.answers.get(pid)) for pid, each in running.items()}
-    name = next((name for name in RANK_VARIABLES for each in numbers.values() if name in each), None)
-    if name is None:
-        return []
-    pythons, table = _pythons(running, stacks), {pid: each.process for pid, each in running.items()}
-    holders = {pid: each[name] for pid, each in numbers.items() if name in each}
-    able = {pid: rank for pid, rank in holders.items() if pid in pythons} or holders
-    return [pid for pid in able if not any(able.get(up) == able[pid] for up in ancestors_of(pid, table))]
-
-
-def _ray_workers(running: Mapping[int, SeenProcess]) -> list[int]:
-    """Return the workers of Ray that have something to do."""
-    titles = {pid: each.words[0] for pid, each in running.items() if each.words}
-    return [pid for pid, title in titles.items() if title.startswith("ray::") and not title.startswith("ray::IDLE")]
-
-
-def _topmost(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
-    pythons, table = _pythons(running, stacks), {pid: each.process for pid, each in running.items()}
-    able = {pid for pid in running if pid in pythons and not is_launcher(running[pid].words)}
-    return [pid for pid in running if pid in able and able.isdisjoint(ancestors_of(pid, table))]
-
-
-def _pythons(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> set[int]:
-    """Return those that run Python, without multiprocessing's helpers; all if that is unknown, or if none does."""
-    by_name = (pid for pid, each in running.items() if each.words and _PYTHON.search(each.words[0]))
-    found = {pid for pid in stacks.pythons if pid in running} or set(by_name) or set(running)
-    return {pid for pid in found if not _is_helper(pid, running)} or found
-
-
-def _is_helper(pid: int, processes: Mapping[int, SeenProcess]) -> bool:
-    """Return whether a process is multiprocessing's own; a child of its fork server has the command of its parent."""
-    each = processes.get(pid)
-    parent = processes.get(each.process.parent) if each else None
-    return each is not None and any(map(_HELPER.match, each.words)) and not (parent and parent.words == each.words)
-
-
-def _spawner_of(pid: int, processes: Mapping[int, SeenProcess]) -> int:
-    """Return the parent of a process, or of the fork server that forked it."""
-    parent = processes[pid].process.parent
-    return processes[parent].process.parent if _is_helper(parent, processes) else parent
-
-
-def _spawned(pid: int, running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
-    """Return the ranks that a process has spawned and waits for (torch.multiprocessing.spawn)."""
-    if not _joins(stacks.answers.get(pid)):
-        return []
-    return [each for each in sorted(_pythons(running, stacks)) if _spawner_of(each, running) == pid]
-
-
-def _joins(answer: StackAnswer | None) -> bool:
-    """Return whether a process only waits for ranks that it has spawned (torch.multiprocessing.spawn)."""
-    frames = [frame for each in answer.stacks if each.is_main for frame in each.frames] if answer else []
-    return any(each.function.endswith("join") and each.file.endswith("multiprocessing/spawn.py") for each in frames)
-
-
-def _numbers_of(each: SeenProcess, answer: StackAnswer | None) -> dict[str, int]:
-    """Return the numbers in the environment in which it was started, and in the one that it has by now."""
-    told = {name: number for name, value in each.variables.items() if (number := read_whole(value)) is not None}
-    return {**told, **(answer.variables if answer else {})}
-
-
-def _numbers_of_rank(seen: SeenTraining, stacks: SeenStacks, pid: int) -> dict[str, int]:
-    """Return the numbers of a process; those that it has from the one that spawned it are not its own."""
-    each, answer = seen.processes[pid], stacks.answers.get(pid)
-    if _joins(stacks.answers.get(_spawner_of(pid, seen.processes))):
-        return dict(answer.variables) if answer else {}
-    return _numbers_of(each, answer)
-
-
-def _first(names: Iterable[str], numbers: Mapping[str, int]) -> int | None:
-    return next((numbers[name] for name in names if name in numbers), None)
-
-
-def _rank(
-    seen: SeenTraining,
-    stacks: SeenStacks,
-    gpus: tuple[GpuTable, tuple[GpuProcess, ...]] | None,
-    host: str,
-    node: str | None,
-    pid: int,
-) -> Rank:
-    each, answer = seen.processes[pid], stacks.answers.get(pid) or StackAnswer(lack="none")
-    numbers = _numbers_of_rank(seen, stacks, pid)
-    return Rank(
-        host,
-        pid,
-        node,
-        redact(" ".join(each.words))[:_COMMAND_LENGTH],
-        _first(RANK_VARIABLES, numbers),
-        _first(_LOCAL_RANK, numbers),
-        _first(_WORLD_SIZE, numbers),
-        _first(_LOCAL_WORLD_SIZE, numbers),
-        each.process.state,
-        each.wait_channel,
-        each.waits_for,
-        each.cpu_cores,
-        each.bytes_per_second,
-        each.threads,
-        each.memory_bytes,
-        _gpus_of(pid, gpus),
-        answer.stacks,
-        answer.source,
-        _why_no_stacks(answer, seen.facts),
-        answer.batches,
-    )
-
-
-def _gpus_of(pid: int, gpus: tuple[GpuTable, tuple[GpuProcess, ...]] | None) -> tuple[RankGpu, ...]:
-    if gpus is None:
-        return ()
-    mine = {each.gpu_uuid for each in gpus[1] if each.pid == pid and each.gpu_uuid}
-    used = (gpu for gpu in gpus[0].gpus if gpu.uuid in mine)
-    return tuple(RankGpu(gpu.index, gpu.utilization, power_fraction(gpu)) for gpu in used)
-
-
-def _why_no_stacks(answer: StackAnswer, facts: HostFacts) -> str | None:
-    if answer.stacks:
-        return None
-    said = f": {redact(answer.said)}" if answer.said else ""
-    return {
-        "denied": f"its memory may not be read{said}",
-        "late": "there was no time left to ask it",
-        "failed": f"they could not be read{said}",
-    }.get(answer.lack or "", "there is no way to ask it")
+# ---------------------------------------------------------------- what would help
 
 
 def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> list[str]:

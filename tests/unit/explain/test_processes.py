@@ -9,14 +9,8 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
-from training_monitor.explain.processes import (
-    HostFacts,
-    SeenTraining,
-    build_ranks,
-    choose_ranks,
-    parse_processes,
-    remedies_of,
-)
+from training_monitor.explain.find_ranks import build_ranks, choose_ranks
+from training_monitor.explain.processes import HostFacts, SeenTraining, parse_processes, remedies_of
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.ranks import (
     CHILD,

@@ -25,8 +25,17 @@ show_waiting() {
   part descriptors; [ -z "$files" ] || ls -ldn $files
 } 2>/dev/null
 
+# Print whether the machine has a GPU or the like for this container: NVIDIA, WSL, AMD, Habana, AWS, TPU, Intel.
+show_gpu() {
+  for each in /dev/nvidia* /dev/dxg /dev/kfd /dev/accel* /dev/neuron* /dev/vfio /dev/dri/render*; do
+    [ ! -e "$each" ] || { echo has_gpu=1; return; }
+  done
+  echo has_gpu=0
+}
+
 call_roll() {
   show_facts
+  show_gpu
   echo "machine=$(uname -m)"; echo "host=$(uname -n)"
   read -r scope </proc/sys/kernel/yama/ptrace_scope; echo "ptrace_scope=$scope"
   sed -n 's/^CapEff:[^0-9a-f]*/capabilities=/p' /proc/self/status
