@@ -104,6 +104,46 @@ open(f"pid-{{rank}}", "w").write(str(os.getpid()))
 train()
 dist.barrier()  # ends
 """
+# Lightning numbers the processes that it starts by LOCAL_RANK alone, and is the first rank itself.
+TRAIN_BY_LIGHTNING = f"""
+import os
+
+import lightning
+import torch
+
+rank = int(os.environ.get("LOCAL_RANK", 0))
+open(f"pid-{{rank}}", "w").write(str(os.getpid()))
+
+
+class Batches(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        return torch.full((4,), float(rank))
+
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-3)
+
+    def training_step(self, batch, index):
+        is_odd = (rank, index + 1) == ({ODD}, {ODD_STEP})
+        open(f"rank-{{rank}}", "w").write("odd" if is_odd else str(index + 1))
+        if is_odd:
+            open("fifo").read()  # reads
+        return self.layer(batch).sum()
+
+
+lightning.Trainer(
+    accelerator="cpu", devices={WORLD}, strategy="ddp", max_steps=1000, logger=False,
+    enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
+).fit(Model(), torch.utils.data.DataLoader(Batches()))
+"""
 SIZES = {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
 # As a shell starts them: side by side, in one session.
 SIDE_BY_SIDE = 'for rank in 0 1 2; do RANK=$rank LOCAL_RANK=$rank "$0" train.py "$@" & done; wait'
@@ -218,3 +258,13 @@ def test_those_are_not_accused_that_one_has_left_alone(start: Start) -> None:
     assert ([each["pid"] for each in report["culprits"]], report["confidence"]) == ([ranks[ODD]], "low"), said
     assert f"2 of 3 ranks wait in Tensor.backward, called at {line_of('reduces', TRAIN_BY_DDP)}; rank {ODD}" in said
     assert f"is in another collective (barrier, called at {line_of('ends', TRAIN_BY_DDP)}): perhaps" in said
+
+
+def test_the_ranks_of_lightning_have_their_numbers(start: Start) -> None:
+    require_package("lightning")
+    ranks = start(TRAIN_BY_LIGHTNING, 'exec "$0" train.py').ranks
+    report = explain_training("local", ranks[0], timeout=60)
+    assert {each["rank"]: each["pid"] for each in report["ranks"]} == dict(enumerate(ranks)), report["ranks"]
+    said = report["explanation"]
+    assert ([each["rank"] for each in report["culprits"]], report["confidence"]) == ([ODD], "high"), said
+    assert said.startswith("2 of 3 ranks wait in ") and f"is in {line_of('reads', TRAIN_BY_LIGHTNING)}" in said
