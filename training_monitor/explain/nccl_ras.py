@@ -88,7 +88,7 @@ def parse_ras(text: str) -> Surroundings:
             )
         if is_whole and after:
             collectives += [
-                Collective(each.rank, f"{one.name} {kind}", kind, each.counts[kind], "started")
+                Collective(each.rank, f"{one.name} {kind}", kind, each.counts[kind], "launched")
                 for kind in _standing_apart(one, before.get(key))
                 for each in one.members
                 if kind in each.counts

@@ -82,7 +82,7 @@ def test_counts_that_differ_and_stand_still_name_those_behind() -> None:
     assert "of 3 ranks, AllReduce was launched 9 times by the foremost, and 8 times by rank 1, and stands still" in text
     assert [each.ranks for each in seen.findings] == [(1,)]
     assert seen.collectives == tuple(
-        Collective(rank, "0xae AllReduce", "AllReduce", count, "started") for rank, count in ((0, 9), (1, 8), (2, 9))
+        Collective(rank, "0xae AllReduce", "AllReduce", count, "launched") for rank, count in ((0, 9), (1, 8), (2, 9))
     )
 
 
