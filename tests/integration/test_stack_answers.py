@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 
 from tests.integration.conftest import wait_until
 from tests.integration.scripts import BEGIN, Process, Script
+from training_monitor.explain.stacks import MOST_BYTES, stacks_question
+from training_monitor.observe.evidence import pids_of
 from training_monitor.runs.stack_answers import folder_of
 from training_monitor.targets.procfs import identify
 
@@ -197,6 +201,26 @@ def test_what_a_killed_process_left_is_removed_by_the_next(script: Script) -> No
         ask(stuck(process).pid)
         process.kill()
     assert left(process.pid)
+    with script.start(TRAIN.format(what=STUCK["a lock"]), RANK="3") as other:
+        stuck(other)
+        assert left(process.pid) == []
+        other.kill()
+
+
+def test_what_a_killed_asker_left_is_removed_by_the_next(script: Script, tmp_path: Path) -> None:
+    """It is killed while it reads the answer."""
+    head = tmp_path / "tools" / "head"
+    head.parent.mkdir()
+    real = shutil.which("head")
+    head.write_text(f'#!/bin/sh\ncase $2 in {MOST_BYTES}) kill -9 0 ;; *) exec {real} "$@" ;; esac\n')
+    head.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{head.parent}{os.pathsep}{os.environ['PATH']}"}
+    with script.start(TRAIN.format(what=STUCK["a lock"]), RANK="3") as process:
+        asked = stacks_question(pids_of(stuck(process).pid), 30.0)
+        asking = ["sh", "-c", asked.script]
+        assert subprocess.run(asking, env=environ, start_new_session=True, timeout=60).returncode == -signal.SIGKILL
+        assert any(".look." in name for name in left(process.pid))
+        process.kill()
     with script.start(TRAIN.format(what=STUCK["a lock"]), RANK="3") as other:
         stuck(other)
         assert left(process.pid) == []

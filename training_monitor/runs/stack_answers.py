@@ -1,11 +1,11 @@
 """Answer requests for the Python stacks of this process, while its main thread waits in C too (docs/progress_files.md).
 
 Another process of this user, or root, asks through one folder: the file PID.START.here says that PID answers, a folder
-PID.ask.NONCE is a request, and the file PID.said.NONCE is the answer. Names alone are enough to ask: root opens no file
-for it in a folder of somebody else's, who could put a link or a pipe there. All of it happens in a thread of its own,
-because the thread that writes a run's files may itself wait for a disk or a GPU that hangs. Code that hangs while it
-holds the interpreter's lock holds up this thread too. Where the folder cannot be used, no request is answered, and no
-warning says so.
+PID.ask.NONCE is a request, the file PID.said.NONCE is the answer, and whoever asks may move it into a folder
+PID.look.NONCE to read it. Names alone are enough to ask: root opens no file for it in a folder of somebody else's, who
+could put a link or a pipe there. All of it happens in a thread of its own, because the thread that writes a run's files
+may itself wait for a disk or a GPU that hangs. Code that hangs while it holds the interpreter's lock holds up this
+thread too. Where the folder cannot be used, no request is answered, and no warning says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _JOIN_LIMIT = 1.0
 _MOST_ANSWERED = 10  # requests at a time
 _MOST_REMOVED = 100  # files at a time
 _OURS = regex(
-    r"([1-9]\d{0,9})\.(?:\d{1,19}\.here|(ask)\.([0-9a-fA-F]{8,64})|(said)\.[0-9a-fA-F]{8,64}(?:\.[0-9a-f]{8}\.tmp)?)",
+    r"([1-9]\d{0,9})\.(?:\d{1,19}\.here|(ask|look)\.([0-9a-fA-F]{8,64})"
+    r"|(said)\.[0-9a-fA-F]{8,64}(?:\.[0-9a-f]{8}\.tmp)?)",
     re.ASCII,
 )
 
@@ -124,7 +125,7 @@ class Answers:
             self._remove_own()
             _remove([each.path for each in _files_in(self._folder) if not os.path.exists(f"/proc/{each.pid}")])
             self._start_ticks = sample.start_ticks
-        answers = [each.path for each in self._files("said")]
+        answers = [each.path for each in (*self._files("said"), *self._files("look"))]
         _remove([path for path in answers if time.time() - os.lstat(path).st_mtime > _SECONDS_KEPT])
         here = f"{self._folder}/{self._pid}.{self._start_ticks}.here"
         try:
@@ -165,7 +166,7 @@ def may_be_request(state: os.stat_result) -> bool:
 
 
 class _File(NamedTuple):
-    """A file of this protocol: the process that it is of, `ask`, `said` or else None, and the nonce of a request."""
+    """A file of this protocol: the process that it is of, `ask`, `look`, `said` or None, and the nonce of a folder."""
 
     path: str
     pid: int
@@ -180,10 +181,12 @@ def _files_in(folder: str) -> list[_File]:
 
 
 def _remove(paths: list[str]) -> None:
-    """Remove files, or an empty folder in place of one; at most 100, best effort."""
+    """Remove files and folders, also with the answer that an asker has moved into one; at most 100, best effort."""
     for path in paths[:_MOST_REMOVED]:
         with suppress(OSError):
             try:
                 os.unlink(path)
             except IsADirectoryError:
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{path}/said")
                 os.rmdir(path)

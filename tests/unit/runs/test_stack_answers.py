@@ -235,6 +235,40 @@ def test_the_files_of_processes_that_are_gone_are_removed_at_the_start(asker: As
     assert sorted(os.listdir(asker.folder)) == sorted([*kept, asker.here.name])
 
 
+def look(asker: Asker, pid: int, *names: str) -> Path:
+    """The folder of an asker that was killed after it had moved an answer there."""
+    folder = asker.folder / f"{pid}.look.{NONCE}"
+    folder.mkdir(0o700, parents=True)
+    for name in names:
+        (folder / name).write_text("{")
+    return folder
+
+
+def test_what_killed_askers_left_is_removed_with_the_answer_in_it(asker: Asker) -> None:
+    asker.folder.mkdir(0o700)
+    for pid, names in ((dead_process(), ["said"]), (dead_process(), []), (PID, ["said"])):
+        look(asker, pid, *names)
+    kept = [look(asker, os.getppid(), "said"), look(asker, dead_process(), "other")]
+    asker.begin()
+    assert sorted(os.listdir(asker.folder)) == sorted([asker.here.name, *(each.name for each in kept)])
+    old, new = look(asker, PID, "said"), asker.folder / f"{PID}.look.{'f' * 16}"
+    new.mkdir()
+    os.utime(old, (time.time() - 61.0, time.time() - 61.0))
+    assert wait_until(lambda: not old.exists()) and new.exists()
+    asker.answers.leave()
+    assert not new.exists()
+
+
+def test_a_link_in_place_of_a_folder_is_removed_and_not_followed(asker: Asker) -> None:
+    other = asker.folder.parent / "other"
+    other.mkdir()
+    (other / "said").write_text("kept")
+    asker.folder.mkdir(0o700)
+    (asker.folder / f"{PID}.look.{NONCE}").symlink_to(other)
+    asker.begin()
+    assert os.listdir(asker.folder) == [asker.here.name] and (other / "said").read_text() == "kept"
+
+
 def test_at_most_a_hundred_files_of_others_are_removed(asker: Asker) -> None:
     asker.folder.mkdir(0o700)
     gone = dead_process()

@@ -103,16 +103,18 @@ request() { # PID
   read_stat "$1" && [ -f "$inner.$_start.here" ] && mkdir "$inner.ask.$nonce"
 } 2>/dev/null
 
-# Print an answer. It is moved to where nobody else can put another file in its place, and looked at there.
+# Print an answer. It is moved to where nobody else can put another file in its place, and looked at there. It is removed
+# before it is read: where we are root, its user could not remove what is left by us when we are killed.
 fetch() {
-  [ -f "$inner.said.$nonce" ] && mkdir -m 700 "look.$nonce" && cd -P "look.$nonce" || return 1
+  look=$inner.look.$nonce
+  [ -f "$inner.said.$nonce" ] && mkdir -m 700 "$look" && cd -P "$look" || return 1
   if [ "$(owner_of .)" = "$me" ] && mv "../$inner.said.$nonce" said; then
     if [ -f said ] && [ ! -L said ] && [ "$(owner_of said)" = "$its" ]; then
-      head -c "$most_bytes" said; rm -f said
+      { rm -f said; head -c "$most_bytes"; } <said
     else mv said "../$inner.said.$nonce"
     fi
   fi
-  cd .. && rmdir "look.$nonce"
+  cd .. && rmdir "$look"
   withdraw
 } 2>/dev/null
 
