@@ -243,7 +243,7 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     "stacks": (
         f"\n0a1b pythons\n 7 8\n\n0a1b stack 7 in-script hex\n{_OWN.encode().hex(' ')}\n0a1b stack 8 py-spy base64\n"
         f"{encodebytes(f'[{_SPY % 7}, {_SPY % 8}]'.encode()).decode()}\n0a1b stack 9 late\n"
-        "\n0a1b stack 10 none\n\n0a1b spy\n/bin/py-spy\n0a1b end\n",
+        "\n0a1b stack 10 none\n\n0a1b end\n",
     ),
     "stack": (
         f"[{_SPY % 7}]",
@@ -252,9 +252,9 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "roll_call": (
         f"\n0a1b facts\nboot=b0\nself=900\nup=1000.00\nhz=100\nmachine=x86_64\nhost=h\nptrace_scope=1\ncapabilities="
-        f"000001ffffffffff\nuid=0\nroots=10\n\n0a1b table\n{_TABLE}\n0a1b status\n/.//./proc/10/status:Threads:\t7\n"
+        f"000001ffffffffff\n\n0a1b table\n{_TABLE}\n0a1b status\n/.//./proc/10/status:Threads:\t7\n"
         "/.//./proc/10/status:VmRSS:\t  2048 kB\n\n0a1b bytes\n/.//./proc/10/io:rchar: 1000\n\n0a1b command\n==> "
-        "/.//./proc/10/cmdline <==\npython\x1ftrain.py\x1f\n==> /.//./proc/11/cmdline <==\nray::f()\x1f\n0a1b links\n\n"
+        "/.//./proc/10/cmdline <==\npython\x1ftrain.py\x1f\n==> /.//./proc/11/cmdline <==\nray::f()\x1f\n\n"
         "0a1b environment\n==> /.//./proc/10/environ <==\nRANK=3\nLOCAL_RANK=1\nWORLD_SIZE=4\nLOCAL_WORLD_SIZE=2\n\n"
         "0a1b waiting\nwait 10 |0 0x3 0x7f\nwait 11 futex_wait|202 0x7f\n\n0a1b descriptors\nlr-x------ 1 0 0 64 Nov "
         "22 10:28 /.//./proc/10/fd/3 -> pipe:[7]\n\n0a1b again\nup=1002.00\n"

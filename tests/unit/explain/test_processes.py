@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +14,13 @@ import pytest
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
 from training_monitor.explain.find_ranks import build_ranks, choose_ranks
-from training_monitor.explain.processes import HostFacts, SeenTraining, parse_processes, remedies_of
+from training_monitor.explain.processes import (
+    HostFacts,
+    SeenTraining,
+    parse_processes,
+    processes_question,
+    remedies_of,
+)
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.ranks import (
     CHILD,
@@ -25,9 +35,11 @@ from training_monitor.judging.ranks import (
     RankGpu,
     Stack,
 )
+from training_monitor.targets.replies import split_parts
 
 WORD, ROOT = "0a1b", "/.//./"
 TRAIN = ("python", "train.py")
+SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
 
 
 @dataclass
@@ -64,7 +76,6 @@ def reply(*processes: One, facts: str = "", later: Mapping[int, str] | None = No
         ),
         "bytes": "".join(f"{ROOT}proc/{pid}/io:rchar: 1000\n{ROOT}proc/{pid}/io:read_bytes: 5\n" for pid in pids),
         "command": head("cmdline", {pid: "\x1f".join((*each.words, "")) for pid, each in pids.items()}),
-        "links": "",
         "environment": head(
             "environ", {pid: "".join(f"{k}={v}\n" for k, v in each.variables.items()) for pid, each in pids.items()}
         ),
@@ -246,6 +257,23 @@ def replace_numbers(training: SeenTraining) -> SeenTraining:
     from dataclasses import replace
 
     return SeenTraining(training.facts, {pid: replace(each, variables={}) for pid, each in training.processes.items()})
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_of_a_training_without_processes_nothing_is_read(shell: str) -> None:
+    """Not even what whoever asks has on its standard input."""
+    here, there = os.pipe()
+    try:
+        sh = ["busybox", "sh"] if shell == "busybox" else [shell]
+        script = processes_question("echo").script
+        done = subprocess.run([*sh, "-c", script], stdin=here, capture_output=True, text=True, timeout=60)
+    finally:
+        os.close(here)
+        os.close(there)
+    word, spelling = (re.findall(rf"^{name}='?([^'\n]+)", script, re.MULTILINE)[0] for name in ("word", "spelling"))
+    assert parse_processes(done.stdout, word, spelling).processes == {}
+    told = dict(split_parts(done.stdout, word))
+    assert not any(told[key] for key in ("table", "status", "bytes", "waiting", "descriptors"))
 
 
 # ---------------------------------------------------------------- what each does

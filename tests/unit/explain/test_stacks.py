@@ -183,7 +183,6 @@ def test_what_was_not_packed_as_it_should_be(body: str) -> None:
 def test_one_process_that_cannot_be_read_hides_no_other() -> None:
     text = reply(
         ("stack 8 in-script base64", packed("{broken")),
-        ("spy", "/usr/bin/py-spy\n"),
         ("stack 7 py-spy base64", packed(json.dumps([thread()]))),
         ("stack 8 py-spy hex", json.dumps([thread(number=8)]).encode().hex(" ")),
         ("stack 7 none", ""),
@@ -204,13 +203,13 @@ def test_numbers_of_pythons_that_are_none() -> None:
 
 
 def test_a_reply_without_its_beginning() -> None:
-    for text in ("", "garbage", f"\n{WORD} spy\n\n", reply().replace(WORD, "ffff")):
+    for text in ("", "garbage", f"\n{WORD} end\n\n", reply().replace(WORD, "ffff")):
         with pytest.raises(ParseError):
             parse_stacks(text, WORD)
 
 
 def test_a_reply_cut_anywhere() -> None:
-    text = reply(("stack 7 py-spy base64", packed(recorded("threads.json"))), ("stack 8 none", ""), ("spy", "\n"))
+    text = reply(("stack 7 py-spy base64", packed(recorded("threads.json"))), ("stack 8 none", ""))
     whole = parse_stacks(text, WORD)
     for end in range(0, len(text), 11):
         try:

@@ -3,10 +3,10 @@
 # needs: seconds
 
 # shellcheck disable=SC2046
-show_status() { grep -asHE '^(Threads|VmRSS):' $(list_paths status); }
+show_status() { grep -asHE '^(Threads|VmRSS):' $(list_paths status) /dev/null; }
 
 # shellcheck disable=SC2046
-show_bytes() { grep -asHE '^([rw]char|(read|write)_bytes): ' $(list_paths io); }
+show_bytes() { grep -asHE '^([rw]char|(read|write)_bytes): ' $(list_paths io) /dev/null; }
 
 # Print `wait PID CHANNEL|CALL` for each: the kernel function in which its main thread sleeps, and its system call with the
 # arguments; then the files that these calls are about.
@@ -41,14 +41,10 @@ call_roll() {
   sed -n 's/^CapEff:[^0-9a-f]*/capabilities=/p' /proc/self/status
   find_training
   chosen=$tree
-  echo "roots=$named"
   part table; show_processes "$tree"
-  part status; [ -z "${chosen# }" ] || show_status
-  part bytes; [ -z "${chosen# }" ] || show_bytes
+  part status; show_status
+  part bytes; show_bytes
   part command; show_commands
-  part links
-  # shellcheck disable=SC2046
-  ls -ldn $(list_paths cwd; list_paths exe; list_paths ns/mnt) "${spelling}proc/self/ns/mnt"
   part environment; show_variables
   show_waiting
   sleep "$seconds"
@@ -57,6 +53,6 @@ call_roll() {
   # shellcheck disable=SC2046
   all=$(read_stats /dev/null $(list_paths stat))
   show_processes all
-  [ -z "${chosen# }" ] || show_bytes
+  show_bytes
   part end
 }

@@ -207,7 +207,6 @@ show_stacks() {
   part pythons; echo "$pythons"
   ask_scripts
   find_spy
-  part spy; echo "$spy"
   ask_lanes 0
   [ -z "$sent" ] || { rm -f "$sent/py-spy"; rmdir "$sent"; }
   part end
