@@ -1,6 +1,6 @@
 """Processes that wait in the kernel for a disk, and the network file systems that they may wait for. Pure.
 
-State D is also that of a wait for a driver, and of a parent whose child has yet to begin with its program (vfork).
+State D is also that of a wait for a driver, and of a parent whose child has yet to start its program (vfork).
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def _unescape(word: str) -> str:
 
 def _say(process: _Process) -> Finding:
     channel = f" ({process.channel})" if process.channel != "0" else ""
-    what = "a child that has not begun with its program" if process.channel in _FOR_A_CHILD else "a disk or a driver"
+    is_parent = process.channel in _FOR_A_CHILD
+    what = "a vfork child that has not started its program yet" if is_parent else "a disk or a driver"
     text = f"pid {process.pid} ({process.name}) has been waiting for {what}{channel}"
     used = list(dict.fromkeys(_used_mounts(process)))
     if used:

@@ -181,7 +181,7 @@ def _open_transfer(rank: int, entry: Mapping[str, Any]) -> Finding:
     at = _own_frame(entry)
     called = f", called at {at.file}:{at.line} ({at.function})" if at else ""
     what = f"rank {rank} waits in {_name(entry)} of process group {_group(entry)}{called}"
-    return finding("flight_recorder", f"{what}, by PyTorch's flight recorder", ranks=(rank,))
+    return finding("flight_recorder", f"{what}, according to PyTorch's flight recorder", ranks=(rank,))
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -220,4 +220,4 @@ def _whole(value: Any) -> int | None:
 def _say_unread(paths: list[str]) -> Iterator[str]:
     if paths:
         some = name_some([in_brief(path, _MOST_NAME) for path in paths], _MOST_NAMED)
-        yield f"flight recorder dumps that could not be read (too large, too many, cut, or no plain values): {some}"
+        yield f"flight recorder dumps that could not be read (too large, too many, cut off, or not plain data): {some}"

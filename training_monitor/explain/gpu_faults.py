@@ -49,7 +49,7 @@ def _faults(gpu: str, sections: list[str], name: str, value: str) -> Iterator[Fi
     if name == "GPU Recovery Action" and value != "None" and _RECOVERY.fullmatch(value):
         yield finding("gpu", f"{where}: its driver recommends {value} as the recovery action", is_hardware=True)
     elif _NEEDS_RESET.fullmatch(value) or (value == "Yes" and name == "Reset Required"):
-        yield finding("gpu", f"{where}: it needs a reset, or is lost, by nvidia-smi", is_hardware=True)
+        yield finding("gpu", f"{where}: according to nvidia-smi, it needs a reset or is lost", is_hardware=True)
     elif section == "ECC Errors" and "Volatile" in sections and _COUNT.fullmatch(value):
         if "Uncorrectable" in name or ("Double Bit" in sections and name == "Total"):
             what = f"{where}: {value} uncorrectable ECC errors ({name}) since its driver was loaded"

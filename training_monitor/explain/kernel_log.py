@@ -30,8 +30,8 @@ _KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\
 _CHOSEN = regex(r"oom-kill:.{0,400}\btask=(.{0,40}?),pid=(\d{1,10})\b", re.ASCII)
 _HUNG = regex(r"INFO: task (.{0,40}):(\d{1,10}) blocked for more than (\d{1,9}) seconds", re.ASCII)
 _DENIED = (
-    "the kernel's log may not be read there, which says what befell GPUs (Xid) and what was killed for memory: "
-    "that takes the right CAP_SYSLOG, or kernel.dmesg_restrict=0"
+    "the kernel log, which would show GPU faults (Xid) and kills for memory, cannot be read there: that takes "
+    "CAP_SYSLOG or kernel.dmesg_restrict=0"
 )
 
 
@@ -94,4 +94,4 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
 
 def _say_timeless(count: int) -> Iterator[str]:
     if count > 0:
-        yield f"the kernel's log has {plural(count, 'line')} on faults without a time: look with dmesg how old they are"
+        yield f"the kernel log has {plural(count, 'line')} on faults without a time: see with dmesg how old they are"

@@ -113,7 +113,8 @@ def _troubles(one: _Communicator, before: _Communicator | None) -> Iterator[tupl
         counted = Counter(each.counts[kind] for each in one.members if kind in each.counts)
         least = [each for each in one.members if each.counts.get(kind) == min(counted)]
         what = f"in communicator {one.name} of {plural(one.size, 'rank')}, {kind} was launched {max(counted)} times"
-        yield f"{what} by the foremost, and {min(counted)} times by {one.ranks(least)}, and stands still", least
+        ahead = f"{what} by the ranks furthest ahead"
+        yield f"{ahead}, but only {min(counted)} times by {one.ranks(least)}, and the counts stand still", least
 
 
 def _standing_apart(one: _Communicator, before: _Communicator | None) -> list[str]:

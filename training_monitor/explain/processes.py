@@ -303,7 +303,7 @@ def _what_lets_trace(facts: HostFacts) -> str:
         return (
             "ptrace is refused although CAP_SYS_PTRACE is there: by a seccomp profile (in a pod securityContext."
             "seccompProfile.type Unconfined, in Docker --security-opt seccomp=unconfined), by a security module such "
-            "as AppArmor, or since the training is in another user namespace"
+            "as AppArmor, or because the training is in another user namespace"
         )
     scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
     return (

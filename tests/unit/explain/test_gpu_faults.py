@@ -107,7 +107,7 @@ def test_rows_and_pages_that_wait_for_a_reset_or_failed() -> None:
 
 @pytest.mark.parametrize("words", ["GPU requires reset", "[GPU requires reset]", "GPU is lost"])
 def test_a_gpu_that_needs_a_reset_is_said_once(words: str) -> None:
-    text = "GPU 00000000:2A:00.0: it needs a reset, or is lost, by nvidia-smi"
+    text = "GPU 00000000:2A:00.0: according to nvidia-smi, it needs a reset or is lost"
     assert faults(sram=words, dram=words, pending=words) == [("gpu", text, True)]
     assert faults(reset="Yes") == [("gpu", text, True)]
 

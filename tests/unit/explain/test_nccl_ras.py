@@ -79,7 +79,7 @@ def test_a_rank_that_is_reached_and_no_member_is_no_trouble() -> None:
 def test_counts_that_differ_and_stand_still_name_those_behind() -> None:
     seen = twice(communicator(member(0, 9), member(1, 8), member(2, 9)))
     [text] = texts(seen)
-    assert "of 3 ranks, AllReduce was launched 9 times by the foremost, and 8 times by rank 1, and stands still" in text
+    assert "of 3 ranks, AllReduce was launched 9 times by the ranks furthest ahead, but only 8 times by rank 1" in text
     assert [each.ranks for each in seen.findings] == [(1,)]
     assert seen.collectives == tuple(
         Collective(rank, "0xae AllReduce", "AllReduce", count, "launched") for rank, count in ((0, 9), (1, 8), (2, 9))
