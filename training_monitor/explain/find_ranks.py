@@ -225,7 +225,7 @@ def _rank(
         each.memory_bytes,
         _gpus_of(pid, gpus),
         stacks_of_rank,
-        answer.source,
+        answer.way,
         _why_no_stacks(answer, seen.facts),
         answer.batches,
         _uses_gpu(pid, seen, gpus),

@@ -44,7 +44,7 @@ class StackAnswer:
     `variables` are those of its environment by now, `batches` how many it has begun.
     """
 
-    source: str | None = None
+    way: str | None = None
     stacks: tuple[Stack, ...] = ()
     lack: str | None = None
     said: str = ""

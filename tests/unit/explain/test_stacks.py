@@ -56,7 +56,7 @@ def reply(*parts: tuple[str, str], pythons: str = "7 8") -> str:
 def test_the_threads_of_a_real_process() -> None:
     answer = parse_answer(PID, "py-spy", recorded("threads.json"))
     main, watcher = answer.stacks
-    assert (answer.source, answer.lack, main.is_main, watcher.is_main) == ("py-spy", None, True, False)
+    assert (answer.way, answer.lack, main.is_main, watcher.is_main) == ("py-spy", None, True, False)
     assert (main.thread, watcher.thread) == ("MainThread", 'watcher \x1b[31m\n"')
     assert [each.function for each in main.frames] == [
         "Condition.wait", "Queue.get", "Loader.load_batch", "train.<locals>.<lambda>", "train", "<module>",
@@ -75,7 +75,7 @@ def test_the_threads_of_a_real_process() -> None:
 )
 def test_the_reason_is_what_it_says_first(name: str, lack: str, said: str) -> None:
     answer = parse_answer(PID, "py-spy", recorded(name))
-    assert (answer.lack, answer.stacks, answer.source) == (lack, (), None)
+    assert (answer.lack, answer.stacks, answer.way) == (lack, (), None)
     assert answer.said.startswith(said) and "anyhow" not in answer.said
 
 
@@ -143,7 +143,7 @@ def test_what_a_script_writes_is_read() -> None:
     document = json.loads(stacks_as_json({"batches": 12}, with_caller=True))
     document["variables"] = {"RANK": "3", "LOCAL_RANK": "-1", "WORLD_SIZE": "9" * 80, "MASTER_ADDR": "h", "X": ["1"]}
     answer = parse_answer(7, "in-script", json.dumps(document))
-    assert (answer.source, answer.batches, dict(answer.variables)) == ("in-script", 12, {"RANK": 3})
+    assert (answer.way, answer.batches, dict(answer.variables)) == ("in-script", 12, {"RANK": 3})
     [main] = [each for each in answer.stacks if each.is_main]
     assert any(each.function.endswith("test_what_a_script_writes_is_read") for each in main.frames)
 
@@ -192,7 +192,7 @@ def test_one_process_that_cannot_be_read_hides_no_other() -> None:
         ("stack 12345678901 py-spy base64", packed("[]")),
     )
     seen = parse_stacks(text, WORD)
-    assert seen.pythons == (7, 8) and {pid: each.source for pid, each in seen.answers.items()} == {
+    assert seen.pythons == (7, 8) and {pid: each.way for pid, each in seen.answers.items()} == {
         7: "py-spy",
         8: "py-spy",
     }
