@@ -26,13 +26,14 @@ from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.models import PodState
 from training_monitor.explain import machine_limits
 from training_monitor.explain.blocked import parse_blocked
+from training_monitor.explain.find_ranks import build_ranks
 from training_monitor.explain.flight_recorder import parse_dumps
 from training_monitor.explain.gpu_faults import parse_gpu_details
 from training_monitor.explain.kernel_log import parse_kernel_log
 from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.explain.plain_pickle import read_plain_pickle
 from training_monitor.explain.pod_events import parse_pod_events
-from training_monitor.explain.processes import build_ranks, parse_processes
+from training_monitor.explain.processes import parse_processes
 from training_monitor.explain.stacks import SeenStacks, parse_answer, parse_stacks
 from training_monitor.health import nvidia_smi
 from training_monitor.health.cluster import parse_pods

@@ -1,13 +1,17 @@
-"""Which processes are the ranks, where a launcher, a framework or an operator does it in its own way."""
+"""Which processes of a training are its ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
-from tests.unit.explain.test_processes import One, joining, ranks, seen
+from tests.unit.explain.some_processes import One, joining, ranks, seen, stack_of
 from tests.unit.judging.some_ranks import PACKAGES, STD
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
-from training_monitor.explain.find_ranks import build_ranks
+from training_monitor.explain.find_ranks import build_ranks, choose_ranks
+from training_monitor.explain.processes import SeenTraining
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.ranks import LOCK, Frame, Stack
 
@@ -34,6 +38,147 @@ def waiting_for_one(file: str = "/w/run.py", *inside: Frame) -> StackAnswer:
         Frame("join", f"{STD}/multiprocessing/process.py", 149),
     )
     return by_main(*join, *inside, Frame("<module>", file, 40))
+
+
+def test_torchrun_numbers_its_children_and_is_no_rank_itself() -> None:
+    launcher = One(10, words=("python", "/v/bin/torchrun", "train.py"))
+    workers = [
+        One(20 + each, 10, variables={"RANK": 4 + each, "LOCAL_RANK": each, "WORLD_SIZE": 8, "LOCAL_WORLD_SIZE": 4})
+        for each in range(4)
+    ]
+    found = build_ranks(seen(launcher, *workers), SeenStacks({}), None, "local", None)
+    assert [(each.pid, each.rank, each.local_rank, each.world_size, each.local_world_size) for each in found] == [
+        (20 + each, 4 + each, each, 8, 4) for each in range(4)
+    ]
+
+
+def test_slurm_and_mpi_number_them_too() -> None:
+    for rank, local, world, local_world in [
+        ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", None),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    ]:
+        names = {rank: 3, local: 1, world: 4, **({local_world: 2} if local_world else {})}
+        [one] = build_ranks(seen(One(20, variables=names)), SeenStacks({}), None, "local", None)
+        assert (one.rank, one.local_rank, one.world_size) == (3, 1, 4)
+        assert one.local_world_size == (2 if local_world else None)
+
+
+def test_torchrun_within_a_slurm_job_has_the_numbers_of_torchrun() -> None:
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2}
+    launcher = One(10, words=("python", "torchrun"), variables=slurm)
+    workers = [One(20 + each, 10, variables={**slurm, "RANK": each, "WORLD_SIZE": 4}) for each in range(2)]
+    assert ranks(launcher, *workers) == [(20, 0), (21, 1)]
+
+
+@pytest.mark.parametrize("pythons", [(20,), ()])
+def test_a_shell_above_the_python_that_has_its_number_is_no_rank(pythons: tuple[int, ...]) -> None:
+    """Also where nobody could say which processes run Python."""
+    number = {"RANK": 1}
+    found = ranks(One(10, 1, ("bash", "run.sh"), number), One(20, 10, variables=number), stacks=SeenStacks({}, pythons))
+    assert found == [(20, 1)]
+
+
+def test_a_rank_that_is_no_python_is_found_by_its_number() -> None:
+    assert ranks(One(10, 1, ("./train",), {"RANK": 1}), stacks=SeenStacks({})) == [(10, 1)]
+
+
+def test_data_workers_have_the_number_of_their_rank_and_are_its_children() -> None:
+    rank = One(20, variables={"RANK": 1})
+    workers = [One(30 + each, 20, variables={"RANK": 1}, state="SD"[each]) for each in range(2)]
+    helper = One(40, 31, ("gzip",), state="D")
+    answers = {30: stack_of(RANK=1)}
+    [found] = build_ranks(seen(rank, *workers, helper), SeenStacks(answers, (20, 30, 31)), None, "local", None)
+    assert (found.pid, [each.pid for each in found.children]) == (20, [30, 31, 40])
+
+
+def test_without_numbers_the_topmost_pythons_are_the_ranks() -> None:
+    assert ranks(One(20), One(30, 20), One(31, 20)) == [(20, None)]
+    launcher = One(10, words=("python", "/v/bin/accelerate", "launch", "train.py"))
+    assert ranks(launcher, One(20, 10), One(21, 10), One(30, 20)) == [(20, None), (21, None)]
+
+
+def test_spawned_ranks_are_those_whose_parent_only_waits_for_them() -> None:
+    tree = (One(10), One(20, 10), One(21, 10), One(30, 20))
+    assert ranks(*tree, stacks=SeenStacks({10: joining()}, (10, 20, 21, 30))) == [(20, None), (21, None)]
+    told = {10: joining(), 20: stack_of(RANK=0), 21: stack_of(RANK=1)}
+    assert ranks(*tree, stacks=SeenStacks(told, (10, 20, 21))) == [(20, 0), (21, 1)]
+
+
+def helper(pid: int, parent: int, name: str, variables: Mapping[str, object] | None = None) -> One:
+    """A process that multiprocessing starts for itself."""
+    return One(pid, parent, ("python", "-B", "-c", f"from {name} import main;main(3)"), variables or {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "joblib.externals.loky.resource_tracker"],
+)
+def test_a_helper_of_multiprocessing_is_no_rank(name: str) -> None:
+    spawned = (One(10), helper(19, 10, name), One(20, 10), One(21, 10))
+    assert ranks(*spawned, stacks=SeenStacks({10: joining()}, (10, 19, 20, 21))) == [(20, None), (21, None)]
+    launcher = One(10, words=("python", "/v/bin/torchrun", "train.py"))
+    assert ranks(launcher, helper(19, 10, name), One(20, 10)) == [(20, None)]
+    left = helper(19, 1, name, {"RANK": 1})  # by a rank that has ended
+    assert ranks(left, One(20, variables={"RANK": 0})) == [(20, 0)]
+    assert ranks(helper(19, 1, name), One(20), stacks=SeenStacks({})) == [(20, None)]
+
+
+def test_ranks_from_a_forkserver_have_its_command_line() -> None:
+    name, node = "multiprocessing.forkserver", {"SLURM_PROCID": 1}
+    ranked = [helper(each, 12, name, node) for each in (20, 21)]
+    tracker = helper(11, 10, "multiprocessing.resource_tracker", node)
+    tree = (One(10, variables=node), tracker, helper(12, 10, name, node), *ranked)
+    pythons = (10, 11, 12, 20, 21)
+    assert ranks(*tree, stacks=SeenStacks({10: joining()}, pythons)) == [(20, None), (21, None)]
+    told = {10: joining(), 20: stack_of(RANK=8), 21: stack_of(RANK=9)}
+    assert ranks(*tree, stacks=SeenStacks(told, pythons)) == [(20, 8), (21, 9)]
+
+
+def test_spawned_ranks_do_not_have_the_number_of_the_node() -> None:
+    """As in a Slurm job with one task per node, which spawns a process per GPU."""
+    node = {"SLURM_PROCID": 1, "SLURM_NTASKS": 2}
+    tree = (One(10, variables=node), One(20, 10, variables=node), One(21, 10, variables=node))
+    assert ranks(*tree, stacks=SeenStacks({10: joining()}, (10, 20, 21))) == [(20, None), (21, None)]
+    told = {10: joining(), 20: stack_of(RANK=8), 21: stack_of(RANK=9)}
+    assert ranks(*tree, stacks=SeenStacks(told, (10, 20, 21))) == [(20, 8), (21, 9)]
+
+
+def test_workers_of_ray() -> None:
+    workers = [One(20 + each, 1, ("ray::TrainWorker.run()",)) for each in range(2)]
+    idle = [One(30, 1, ("ray::IDLE",)), One(31, 1, ("ray::IDLE_SpillWorker",))]
+    assert ranks(*workers, *idle, One(40, 20), stacks=SeenStacks({}, (20, 21, 30, 31, 40))) == [(20, None), (21, None)]
+
+
+def test_zombies_of_the_training_are_told() -> None:
+    launcher = One(10, words=("python", "torchrun"))
+    alive, dead = One(20, 10, variables={"RANK": 0}), One(21, 10, ("python",), state="Z")
+    found = build_ranks(seen(launcher, alive, dead), SeenStacks({}), None, "local", None)
+    assert [(each.pid, each.rank, each.state) for each in found] == [(20, 0, "S"), (21, None, "Z")]
+
+
+def test_a_number_that_is_none_numbers_nobody() -> None:
+    for value in ("-1", "99999999999999", "٣", "1.5", ""):
+        assert ranks(One(20, variables={"RANK": value})) == [(20, None)]
+
+
+def test_a_deep_or_wide_tree_takes_little_time() -> None:
+    deep = [One(100 + each, 99 + each, variables={"RANK": each % 2}) for each in range(6000)]
+    wide = [One(100 + each, 1, variables={"RANK": each}) for each in range(3000)]
+    loop = [One(100, 101), One(101, 102), One(102, 100)]
+    for tree in (deep, wide, loop):
+        for stacks in (SeenStacks({}), SeenStacks({}, tuple(each.pid for each in tree))):
+            training = seen(*tree)
+            assert len(build_ranks(training, stacks, None, "local", None)) <= 1024
+            choose_ranks(replace_numbers(training), stacks)
+
+
+def replace_numbers(training: SeenTraining) -> SeenTraining:
+    """The same without numbers."""
+    return SeenTraining(training.facts, {pid: replace(each, variables={}) for pid, each in training.processes.items()})
+
+
+# ---------------------------------------------------------------- in the ways of frameworks and operators
 
 
 def test_a_launcher_that_an_operator_has_numbered_is_no_rank() -> None:
