@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 
-from training_monitor.cli.output import OK, UNKNOWN, hint, number, one_line, paint, print_json, print_table, put
+from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put
 from training_monitor.core.reports import ExplanationReport, RankGpuReport, RankReport, ThreadStackReport
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes
@@ -53,7 +53,7 @@ def _row(report: ExplanationReport, each: RankReport) -> tuple[str, ...]:
     is_culprit = (each["host"], each["pid"]) in [(culprit["host"], culprit["pid"]) for culprit in report["culprits"]]
     return (
         f"{'?' if each['rank'] is None else each['rank']}{' <' if is_culprit else ''}",
-        one_line(each["host"]),
+        each["host"],
         str(each["pid"]),
         each["state"],
         number(each["cpu_cores"], 1),

@@ -402,7 +402,7 @@ class KeptRollCall:
         at: epoch seconds.
         text: the paragraph, or why there is none. confidence: none | low | medium | high.
         folder: on this machine, with the whole report; None if it could not be written.
-        suspects: the nodes of the culprits, if the ranks ran on several. faulty: nodes with a fault of the hardware.
+        suspect_nodes: of the culprits, if the ranks ran on several. faulty_nodes: with a fault of the hardware.
     """
 
     at: float
@@ -410,8 +410,8 @@ class KeptRollCall:
     confidence: str = "none"
     job_id: str | None = None
     folder: str | None = None
-    suspects: tuple[str, ...] = ()
-    faulty: tuple[str, ...] = ()
+    suspect_nodes: tuple[str, ...] = ()
+    faulty_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

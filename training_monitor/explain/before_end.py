@@ -18,15 +18,14 @@ from typing import Any
 
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import TrainingMonitorError, text_of
-from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import redact
 from training_monitor.core.reports import ExplanationReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import KeptRollCall as KeptRollCall, WatchedJob
+from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.explain.explain import Explained, call_roll, format_explanation
 from training_monitor.jobs.attempts import training_name
-from training_monitor.observe.kept_roll_calls import last_roll_call as last_roll_call, save_roll_call
+from training_monitor.observe.kept_roll_calls import save_roll_call
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.asking import Site
 
@@ -42,11 +41,11 @@ def explain_before_end(
     at = site.clock.time()
     try:
         told = _within(partial(call_roll, site, MeantTraining(job, job.label), timeout=timeout), timeout)
-        kept = _keep(told, job, store)
+        kept = _keep(told, at, job, store)
     except Exception as error:  # a hang must be ended, whatever happens to its explanation
         what = error.what if isinstance(error, TrainingMonitorError) else f"{type(error).__name__}: {text_of(error)}"
-        kept = KeptRollCall(at, redact(f"Why it hangs is unknown: the roll call failed: {what}")[:MOST_TEXT])
-    kept = replace(kept, at=at, job_id=job.job_id)
+        text = redact(f"Why it hangs is unknown: the roll call failed: {what}")[:MOST_TEXT]
+        kept = KeptRollCall(at, text, job_id=job.job_id)
     with suppress(TrainingMonitorError):  # the state folder is full: the caller has the text
         save_roll_call(store, site.target, job, kept)
     return kept
@@ -71,7 +70,7 @@ def _within(call: Callable[[], Explained], timeout: float) -> Explained:
     return result
 
 
-def _keep(told: Explained, job: WatchedJob, store: Store) -> KeptRollCall:
+def _keep(told: Explained, at: float, job: WatchedJob, store: Store) -> KeptRollCall:
     nodes = {each.node for each in told.seen.ranks}
     report = format_explanation(told)
     folder = None
@@ -80,12 +79,13 @@ def _keep(told: Explained, job: WatchedJob, store: Store) -> KeptRollCall:
     except OSError as error:
         get_logger().warning("the roll call of %s could not be kept: %s", job.label, error.strerror)
     return KeptRollCall(
-        told.began,
+        at,
         report["explanation"][:MOST_TEXT],
         report["confidence"],
+        job.job_id,
         folder=folder,
-        suspects=told.explanation.nodes(()) if len(nodes) > 1 else (),
-        faulty=tuple(dict.fromkeys(each.node for each in told.seen.findings if each.is_hardware and each.node)),
+        suspect_nodes=told.explanation.nodes(()) if len(nodes) > 1 else (),
+        faulty_nodes=tuple(dict.fromkeys(each.node for each in told.seen.findings if each.is_hardware and each.node)),
     )
 
 

@@ -17,8 +17,7 @@ from training_monitor.core.frozen import asdict, dataclass, field, replace
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import CheckpointListing
-from training_monitor.explain.before_end import KeptRollCall
+from training_monitor.core.values import CheckpointListing, KeptRollCall
 from training_monitor.judging.goodput import goodput, run_events, steps_lost
 from training_monitor.judging.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.logs.job_progress import format_position, job_progress
@@ -183,7 +182,7 @@ def own_failure(status: str, reason: str, faulty_nodes: Sequence[str] = ()) -> F
 
 def note_roll_call(run: RunState, kept: KeptRollCall) -> RunState:
     """Record what the roll call said of the last attempt."""
-    nodes: dict[str, Any] = {"suspect_nodes": list(kept.suspects), "faulty_nodes": list(kept.faulty)}
+    nodes: dict[str, Any] = {"suspect_nodes": list(kept.suspect_nodes), "faulty_nodes": list(kept.faulty_nodes)}
     return update_attempt(run, explanation=kept.text, roll_call=kept.folder, **nodes)
 
 

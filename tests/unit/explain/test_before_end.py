@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from training_monitor.core.store import Store
-from training_monitor.core.values import WatchedJob
-from training_monitor.explain.before_end import MOST_BYTES, MOST_KEPT, KeptRollCall, last_roll_call, write_bundle
+from training_monitor.core.values import KeptRollCall, WatchedJob
+from training_monitor.explain.before_end import MOST_BYTES, MOST_KEPT, write_bundle
 from training_monitor.explain.explain import Explained, format_explanation
 from training_monitor.judging.ranks import Frame, Rank, RollCall, Stack
 from training_monitor.judging.roll_call import explain_roll_call
+from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.target import parse_target
 
@@ -76,7 +77,7 @@ def test_a_name_from_outside_stays_below_the_state_folder(tmp_path: Path) -> Non
 def test_the_last_roll_call_is_found_by_every_attempt_of_the_training(tmp_path: Path) -> None:
     store, target = Store(str(tmp_path)), parse_target("local")
     assert last_roll_call(store, target, WatchedJob(job_id="process:lora-attempt-2")) is None
-    kept = KeptRollCall(1.75e9, "rank 1 is late", "high", "process:lora-attempt-1", faulty=("gpu-1",))
+    kept = KeptRollCall(1.75e9, "rank 1 is late", "high", "process:lora-attempt-1", faulty_nodes=("gpu-1",))
     store.save_run("roll call local lora", kept, finished=True)
     assert last_roll_call(store, target, WatchedJob(job_id="process:lora-attempt-2")) == kept
     assert last_roll_call(store, target, WatchedJob(job_id="process:other")) is None

@@ -433,7 +433,7 @@ def test_a_row_has_what_the_last_roll_call_of_its_training_said(tmp_path: Path) 
     watch = Watch(specs=(MemberSpec("local"),), store=store)
     assert watch.row().explained is None
     log = watch.world.machines["local"].path
-    kept = KeptRollCall(EPOCH, "rank 1 is late: look there", suspects=("node-a",))
+    kept = KeptRollCall(EPOCH, "rank 1 is late: look there", suspect_nodes=("node-a",))
     save_roll_call(store, target, WatchedJob(log_file="/another.log"), replace(kept, text="of another training"))
     save_roll_call(store, target, WatchedJob(log_file=log), kept)
     assert watch.row(after=60).explained == kept

@@ -74,7 +74,7 @@ def hostile(text: str) -> FleetSnapshot:
             extra={text: 1.0},
             recent_logs=deque([text] * 10, maxlen=10),
             key=f"{text}#{number}",
-            explained=KeptRollCall(NOW, text, job_id=text, suspects=(text,), faulty=(text, "node-b")),
+            explained=KeptRollCall(NOW, text, job_id=text, suspect_nodes=(text,), faulty_nodes=(text, "node-b")),
         )
         for number in range(3)
     )
@@ -326,7 +326,8 @@ def test_the_page_of_a_member_says_what_the_last_roll_call_said_and_which_nodes_
     said = (
         "3 of 4 ranks wait in all_reduce, called at train.py:88; rank 1 (pod w-2) is in data.py:41: look there."
     )
-    told = KeptRollCall(NOW - 300, said, job_id="process:train-attempt-1", suspects=("node-a",), faulty=("node-b",))
+    told = KeptRollCall(NOW - 300, said, suspect_nodes=("node-a",), faulty_nodes=("node-b",))
+    told = replace(told, job_id="process:train-attempt-1")
     row = member(1, explained=told)
     view = replace(START, screen="detail", selected=row.key)
     text = text_of(view, replace(SNAPSHOT, rows=(row,)), width=100)

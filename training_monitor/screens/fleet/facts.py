@@ -70,7 +70,7 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
     if row.explained is not None:
         age = format_age(snapshot.timestamp - row.explained.at)
         told.append(("why", f"{age} ago, before {row.explained.job_id or 'it'} was ended: {row.explained.text}", ""))
-        told.append(("nodes", describe_nodes(row.explained.suspects, row.explained.faulty), "warning"))
+        told.append(("nodes", describe_nodes(row.explained.suspect_nodes, row.explained.faulty_nodes), "warning"))
     return [(name, text, level) for name, text, level in told if text]
 
 
