@@ -30,6 +30,7 @@ from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.asking import Site
 
 ROLL_CALL_SECONDS = 20.0
+_RESERVE = 1.0  # seconds to put together what was said, after the last host had to answer
 MOST_BYTES, MOST_KEPT = 5_000_000, 10
 MOST_TEXT = 2000  # characters of a paragraph
 
@@ -40,7 +41,8 @@ def explain_before_end(
     """Take the roll call of a training that is to be ended, keep it, and return what it says; never raises for it."""
     at = site.clock.time()
     try:
-        told = _within(partial(call_roll, site, MeantTraining(job, job.label), timeout=timeout), timeout)
+        meant = MeantTraining(job, job.label)
+        told = _within(partial(call_roll, site, meant, timeout=timeout - _RESERVE), timeout)
         kept = _keep(told, at, job, store)
     except Exception as error:  # a hang must be ended, whatever happens to its explanation
         what = error.what if isinstance(error, TrainingMonitorError) else f"{type(error).__name__}: {text_of(error)}"
@@ -63,7 +65,7 @@ def _within(call: Callable[[], Explained], timeout: float) -> Explained:
         done.set()
 
     start_thread(run, "roll call")
-    done.wait(timeout + 0.5)
+    done.wait(timeout)
     result = results[0] if results else TrainingMonitorError(f"no answer within {timeout:g} s")
     if isinstance(result, BaseException):
         raise result

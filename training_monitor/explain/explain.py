@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import CommandError, TrainingMonitorError
+from training_monitor.core.errors import CommandError, CommandTimedOut, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import plain
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, PodState, Question
@@ -28,7 +28,13 @@ from training_monitor.core.reports import (
 from training_monitor.core.store import Store
 from training_monitor.core.values import Verdict, WatchedJob
 from training_monitor.explain.find_ranks import build_ranks
-from training_monitor.explain.processes import LOOK_SECONDS, SeenTraining, processes_question, remedies_of
+from training_monitor.explain.processes import (
+    LOOK_SECONDS,
+    HostFacts,
+    SeenTraining,
+    processes_question,
+    remedies_of,
+)
 from training_monitor.explain.stacks import SeenStacks, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
 from training_monitor.health.cluster import find_pods_of_training
@@ -50,7 +56,7 @@ from training_monitor.logs.following import FIRST_BYTES, log_question_of
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import pids_of
-from training_monitor.observe.find_trainings import FoundTraining, find_question
+from training_monitor.observe.find_trainings import FoundTraining, FoundTrainings, find_question
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import log_expression, roots_of
@@ -62,6 +68,7 @@ from training_monitor.targets.transport import Transport
 
 TIMEOUT = 20.0  # seconds
 LEAST_SECONDS = 5.0
+MOST_AT_ONCE = 256  # hosts
 _INTERVALS = 3.0  # between steps, after which a training is no longer at its usual pace
 
 
@@ -202,7 +209,7 @@ def call_roll(
         CommandError: the target itself did not answer, and neither did any other host.
     """
     clock = site.clock
-    began, end = clock.time(), clock.monotonic() + max(LEAST_SECONDS, timeout)
+    began, end = clock.time(), clock.monotonic() + timeout
     pods = _pods_of(site, end)
     roots = pids_of(*meant.pids) if meant.pids else roots_of(meant.job, None, None)
     main = _Host(site, str(site.target), _node_of(site.target, pods), roots)
@@ -211,11 +218,9 @@ def call_roll(
     beside = [_pod_host(site, pod) for pod in pods if pod.phase == "Running" and pod.name != site.target.name]
     beside += [_Host(site.at(each), str(each)) for each in also]
     hosts = [main, *beside]
-    calls: list[Callable[[], Any]] = [partial(_ask_host, each, meant, end, py_spy) for each in hosts]
-    if pods:
-        calls.append(partial(pod_findings, site, pods, max(1.0, end - clock.monotonic())))
-    answers = side_by_side(calls)
-    events = answers.pop() if pods else ()
+    calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods, _time_left(clock, end))]
+    calls += [partial(_ask_host, each, meant, end, py_spy) for each in hosts]
+    events, *answers = side_by_side(calls, MOST_AT_ONCE)
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
     seen = _collect(hosts, answers, events, pods, bool(beside))
@@ -254,9 +259,17 @@ def _collect(
 def _pods_of(site: Site, end: float) -> tuple[PodState, ...]:
     """Return all pods of a pod's training; none if Kubernetes does not say."""
     try:
-        return find_pods_of_training(site, timeout=max(1.0, (end - site.clock.monotonic()) / 3))
+        return find_pods_of_training(site, timeout=_time_left(site.clock, end) / 3)
     except TrainingMonitorError:
         return ()
+
+
+def _time_left(clock: Clock, end: float) -> float:
+    """Return the seconds that are left. Raises CommandTimedOut: none are."""
+    left = end - clock.monotonic()
+    if left <= 0:
+        raise CommandTimedOut("no time was left to ask it")
+    return left
 
 
 def _node_of(target: Target, pods: Sequence[PodState]) -> str | None:
@@ -274,23 +287,24 @@ def _pod_host(site: Site, pod: PodState) -> _Host:
 def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None) -> _HostSeen:
     """Look at all ranks on one host. Raises CommandError: it did not answer."""
     clock = host.site.clock
+    _time_left(clock, end)  # before anything is asked: it may have waited for its turn
     site = host.site.resolve()
-    roots = host.roots or _find_roots(site, meant, max(1.0, end - clock.monotonic()))
+    roots = host.roots or _find_roots(site, meant, _time_left(clock, end))
     if roots is None:
         return _HostSeen()
-    sent, problem = _send_spy(host, site, py_spy, timeout=max(1.0, (end - clock.monotonic()) / 2))
-    left = max(1.0, end - clock.monotonic())
-    asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent)]
-    asked.append(gpu_question(8.0))
+    sent, problem = _send_spy(host, site, py_spy, timeout=_time_left(clock, end) / 2)
     ask = host.ask or site.ask
     is_removed = False
     try:
-        processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(roots=roots), timeout=left)
+        left = _time_left(clock, end)
+        asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent)]
+        asked += [gpu_question(8.0), *surroundings_questions(roots=roots)]
+        processes, stacks, gpus, *rest = ask(*asked, timeout=left)
         is_removed = stacks.value is not None
     finally:
         if sent and not is_removed:
             remove_spy(site, sent)
-    found = _read_host(host, _value_of(processes), stacks, gpus, rest)
+    found = _read_host(host, processes.get() or SeenTraining(HostFacts(), {}), stacks, gpus, rest)
     return replace(found, remedies=(*problem, *found.remedies))
 
 
@@ -325,18 +339,13 @@ def _read_host(
 def _find_roots(site: Site, meant: MeantTraining, timeout: float) -> str | None:
     """Return the script that prints the processes of a training on another host than its own; None if it has none."""
     [found] = site.ask(find_question(), timeout=timeout)
-    trainings: Sequence[FoundTraining] = _value_of(found).trainings
+    trainings = (found.get() or FoundTrainings(())).trainings
     chosen = [each for each in trainings if each.rank is not None or each.ray_job] or list(trainings)
     if meant.command and len(chosen) > 1:
         script = split_command(meant.command.split())[0]
         chosen = [each for each in chosen if _runs(each, script)] or chosen
     pids = [pid for each in chosen for pid in (each.pid, *each.pids)]
     return pids_of(*dict.fromkeys(pids)) if pids else None
-
-
-def _value_of(answer: Answer[Any]) -> Any:
-    """Return what was answered. Raises the failure if it is unknown."""
-    return answer.get()
 
 
 def _runs(found: FoundTraining, script: str) -> bool:

@@ -224,8 +224,8 @@ def quote_path(path: str) -> Quoted:
     return Quoted(shlex.quote(path if path.startswith("/") else f"./{path}"))
 
 
-def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R | TrainingMonitorError]:
-    """Run the calls in threads and return, in order, the result of each or the error it raised."""
+def side_by_side(calls: Sequence[Callable[[], R]], threads: int = MAX_THREADS) -> list[R | TrainingMonitorError]:
+    """Run the calls, at most `threads` at a time, and return, in order, the result of each or the error it raised."""
 
     def guarded(call: Callable[[], R]) -> R | TrainingMonitorError:
         try:
@@ -237,7 +237,7 @@ def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R | TrainingMonitorEr
         return [guarded(call) for call in calls]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(MAX_THREADS, len(calls))) as pool:
+    with ThreadPoolExecutor(min(threads, len(calls))) as pool:
         return list(pool.map(guarded, calls))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -23,6 +24,7 @@ from training_monitor.targets.asking import (
     format_script,
     read_frames,
     read_text,
+    side_by_side,
 )
 from training_monitor.targets.transport import LocalTransport, Stream
 
@@ -233,6 +235,11 @@ def test_the_time_limit_is_the_longest_question_and_time_to_connect() -> None:
     ask("local", question(limit=5), question(limit=30), transport=fake)
     ask("local", question(limit=5), timeout=3, transport=fake)
     assert [timeout for _, timeout, _ in fake.calls] == [50.0, 3]
+
+
+def test_as_many_calls_run_side_by_side_as_threads_are_allowed() -> None:
+    meeting = threading.Barrier(40)
+    assert sorted(side_by_side([lambda: meeting.wait(60)] * 40, threads=64)) == list(range(40))
 
 
 # ---------------------------------------------------------------- asked again

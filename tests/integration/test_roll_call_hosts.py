@@ -1,0 +1,88 @@
+"""The hosts of a roll call: all are asked at the same time and within the bound, each once, and no other training's.
+
+A host is this machine, by a name of its own, unless a test says that it is dead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeClock
+from tests.integration.conftest import Place
+from tests.integration.roll_call_training import Plan, Training, running
+from training_monitor.core.errors import CommandTimedOut
+from training_monitor.core.models import CommandResult
+from training_monitor.core.store import Store
+from training_monitor.core.values import WatchedJob
+from training_monitor.explain.before_end import explain_before_end
+from training_monitor.explain.explain import call_roll, explain_training
+from training_monitor.observe.meant import MeantTraining
+from training_monitor.targets.asking import Site
+from training_monitor.targets.target import parse_target
+from training_monitor.targets.transport import LocalTransport
+
+SECONDS = 120.0
+
+
+@pytest.fixture
+def hung(local: Place) -> Iterator[Training]:
+    """Four ranks, of which rank 1 reads a pipe that nobody writes."""
+    training = Training(Plan(odd={1: "pipe"}, with_monitor=True), local.folder / "hung")
+    with running(training):
+        training.wait_until_ready()
+        yield training
+
+
+class Ways(LocalTransport):
+    """The ways to hosts: a program for a dead one waits until all dead ones are asked, and has no answer."""
+
+    def __init__(self, *dead: str) -> None:
+        self.dead, self.timeouts = dead, list[float]()
+        self._meeting = threading.Barrier(max(1, len(dead)))
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None, **more: object) -> CommandResult:
+        self.timeouts.append(timeout)
+        if not set(argv).isdisjoint(self.dead):
+            self._meeting.wait(60)
+            raise CommandTimedOut(f"no end within {timeout:g} s")
+        words = ["sh", "-c", argv[-1]] if argv[0] == "ssh" else argv
+        return super().run(words, timeout=timeout, input=input)
+
+
+def test_all_hosts_are_asked_at_the_same_time_however_many_are_dead(hung: Training) -> None:
+    dead = [f"gpu{number}" for number in range(40)]
+    also = [f"ssh://{each}" for each in dead]
+    report = explain_training("local", hung.members[0].pid, also=also, timeout=SECONDS, transport=Ways(*dead))
+    assert [each["rank"] for each in report["culprits"]] == [1]
+    assert [each["host"] for each in report["silent"]] == also
+
+
+def test_what_others_said_is_not_lost_where_one_does_not_answer_before_the_bound(hung: Training) -> None:
+    ways = Ways()
+    explain_before_end(Site.of("local", transport=ways), WatchedJob(pid=hung.members[0].pid), Store(), timeout=SECONDS)
+    assert ways.timeouts and max(ways.timeouts) <= SECONDS - 1
+
+
+def test_a_host_whose_turn_comes_after_the_bound_is_not_asked(hung: Training) -> None:
+    """Finding its processes takes all the time that there was, by a clock that only this moves."""
+    clock, is_heard = FakeClock(), threading.Event()
+
+    class Slow(Ways):
+        def run(self, argv: Sequence[str], **more: Any) -> CommandResult:
+            found = super().run(argv, **more)
+            if "gpu0" in argv:
+                assert is_heard.wait(60)
+                clock.sleep(SECONDS + 1)
+            else:
+                is_heard.set()
+            return found
+
+    site = Site.of("local", transport=Slow(), clock=clock)
+    meant = MeantTraining(WatchedJob(pid=hung.members[0].pid), "hung")
+    told = call_roll(site, meant, also=[parse_target("ssh://gpu0")], timeout=SECONDS)
+    assert told.seen.silent == {"ssh://gpu0": "no time was left to ask it"}
+    assert [each.rank for each in told.seen.ranks] == [0]
