@@ -29,6 +29,7 @@ from training_monitor import (
     get_job_logs,
     start_process_job,
 )
+from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
@@ -147,6 +148,22 @@ def test_no_roll_call_is_taken_where_none_is_wanted(place: Path) -> None:
     report = supervise(place, heard, roll_call_timeout=0)
     assert report["success"] and report["explanation"] is None
     assert not [event for _, event in heard.events if event.kind == "explained"]
+
+
+@pytest.mark.parametrize("timeout", [1, 4.9, -1, float("nan")])
+def test_a_bound_in_which_nobody_can_answer_is_wrong_use(place: Path, timeout: float) -> None:
+    with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
+        supervise(place, Heard(), roll_call_timeout=timeout)
+    with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
+        TerminationPlan(roll_call_timeout=timeout)
+    assert TerminationPlan(roll_call_timeout=0).roll_call_timeout == 0
+
+
+@pytest.mark.parametrize("command", [["run", "--name", "hangs"], ["watch", "local", "--log", "x.log", "--terminate"]])
+def test_the_command_line_says_which_bound_would_do(surroundings: Surroundings, command: list[str]) -> None:
+    more = ["--", "true"] if command[0] == "run" else []
+    done = run_command(*command, "--roll-call-timeout", "1s", *more)
+    assert done.returncode == 2 and "0, or at least 5 seconds" in done.stderr and done.stdout == "", done
 
 
 def test_the_notice_of_the_restart_says_why(

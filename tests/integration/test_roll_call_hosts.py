@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock
-from tests.integration.conftest import Place
+from tests.integration.conftest import Place, Surroundings
 from tests.integration.roll_call_training import Plan, Training, running
-from training_monitor.core.errors import CommandTimedOut
+from training_monitor.core.errors import CommandTimedOut, SettingsError
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
@@ -86,3 +86,17 @@ def test_a_host_whose_turn_comes_after_the_bound_is_not_asked(hung: Training) ->
     told = call_roll(site, meant, also=[parse_target("ssh://gpu0")], timeout=SECONDS)
     assert told.seen.silent == {"ssh://gpu0": "no time was left to ask it"}
     assert [each.rank for each in told.seen.ranks] == [0]
+
+
+@pytest.mark.parametrize(("target", "program"), [("ssh://gpu0", "gpu0"), ("vast://7", "vastai")])
+def test_no_step_of_it_may_take_longer_than_all_of_it(surroundings: Surroundings, target: str, program: str) -> None:
+    ways = Ways(program)
+    with pytest.raises(CommandTimedOut):
+        explain_training(target, timeout=5, transport=ways)
+    assert ways.timeouts and max(ways.timeouts) <= 5
+
+
+@pytest.mark.parametrize("timeout", [0, 4.9, -1, float("nan")])
+def test_too_little_time_is_wrong_use(timeout: float) -> None:
+    with pytest.raises(SettingsError, match="timeout: .* at least 5 seconds"):
+        explain_training("local", timeout=timeout)

@@ -183,7 +183,7 @@ class CommandParser(argparse.ArgumentParser):
         """Declare --roll-call-timeout."""
         self.duration(
             ["--roll-call-timeout"],
-            "for a look at all ranks (see `why`) before a hang is ended (default: 20s; 0: none)",
+            "for a look at all ranks (see `why`) before a hang is ended, at least 5s (default: 20s; 0: none)",
             default=20.0,
         )
 

@@ -341,6 +341,15 @@ class UploadReport:
     error: str | None = None
 
 
+LEAST_ROLL_CALL_SECONDS = 5.0  # in which the processes of a training can be looked at, twice
+
+
+def check_roll_call_timeout(seconds: float) -> None:
+    """Raise SettingsError for a bound of a roll call in which no host could answer."""
+    if not (seconds == 0 or seconds >= LEAST_ROLL_CALL_SECONDS):
+        raise SettingsError("roll_call_timeout", seconds, f"0, or at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class TerminationPlan:
     """What to do with a run that is to be ended or has finished.
@@ -350,7 +359,7 @@ class TerminationPlan:
     without one, which loses what is on its disk. `end` is terminated, or how the run ended by itself: finished | failed
     | stopped | ended; only the model of a finished run is called complete, the README of any other gets `tags`. A
     target that cannot be reached for `unreachable_seconds` is given up. `is_hang`: it is ended because it hangs, after
-    a roll call (see `explain_training`) of at most `roll_call_timeout` seconds; 0: none is taken.
+    a roll call (see `explain_training`) of at most `roll_call_timeout` seconds, which are at least 5; 0: none is taken.
     """
 
     reason: str = "Stall detected, grace period expired"
@@ -362,6 +371,9 @@ class TerminationPlan:
     unreachable_seconds: float = 1800.0
     roll_call_timeout: float = 20.0
     is_hang: bool = False
+
+    def __post_init__(self) -> None:
+        check_roll_call_timeout(self.roll_call_timeout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import CommandError, CommandTimedOut, TrainingMonitorError
+from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import plain
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, PodState, Question
@@ -26,8 +26,14 @@ from training_monitor.core.reports import (
     ThreadStackReport,
 )
 from training_monitor.core.store import Store
-from training_monitor.core.values import Verdict, WatchedJob
 from training_monitor.explain.find_ranks import build_ranks
+from training_monitor.explain.processes import (
+    LOOK_SECONDS,
+    HostFacts,
+    SeenTraining,
+    processes_question,
+    remedies_of,
+)
 from training_monitor.explain.processes import (
     LOOK_SECONDS,
     HostFacts,
@@ -67,7 +73,6 @@ from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
 TIMEOUT = 20.0  # seconds
-LEAST_SECONDS = 5.0
 MOST_AT_ONCE = 256  # hosts
 _INTERVALS = 3.0  # between steps, after which a training is no longer at its usual pace
 
@@ -104,13 +109,15 @@ def explain_training(
         JobNotFound: there is no such training.
         CommandError: the target could not be asked.
     """
-    began = clock.monotonic()
-    site = Site.of(target, namespace, transport, clock).resolve()
-    meant = find_one(site.target, what, transport=transport)
+    if not timeout >= LEAST_ROLL_CALL_SECONDS:
+        raise SettingsError("timeout", timeout, f"at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
+    end = clock.monotonic() + timeout
+    site = Site.of(target, namespace, transport, clock).resolve(timeout)
+    meant = find_one(site.target, what, transport=transport, timeout=_time_left(clock, end))
     others = [parse_target(each, namespace=namespace) for each in also]
     store = store or Store()
     pace = _Pace(Observer(site, meant.job, store=store))
-    told = call_roll(site, meant, also=others, timeout=timeout - (clock.monotonic() - began), py_spy=py_spy, pace=pace)
+    told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), py_spy=py_spy, pace=pace)
     kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)
     if kept:
         before = f"Before {kept.job_id or meant.name} was ended, the roll call said: {kept.text}"
@@ -287,8 +294,7 @@ def _pod_host(site: Site, pod: PodState) -> _Host:
 def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None) -> _HostSeen:
     """Look at all ranks on one host. Raises CommandError: it did not answer."""
     clock = host.site.clock
-    _time_left(clock, end)  # before anything is asked: it may have waited for its turn
-    site = host.site.resolve()
+    site = host.site.resolve(_time_left(clock, end))
     roots = host.roots or _find_roots(site, meant, _time_left(clock, end))
     if roots is None:
         return _HostSeen()

@@ -22,6 +22,7 @@ from training_monitor.observe.find_trainings import (
     find_question,
 )
 from training_monitor.targets.asking import Site
+from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -50,11 +51,12 @@ class Meant:
     not_seen: tuple[NotSeen, ...] = ()
 
 
-def find_meant(site: Site, what: str | int | None = None) -> Meant:
+def find_meant(site: Site, what: str | int | None = None, *, timeout: float | None = None) -> Meant:
     """Find what is meant, in one round trip at most.
 
     Args:
         what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a job; None: all.
+        timeout: seconds for the round trip; default: as in `ask`.
 
     Raises:
         SettingsError: it fits two trainings. JobNotFound: it fits none. IncompleteAnswer: not all jobs could be listed,
@@ -67,7 +69,7 @@ def find_meant(site: Site, what: str | int | None = None) -> Meant:
         return Meant((_by_job(text),))
     questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.jobs_question()]
     questions += [ray_jobs.signs_question(), *([] if text else [files_question()])]
-    running, names, ray, signs, *files = site.ask(*questions)
+    running, names, ray, signs, *files = site.ask(*questions, timeout=timeout)
     not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
     found: FoundTrainings = running.value or FoundTrainings(())
     there = _There(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
@@ -124,6 +126,7 @@ def find_one(
     namespace: str = "default",
     *,
     transport: Transport | None = None,
+    timeout: float | None = None,
 ) -> MeantTraining:
     """Find the one training that is meant, see `find_meant`.
 
@@ -131,8 +134,8 @@ def find_one(
         SettingsError: there are several. JobNotFound: there is none. IncompleteAnswer: there may be others.
         CommandError: the target could not be asked.
     """
-    site = Site.of(target, namespace, transport).resolve()
-    meant = find_meant(site, what)
+    site = Site.of(target, namespace, transport).resolve(timeout or VAST_TIMEOUT)
+    meant = find_meant(site, what, timeout=timeout)
     found = meant.trainings
     if len(found) > 1:
         raise SettingsError(f"trainings on {site}", len(found), f"one: say which, by {_listed(found)}")

@@ -63,8 +63,8 @@ def auto_restart(
         on_event: called with each event; on_look: called after every look, with None or with the error of a failed
             look.
         keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
-        roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended;
-            0: none is taken.
+        roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended,
+            at least 5; 0: none is taken.
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
@@ -80,11 +80,13 @@ def auto_restart(
         KeyboardInterrupt: passed on; the job keeps running; call again to continue supervising it.
     """
     from training_monitor.core.interrupts import only_looking
+    from training_monitor.core.values import check_roll_call_timeout
     from training_monitor.judging.restart import RestartPolicy
     from training_monitor.restart.state import RunState
     from training_monitor.restart.supervisor import Supervisor
     from training_monitor.targets.asking import Site
 
+    check_roll_call_timeout(roll_call_timeout)
     waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
     policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts, roll_call_timeout)
     _check(job_name, job_config)

@@ -31,7 +31,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.targets.connect import connect, resolve_target
+from training_monitor.targets.connect import VAST_TIMEOUT, connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Stream, Transport, explain_failure
@@ -69,9 +69,13 @@ class Site:
         """Return another target, reached in the same way."""
         return replace(self, target=target)
 
-    def resolve(self) -> Site:
-        """Return the site of a vast.ai instance at its current ssh address; others unchanged. Raises CommandError."""
-        return self.at(resolve_target(self.target, transport=self.transport))
+    def resolve(self, timeout: float = VAST_TIMEOUT) -> Site:
+        """Return the site of a vast.ai instance at its current ssh address; others unchanged. Raises CommandError.
+
+        Args:
+            timeout: seconds for each call of the vastai CLI.
+        """
+        return self.at(resolve_target(self.target, transport=self.transport, timeout=timeout))
 
     def __str__(self) -> str:
         return str(self.target)

@@ -58,18 +58,28 @@ def check_this_machine() -> None:
         )
 
 
-def resolve_target(target: str | Target, *, namespace: str = "default", transport: Transport | None = None) -> Target:
-    """Resolve a vast.ai instance to its current ssh address; return other targets unchanged."""
+def resolve_target(
+    target: str | Target,
+    *,
+    namespace: str = "default",
+    transport: Transport | None = None,
+    timeout: float = VAST_TIMEOUT,
+) -> Target:
+    """Resolve a vast.ai instance to its current ssh address; return other targets unchanged.
+
+    Args:
+        timeout: seconds for each call of the vastai CLI.
+    """
     parsed = parse_target(target, namespace=namespace)
-    return resolve_vast(parsed, transport or LocalTransport()) if parsed.kind == "vast" else parsed
+    return resolve_vast(parsed, transport or LocalTransport(), timeout) if parsed.kind == "vast" else parsed
 
 
-def resolve_vast(target: Target, inner: Transport) -> Target:
+def resolve_vast(target: Target, inner: Transport, timeout: float = VAST_TIMEOUT) -> Target:
     """Ask the vastai CLI for the instance's ssh address; the CLI exits 0 with empty output when it could not ask."""
-    result = inner.run(["vastai", "show", "instance", target.name, "--raw"], timeout=VAST_TIMEOUT)
+    result = inner.run(["vastai", "show", "instance", target.name, "--raw"], timeout=timeout)
     row = _read_json(result)
     if row is None and result.exit_code:  # the CLI fails so for a row without a start date; the list has the row
-        row = _listed_row(int(target.name), inner)
+        row = _listed_row(int(target.name), inner, timeout)
     if row == {"instances": None}:
         raise InstanceNotFound(f"{target}: no such instance in this account", hint="vastai show instances")
     if not isinstance(row, dict):
@@ -77,12 +87,12 @@ def resolve_vast(target: Target, inner: Transport) -> Target:
     return read_address(target, row)
 
 
-def _listed_row(number: int, inner: Transport) -> Mapping[str, Any] | None:
+def _listed_row(number: int, inner: Transport, timeout: float) -> Mapping[str, Any] | None:
     """Return the instance's row in the listing, page by page; None if it cannot be fetched or found."""
     token = ""
     for _ in range(_MOST_PAGES):
         paged = ["vastai", "show", "instances", "--raw", "--limit", str(_PAGE)]
-        page = _read_json(inner.run([*paged, *([f"--next-token={token}"] if token else [])], timeout=VAST_TIMEOUT))
+        page = _read_json(inner.run([*paged, *([f"--next-token={token}"] if token else [])], timeout=timeout))
         rows = page.get("instances") if isinstance(page, dict) else None
         for row in rows if isinstance(rows, list) else ():
             if isinstance(row, dict) and row.get("id") == number:
