@@ -100,3 +100,11 @@ def test_no_step_of_it_may_take_longer_than_all_of_it(surroundings: Surroundings
 def test_too_little_time_is_wrong_use(timeout: float) -> None:
     with pytest.raises(SettingsError, match="timeout: .* at least 5 seconds"):
         explain_training("local", timeout=timeout)
+
+
+def test_a_host_that_is_asked_under_two_names_has_its_ranks_once(hung: Training) -> None:
+    report = explain_training(
+        "local", hung.members[0].pid, also=["local", "ssh://localhost"], timeout=SECONDS, transport=Ways()
+    )
+    assert [(each["rank"], each["host"]) for each in report["ranks"]] == [(rank, "local") for rank in range(4)]
+    assert [each["rank"] for each in report["culprits"]] == [1] and report["silent"] == []

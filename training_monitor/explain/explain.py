@@ -6,7 +6,7 @@ answered within the bound is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -180,19 +180,11 @@ def _later_log_question(job: WatchedJob) -> Question[NewLog]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Host:
-    """One place where ranks may run; `roots` is the script that prints their processes, None if they must be found."""
-
-    site: Site
-    name: str
-    node: str | None = None
-    roots: str | None = None
-    ask: Callable[..., list[Answer[Any]]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _HostSeen:
+    """What was seen on one host; `processes` tell its ranks from those of any other host, however that is named."""
+
     ranks: tuple[Rank, ...] = ()
+    processes: frozenset[object] = frozenset()
     findings: tuple[Finding, ...] = ()
     collectives: tuple[Collective, ...] = ()
     remedies: tuple[str, ...] = ()
@@ -219,18 +211,14 @@ def call_roll(
     began, end = clock.time(), clock.monotonic() + timeout
     pods = _pods_of(site, end)
     roots = pids_of(*meant.pids) if meant.pids else roots_of(meant.job, None, None)
-    main = _Host(site, str(site.target), _node_of(site.target, pods), roots)
-    if pace:
-        main = replace(main, ask=pace.ask)
-    beside = [_pod_host(site, pod) for pod in pods if pod.phase == "Running" and pod.name != site.target.name]
-    beside += [_Host(site.at(each), str(each)) for each in also]
-    hosts = [main, *beside]
+    main, *others = find_hosts(site, pods, also)
+    hosts = [replace(main, roots=roots, ask=pace.ask if pace else None), *others]
     calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods, _time_left(clock, end))]
     calls += [partial(_ask_host, each, meant, end, py_spy) for each in hosts]
     events, *answers = side_by_side(calls, MOST_AT_ONCE)
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
-    seen = _collect(hosts, answers, events, pods, bool(beside))
+    seen = _collect(hosts, answers, events, pods, bool(others))
     verdict = pace.judge() if pace else None
     is_moving = pace.is_moving(verdict) if pace else None
     return Explained(
@@ -246,10 +234,10 @@ def call_roll(
 
 
 def _collect(
-    hosts: Sequence[_Host], answers: Sequence[Any], events: Any, pods: Sequence[PodState], is_spread: bool
+    hosts: Sequence[Host], answers: Sequence[Any], events: Any, pods: Sequence[PodState], is_spread: bool
 ) -> RollCall:
     """Put together what all hosts said."""
-    heard = [each for each in answers if isinstance(each, _HostSeen)]
+    heard = list(_tell_apart(answers))
     silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
     ended = [each for each in pods if each.phase != "Running"]
     findings = [*(() if isinstance(events, TrainingMonitorError) else events)]
@@ -261,6 +249,15 @@ def _collect(
         silent,
         False if silent else True if is_spread or ended else None,
     )
+
+
+def _tell_apart(answers: Sequence[Any]) -> Iterator[_HostSeen]:
+    """Yield what was seen on each host; one that was asked under two names has the same processes twice."""
+    known: set[object] = set()
+    for each in answers:
+        if isinstance(each, _HostSeen) and known.isdisjoint(each.processes):
+            known |= each.processes
+            yield each
 
 
 def _pods_of(site: Site, end: float) -> tuple[PodState, ...]:
@@ -279,19 +276,10 @@ def _time_left(clock: Clock, end: float) -> float:
     return left
 
 
-def _node_of(target: Target, pods: Sequence[PodState]) -> str | None:
-    return next((pod.node for pod in pods if pod.name == target.name), None)
-
-
-def _pod_host(site: Site, pod: PodState) -> _Host:
-    target = replace(site.target, name=pod.name, container=None)
-    return _Host(site.at(target), str(target), pod.node)
-
-
 # ---------------------------------------------------------------- one host
 
 
-def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None) -> _HostSeen:
+def _ask_host(host: Host, meant: MeantTraining, end: float, py_spy: str | None) -> _HostSeen:
     """Look at all ranks on one host. Raises CommandError: it did not answer."""
     clock = host.site.clock
     site = host.site.resolve(_time_left(clock, end))
@@ -314,7 +302,7 @@ def _ask_host(host: _Host, meant: MeantTraining, end: float, py_spy: str | None)
     return replace(found, remedies=(*problem, *found.remedies))
 
 
-def _send_spy(host: _Host, site: Site, path: str | None, timeout: float) -> tuple[str, tuple[str, ...]]:
+def _send_spy(host: Host, site: Site, path: str | None, timeout: float) -> tuple[str, tuple[str, ...]]:
     """Return the folder with the py-spy that was sent, and what is to be said if it could not be: the rest is asked."""
     if path is None:
         return "", ()
@@ -325,7 +313,7 @@ def _send_spy(host: _Host, site: Site, path: str | None, timeout: float) -> tupl
 
 
 def _read_host(
-    host: _Host,
+    host: Host,
     training: SeenTraining,
     stacks: Answer[SeenStacks],
     gpus: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]],
@@ -339,7 +327,9 @@ def _read_host(
     remedies = [*remedies_of(training.facts, answers, host.name), *(f"{host.name}: {each}" for each in beside.unread)]
     if stacks.failure:
         remedies.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
-    return _HostSeen(ranks, beside.findings, beside.collectives, tuple(remedies))
+    starts = {pid: each.process.start for pid, each in training.processes.items()}
+    processes = frozenset((training.facts.name, each.rank, each.pid, starts[each.pid]) for each in ranks)
+    return _HostSeen(ranks, processes, beside.findings, beside.collectives, tuple(remedies))
 
 
 def _find_roots(site: Site, meant: MeantTraining, timeout: float) -> str | None:
