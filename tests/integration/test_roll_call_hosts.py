@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock
-from tests.integration.conftest import Place, Surroundings
+from tests.integration.conftest import MARK, Place, Surroundings
 from tests.integration.roll_call_training import Plan, Training, running
+from tests.loopback.kubernetes import KubernetesApi, Pod
 from training_monitor.core.errors import CommandTimedOut, SettingsError
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
@@ -26,6 +27,17 @@ from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport
 
 SECONDS = 120.0
+
+
+@pytest.fixture
+def in_a_pod(kube: KubernetesApi, surroundings: Surroundings) -> Pod:
+    """The pod w-0 of a job whose other pods the test adds."""
+    return add_pod(kube, surroundings, "w-0")
+
+
+def add_pod(kube: KubernetesApi, surroundings: Surroundings, name: str, **more: Any) -> Pod:
+    given = {"labels": {"training.kubeflow.org/job-name": "hung"}, "node": f"node-{name}", **more}
+    return kube.add_pod(name, env={MARK: surroundings.mark}, **given)
 
 
 @pytest.fixture
@@ -108,3 +120,15 @@ def test_a_host_that_is_asked_under_two_names_has_its_ranks_once(hung: Training)
     )
     assert [(each["rank"], each["host"]) for each in report["ranks"]] == [(rank, "local") for rank in range(4)]
     assert [each["rank"] for each in report["culprits"]] == [1] and report["silent"] == []
+
+
+def test_the_node_of_a_pod_is_unknown_where_kubernetes_does_not_tell_it(
+    hung: Training, kube: KubernetesApi, in_a_pod: Pod
+) -> None:
+    def nodes() -> set[str | None]:
+        report = explain_training("w-0", hung.members[0].pid, timeout=SECONDS)
+        return {each["node"] for each in report["ranks"]}
+
+    assert nodes() == {"node-w-0"}
+    kube.forbidden.add("list pods")
+    assert nodes() == {None}

@@ -319,7 +319,7 @@ def _read_host(
     gpus: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]],
     rest: Sequence[Answer[Any]],
 ) -> _HostSeen:
-    node = host.node or training.facts.name or None
+    node = host.node if host.site.target.kind == "pod" else training.facts.name or None
     known = stacks.value or SeenStacks({})
     beside = read_surroundings(rest, host.name, node)
     ranks = build_ranks(training, known, gpus.value, host.name, node)
