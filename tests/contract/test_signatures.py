@@ -84,7 +84,8 @@ RETURNED: dict[str, tuple[Any, set[str]]] = {
     ),
     "explain_training": (
         reports.ExplanationReport,
-        {"explanation", "confidence", "culprits", "groups", "missing_ranks", "ranks", "findings", "silent", "remedies"},
+        {"explanation", "confidence", "culprits", "groups", "missing_ranks", "ranks", "findings", "silent"}
+        | {"remedies", "unknown"},
     ),
 }
 

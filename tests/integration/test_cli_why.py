@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import run_command
-from tests.integration.conftest import Place
+from tests.integration.conftest import Place, Surroundings
 from tests.integration.roll_call_training import PLACES, Plan, Training, running
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +64,17 @@ def test_a_host_that_does_not_answer_is_named_and_its_ranks_are_not_called_dead(
     assert found.returncode == 0 and [each["host"] for each in report["silent"]] == [NOBODY]
     assert [each["rank"] for each in report["culprits"]] == [1] and report["missing_ranks"] == []
     assert f"Could not be asked: {NOBODY.removeprefix('ssh://')}" in report["explanation"]
+
+
+def test_what_could_not_be_read_is_called_unknown_and_no_advice(hung: Training, surroundings: Surroundings) -> None:
+    tool = surroundings.tools / "df"
+    tool.write_text("#!/bin/sh\nexit 1\n")
+    tool.chmod(0o755)
+    words = ("why", "local", pid_of(hung))
+    done, report = run_command(*words), json.loads(run_command(*words, "--json").stdout)
+    assert report["remedies"] == [] and [each for each in report["unknown"] if each.startswith("local: df: ")]
+    lines = done.stderr.splitlines()
+    assert lines == [f"unknown: {each}" for each in report["unknown"]]
 
 
 def test_a_training_whose_ranks_do_not_differ_is_unknown(local: Place) -> None:

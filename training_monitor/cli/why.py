@@ -45,6 +45,8 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
         put("\n" + "".join(f"! {shown(each['text'])}\n" for each in report["findings"]))
     if with_stacks:
         put("".join(f"{line}\n" for each in report["ranks"] for line in _stacks(each)))
+    for unknown in report["unknown"]:
+        hint(f"unknown: {shown(unknown)}")
     for remedy in report["remedies"]:
         hint(f"try: {shown(remedy)}")
 

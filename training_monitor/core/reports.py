@@ -428,7 +428,8 @@ class ExplanationReport(TypedDict):
     `explanation` is one paragraph; `confidence` is how sure it is: none | low | medium | high. `state`, `verdict` and
     `reason` are those of the judge on the training as a whole; None if it could not be judged. `seconds` is how long
     the roll call took, `at` when it began (epoch seconds). `missing_ranks` are nowhere; `unseen_ranks` may be on hosts
-    that were not asked, or did not answer (those are in `silent`).
+    that were not asked, or did not answer (those are in `silent`). `remedies` say which right or tool is missing,
+    `unknown` what could not be read or asked.
     """
 
     schema: str
@@ -450,3 +451,4 @@ class ExplanationReport(TypedDict):
     findings: list[FindingReport]
     silent: list[SilentHostReport]
     remedies: list[str]
+    unknown: list[str]

@@ -136,6 +136,7 @@ class Explained:
     began: float
     seconds: float
     remedies: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     verdict: Verdict | None = None
 
 
@@ -188,6 +189,7 @@ class _HostSeen:
     findings: tuple[Finding, ...] = ()
     collectives: tuple[Collective, ...] = ()
     remedies: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def call_roll(
@@ -218,7 +220,9 @@ def call_roll(
     events, *answers = side_by_side(calls, MOST_AT_ONCE)
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
-    seen = _collect(hosts, answers, events, pods, bool(others))
+    heard = list(_tell_apart(answers))
+    silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
+    seen = _collect(heard, silent, events, pods, bool(others))
     verdict = pace.judge() if pace else None
     is_moving = pace.is_moving(verdict) if pace else None
     return Explained(
@@ -228,17 +232,16 @@ def call_roll(
         explain_roll_call(seen, is_moving=is_moving),
         began,
         clock.time() - began,
-        tuple(dict.fromkeys(each for host in answers if isinstance(host, _HostSeen) for each in host.remedies)),
+        tuple(each for host in heard for each in host.remedies),
+        tuple(each for host in heard for each in host.unknown),
         verdict,
     )
 
 
 def _collect(
-    hosts: Sequence[Host], answers: Sequence[Any], events: Any, pods: Sequence[PodState], is_spread: bool
+    heard: Sequence[_HostSeen], silent: dict[str, str], events: Any, pods: Sequence[PodState], is_spread: bool
 ) -> RollCall:
     """Put together what all hosts said."""
-    heard = list(_tell_apart(answers))
-    silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
     ended = [each for each in pods if each.phase != "Running"]
     findings = [*(() if isinstance(events, TrainingMonitorError) else events)]
     findings += [found for each in heard for found in each.findings]
@@ -299,7 +302,7 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, py_spy: str | None) 
         if sent and not is_removed:
             remove_spy(site, sent)
     found = _read_host(host, processes.get() or SeenTraining(HostFacts(), {}), stacks, gpus, rest)
-    return replace(found, remedies=(*problem, *found.remedies))
+    return replace(found, unknown=(*problem, *found.unknown))
 
 
 def _send_spy(host: Host, site: Site, path: str | None, timeout: float) -> tuple[str, tuple[str, ...]]:
@@ -324,12 +327,13 @@ def _read_host(
     beside = read_surroundings(rest, host.name, node)
     ranks = build_ranks(training, known, gpus.value, host.name, node)
     answers = [known.answers[each.pid] for each in ranks if each.pid in known.answers]
-    remedies = [*remedies_of(training.facts, answers, host.name), *(f"{host.name}: {each}" for each in beside.unread)]
+    remedies = remedies_of(training.facts, answers, host.name)
+    unknown = [f"{host.name}: {each}" for each in beside.unread]
     if stacks.failure:
-        remedies.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
+        unknown.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
     starts = {pid: each.process.start for pid, each in training.processes.items()}
     processes = frozenset((training.facts.name, each.rank, each.pid, starts[each.pid]) for each in ranks)
-    return _HostSeen(ranks, processes, beside.findings, beside.collectives, tuple(remedies))
+    return _HostSeen(ranks, processes, beside.findings, beside.collectives, tuple(remedies), tuple(unknown))
 
 
 def _find_roots(site: Site, meant: MeantTraining, timeout: float) -> str | None:
@@ -374,6 +378,7 @@ def format_explanation(told: Explained) -> ExplanationReport:
         findings=[_finding(each) for each in told.seen.findings],
         silent=[{"host": host, "why": why} for host, why in told.seen.silent.items()],
         remedies=list(told.remedies),
+        unknown=list(told.unknown),
     )
     masked: ExplanationReport = plain(report)
     return masked

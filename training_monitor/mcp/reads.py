@@ -53,7 +53,8 @@ def explain_training(
     """Say why a training hangs: looks at all its ranks, and names the one that the others wait for. Reads only.
 
     It takes up to `timeout` seconds. Read `explanation` and `confidence` (none: not known), then `culprits`, `findings`
-    and `remedies`. Of a training that was ended already, check_training has the `explanation`.
+    and `remedies`; `unknown` is what could not be read. Of a training that was ended already, check_training has the
+    `explanation`.
 
     Args:
         target: local, a pod, k8s://…, ssh://… or vast://ID. The other pods of its training are found.
