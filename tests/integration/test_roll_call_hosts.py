@@ -132,3 +132,16 @@ def test_the_node_of_a_pod_is_unknown_where_kubernetes_does_not_tell_it(
     assert nodes() == {"node-w-0"}
     kube.forbidden.add("list pods")
     assert nodes() == {None}
+
+
+def test_what_kubernetes_does_not_tell_is_unknown(hung: Training, kube: KubernetesApi, in_a_pod: Pod) -> None:
+    def unknown() -> str:
+        report = explain_training("w-0", hung.members[0].pid, timeout=SECONDS)
+        assert [each["rank"] for each in report["culprits"]] == [1]
+        return "".join(each for each in report["unknown"] if "pods" in each)
+
+    assert unknown() == ""
+    kube.forbidden.add("list events")
+    assert unknown().startswith("the events of the pods are unknown: ")
+    kube.forbidden.add("list pods")
+    assert unknown().startswith("the other pods of the training are unknown: ")

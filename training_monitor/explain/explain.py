@@ -15,7 +15,7 @@ from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import plain
-from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, PodState, Question
+from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, Question
 from training_monitor.core.reports import (
     ChildReport,
     CulpritReport,
@@ -43,7 +43,6 @@ from training_monitor.explain.processes import (
 )
 from training_monitor.explain.stacks import SeenStacks, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
-from training_monitor.health.cluster import find_pods_of_training
 from training_monitor.health.host import gpu_question
 from training_monitor.judging.places import where_is
 from training_monitor.judging.ranks import (
@@ -211,18 +210,19 @@ def call_roll(
     """
     clock = site.clock
     began, end = clock.time(), clock.monotonic() + timeout
-    pods = _pods_of(site, end)
+    pods = ask_pods(site, _time_left(clock, end) / 3)
     roots = pids_of(*meant.pids) if meant.pids else roots_of(meant.job, None, None)
-    main, *others = find_hosts(site, pods, also)
+    main, *others = find_hosts(site, pods.listed, also)
     hosts = [replace(main, roots=roots, ask=pace.ask if pace else None), *others]
-    calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods, _time_left(clock, end))]
+    calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods.listed, _time_left(clock, end))]
     calls += [partial(_ask_host, each, meant, end, py_spy) for each in hosts]
-    events, *answers = side_by_side(calls, MOST_AT_ONCE)
+    results: list[Any] = side_by_side(calls, MOST_AT_ONCE)
+    of_pods, *answers = results
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
     heard = list(_tell_apart(answers))
     silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
-    seen = _collect(heard, silent, events, pods, bool(others))
+    seen = _collect(heard, silent, of_pods.findings, pods, bool(others))
     verdict = pace.judge() if pace else None
     is_moving = pace.is_moving(verdict) if pace else None
     return Explained(
@@ -233,24 +233,23 @@ def call_roll(
         began,
         clock.time() - began,
         tuple(each for host in heard for each in host.remedies),
-        tuple(each for host in heard for each in host.unknown),
+        (*_unknown_pods(pods), *of_pods.unread, *(each for host in heard for each in host.unknown)),
         verdict,
     )
 
 
 def _collect(
-    heard: Sequence[_HostSeen], silent: dict[str, str], events: Any, pods: Sequence[PodState], is_spread: bool
+    heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequence[Finding], pods: Pods, is_spread: bool
 ) -> RollCall:
     """Put together what all hosts said."""
-    ended = [each for each in pods if each.phase != "Running"]
-    findings = [*(() if isinstance(events, TrainingMonitorError) else events)]
-    findings += [found for each in heard for found in each.findings]
+    ended = [each for each in pods.listed if each.phase != "Running"]
+    findings = [*of_pods, *(found for each in heard for found in each.findings)]
     return RollCall(
         tuple(rank for each in heard for rank in each.ranks),
         tuple({each.text: each for each in reversed(findings)}.values())[::-1],  # NCCL says the same on every host
         tuple(dict.fromkeys(record for each in heard for record in each.collectives)),
         silent,
-        False if silent else True if is_spread or ended else None,
+        False if silent or pods.unknown else True if is_spread or ended else None,
     )
 
 
@@ -263,12 +262,9 @@ def _tell_apart(answers: Sequence[Any]) -> Iterator[_HostSeen]:
             yield each
 
 
-def _pods_of(site: Site, end: float) -> tuple[PodState, ...]:
-    """Return all pods of a pod's training; none if Kubernetes does not say."""
-    try:
-        return find_pods_of_training(site, timeout=_time_left(site.clock, end) / 3)
-    except TrainingMonitorError:
-        return ()
+def _unknown_pods(pods: Pods) -> Iterator[str]:
+    if pods.unknown:
+        yield f"the other pods of the training are unknown: {pods.unknown}"
 
 
 def _time_left(clock: Clock, end: float) -> float:

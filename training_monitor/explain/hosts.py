@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, PodState
+from training_monitor.health.cluster import find_pods_of_training
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 
@@ -26,6 +28,22 @@ class Host:
     node: str | None = None
     roots: str | None = None
     ask: Callable[..., list[Answer[Any]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """All pods of a pod's training, as Kubernetes lists them; `unknown` is why it does not."""
+
+    listed: tuple[PodState, ...] = ()
+    unknown: str | None = None
+
+
+def ask_pods(site: Site, timeout: float) -> Pods:
+    """Ask Kubernetes for the pods of a pod's training, for at most `timeout` seconds; other targets have none."""
+    try:
+        return Pods(find_pods_of_training(site, timeout))
+    except TrainingMonitorError as error:
+        return Pods(unknown=error.what)
 
 
 def find_hosts(site: Site, pods: Sequence[PodState], also: Sequence[Target]) -> list[Host]:

@@ -6,10 +6,10 @@ unknown alone. What a question finds has no place yet; `read_surroundings` puts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from training_monitor.core.errors import ParseError
+from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import Answer, PodState, Question, Reply
 from training_monitor.explain.beside import MOST_FINDINGS, Surroundings as Surroundings, in_brief
@@ -90,30 +90,35 @@ def read_surroundings(answers: Sequence[Answer[Any]], host: str, node: str | Non
     )
 
 
-def pod_findings(site: Site, pods: Sequence[PodState], timeout: float) -> tuple[Finding, ...]:
+def pod_findings(site: Site, pods: Sequence[PodState], timeout: float) -> Surroundings:
     """Return what Kubernetes says of the pods of a training: restarts, kills for memory, and warnings.
 
     Args:
         site: one of the pods.
         pods: all of them, as `list_pods` returned them.
         timeout: seconds for the one call of kubectl.
-
-    Raises:
-        CommandError: Kubernetes could not be asked for the events.
     """
     if not pods:
-        return ()
+        return Surroundings()
+    by_name = {pod.name: pod for pod in pods}
+    told = [(pod.name, each) for pod in pods for each in find_pod_troubles(pod)]
+    unread: tuple[str, ...] = ()
+    try:
+        told += _pod_events(site, tuple(by_name), timeout)
+    except TrainingMonitorError as error:
+        unread = (in_brief(f"the events of the pods are unknown: {error.what}"),)
+    placed = (
+        replace(each, host=str(replace(site.target, name=name)), node=by_name[name].node) for name, each in told
+    )
+    return Surroundings(tuple(dict.fromkeys(placed))[:MOST_FINDINGS], unread=unread)
+
+
+def _pod_events(site: Site, names: Sequence[str], timeout: float) -> list[tuple[str, Finding]]:
+    """Ask for the warnings about these pods. Raises CommandError: Kubernetes could not be asked for them."""
     result = get_objects(site, "events", "--field-selector", "type!=Normal", timeout=timeout)
     if result.exit_code != 0:
         raise explain_failure(result, f"namespace {site.target.namespace}")
-    by_name = {pod.name: pod for pod in pods}
     try:
-        events = parse_pod_events(result.stdout, tuple(by_name))
+        return parse_pod_events(result.stdout, names)
     except ParseError as error:
         raise explain_failure(result, f"namespace {site.target.namespace}") from error
-
-    def found() -> Iterator[Finding]:
-        for name, each in [*((pod.name, each) for pod in pods for each in find_pod_troubles(pod)), *events]:
-            yield replace(each, host=str(replace(site.target, name=name)), node=by_name[name].node)
-
-    return tuple(dict.fromkeys(found()))[:MOST_FINDINGS]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.errors import CommandError, CommandTimedOut
+from training_monitor.core.errors import CommandTimedOut
 from training_monitor.core.models import Answer, CommandResult, PodState, Reply
 from training_monitor.explain.beside import MOST_FINDINGS, MOST_TEXT, Surroundings, finding, in_brief
 from training_monitor.explain.pod_events import parse_pod_events
@@ -97,17 +97,19 @@ def pod(name: str, **more: Any) -> PodState:
 
 def found(pods: Sequence[PodState], *events: dict[str, Any]) -> list[tuple[str, str | None, str]]:
     kubectl = Kubectl(json.dumps({"kind": "List", "items": list(events)}))
-    seen = pod_findings(Site.of("k8s://train/w-0?context=blue", transport=kubectl), pods, 7.0)
+    said = pod_findings(Site.of("k8s://train/w-0?context=blue", transport=kubectl), pods, 7.0)
+    seen = said.findings
+    assert said.unread == ()
     assert {each.kind for each in seen} <= {"pod"} and not any(each.is_hardware for each in seen)
     return [(each.host, each.node, each.text) for each in seen]
 
 
 def test_events_are_asked_in_one_call() -> None:
     kubectl = Kubectl('{"items": []}')
-    assert pod_findings(Site.of("k8s://train/w-0?context=blue", transport=kubectl), [pod("w-0")], 7.0) == ()
+    assert pod_findings(Site.of("k8s://train/w-0?context=blue", transport=kubectl), [pod("w-0")], 7.0) == Surroundings()
     asked = "kubectl --context blue get events -n train --field-selector type!=Normal -o json".split()
     assert kubectl.calls == [(asked, 7.0)]
-    assert pod_findings(Site.of("k8s://train/w-0", transport=kubectl), [], 7.0) == ()
+    assert pod_findings(Site.of("k8s://train/w-0", transport=kubectl), [], 7.0) == Surroundings()
     assert len(kubectl.calls) == 1
 
 
@@ -163,16 +165,18 @@ def test_warnings_of_these_pods_are_said_the_newest_first() -> None:
 
 @pytest.mark.parametrize("said", ["", "{}", "[]", "null", '{"items": 5}', "[" * 100_000])
 def test_an_answer_that_is_no_list_is_no_answer(said: str) -> None:
-    with pytest.raises(CommandError):
-        pod_findings(Site.of("k8s://train/w-0", transport=Kubectl(said)), [pod("w-0")], 7.0)
+    found = pod_findings(Site.of("k8s://train/w-0", transport=Kubectl(said)), [pod("w-0")], 7.0)
+    assert found.findings == () and found.unread[0].startswith("the events of the pods are unknown: ")
 
 
-def test_a_right_that_is_missing_is_an_error_and_not_nothing() -> None:
+def test_without_the_right_to_see_events_they_are_unknown_and_the_state_of_the_pods_is_told() -> None:
     kubectl = Kubectl(
         "", 1, 'Error from server (Forbidden): events is forbidden: User "u" cannot list resource "events"'
     )
-    with pytest.raises(CommandError, match="Forbidden"):
-        pod_findings(Site.of("k8s://train/w-0", transport=kubectl), [pod("w-0")], 7.0)
+    found = pod_findings(Site.of("k8s://train/w-0", transport=kubectl), [pod("w-0", restarts=1)], 7.0)
+    [unread] = found.unread
+    assert unread.startswith("the events of the pods are unknown: ") and "Forbidden" in unread
+    assert [each.text for each in found.findings] == ["pod w-0 has restarted 1 time"]
 
 
 def test_odd_events_raise_nothing() -> None:
