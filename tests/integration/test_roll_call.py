@@ -587,6 +587,18 @@ def test_of_half_the_world_the_other_half_is_not_called_dead(
             assert not IS_DEAD.search(said), said
 
 
+def test_of_two_hosts_of_three_the_ranks_of_the_third_are_not_called_dead(surroundings: Surroundings) -> None:
+    py_spy = require("py-spy", os.defpath)
+    with ssh_hosts(surroundings, "gpu-a", "gpu-b", "gpu-c") as hosts:
+        training = Training(odd(6, 4, "pipe"), new_folder(surroundings), hosts)
+        also = (hosts[1].address,)
+        [result] = ask_all([Asked(training, hosts[0].address, also, what=lambda training: None, py_spy=py_spy)])
+    report, said = result.report, result.report["explanation"]
+    assert sorted(each["rank"] for each in report["ranks"] if each["rank"] is not None) == [0, 1, 2, 3]
+    assert (report["culprits"], report["missing_ranks"], report["unseen_ranks"]) == ([], [], [4, 5]), said
+    assert not IS_DEAD.search(said), said
+
+
 def test_further_hosts_of_the_same_training(subtests: pytest.Subtests, surroundings: Surroundings) -> None:
     py_spy = require("py-spy", os.defpath)
     with ssh_hosts(surroundings, "gpu-a", "gpu-b") as hosts:

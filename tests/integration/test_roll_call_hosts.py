@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.integration.conftest import MARK, Place, Surroundings
-from tests.integration.roll_call_training import Plan, Training, running
+from tests.integration.roll_call_training import Machine, Plan, Training, running
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from training_monitor.core.errors import CommandTimedOut, SettingsError
 from training_monitor.core.models import CommandResult
@@ -145,3 +145,19 @@ def test_what_kubernetes_does_not_tell_is_unknown(hung: Training, kube: Kubernet
     assert unknown().startswith("the events of the pods are unknown: ")
     kube.forbidden.add("list pods")
     assert unknown().startswith("the other pods of the training are unknown: ")
+
+
+def test_a_rank_on_a_pod_whose_state_is_unknown_is_not_missing(
+    local: Place, surroundings: Surroundings, kube: KubernetesApi, in_a_pod: Pod
+) -> None:
+    other = add_pod(kube, surroundings, "w-1", phase="Unknown")
+    training = Training(Plan(odd={0: "pipe"}, with_monitor=True), local.folder / "hung", [Machine(), Machine()])
+    with running(training):
+        training.wait_until_ready()
+        pid = training.members[0].pid
+        unknown = explain_training("w-0", pid, timeout=SECONDS)
+        other.phase = "Failed"
+        ended = explain_training("w-0", pid, timeout=SECONDS)
+    assert unknown["silent"] == [{"host": "k8s://default/w-1", "why": "Kubernetes does not know its state (Unknown)"}]
+    assert (unknown["missing_ranks"], unknown["unseen_ranks"]) == ([], [2, 3])
+    assert ended["silent"] == [] and (ended["missing_ranks"], ended["unseen_ranks"]) == ([2, 3], [])

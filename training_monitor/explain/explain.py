@@ -222,7 +222,8 @@ def call_roll(
         raise answers[0]
     heard = list(_tell_apart(answers))
     silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
-    seen = _collect(heard, silent, of_pods.findings, pods, bool(others))
+    silent |= find_silent_pods(site, pods.listed, hosts)
+    seen = _collect(heard, silent, of_pods.findings, pods)
     verdict = pace.judge() if pace else None
     is_moving = pace.is_moving(verdict) if pace else None
     return Explained(
@@ -239,17 +240,17 @@ def call_roll(
 
 
 def _collect(
-    heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequence[Finding], pods: Pods, is_spread: bool
+    heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequence[Finding], pods: Pods
 ) -> RollCall:
     """Put together what all hosts said."""
-    ended = [each for each in pods.listed if each.phase != "Running"]
+    ranks = tuple(rank for each in heard for rank in each.ranks)
     findings = [*of_pods, *(found for each in heard for found in each.findings)]
     return RollCall(
-        tuple(rank for each in heard for rank in each.ranks),
+        ranks,
         tuple({each.text: each for each in reversed(findings)}.values())[::-1],  # NCCL says the same on every host
         tuple(dict.fromkeys(record for each in heard for record in each.collectives)),
         silent,
-        False if silent or pods.unknown else True if is_spread or ended else None,
+        are_all_hosts(ranks, silent, pods),
     )
 
 

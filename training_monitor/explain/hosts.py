@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, PodState
 from training_monitor.health.cluster import find_pods_of_training
+from training_monitor.judging.ranks import Rank
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 
@@ -55,11 +56,46 @@ def find_hosts(site: Site, pods: Sequence[PodState], also: Sequence[Target]) -> 
         also: further hosts, by the user.
     """
     nodes = {_identity(_at(site, pod)): pod.node for pod in pods}
-    running = [_at(site, pod) for pod in pods if pod.phase == "Running"]
     targets: dict[object, Target] = {}
-    for each in (site.target, *also, *running):
+    for each in (site.target, *also, *(_at(site, pod) for pod in pods if _may_run(pod))):
         targets.setdefault(_identity(each), each)
     return [Host(site.at(each), str(each), nodes.get(key)) for key, each in targets.items()]
+
+
+def find_silent_pods(site: Site, pods: Sequence[PodState], asked: Sequence[Host]) -> dict[str, str]:
+    """Return the pods that are not asked although nobody knows what runs there, and why."""
+    known = {_identity(each.site.target) for each in asked}
+    unknown = {_at(site, pod): pod.phase for pod in pods if not _may_run(pod) and not _has_no_process(pod)}
+    return {
+        str(target): f"Kubernetes does not know its state ({phase})"
+        for target, phase in unknown.items()
+        if _identity(target) not in known
+    }
+
+
+def _may_run(pod: PodState) -> bool:
+    """Return whether to ask a pod: a container of a pending one may be up while another one is not."""
+    return pod.phase == "Running" or (pod.phase == "Pending" and pod.node is not None)
+
+
+def _has_no_process(pod: PodState) -> bool:
+    return pod.phase in ("Succeeded", "Failed") or (pod.phase == "Pending" and pod.node is None)
+
+
+def are_all_hosts(ranks: Sequence[Rank], silent: Mapping[str, str], pods: Pods) -> bool | None:
+    """Return whether all hosts of a training answered or have no process, see `RollCall.is_whole`.
+
+    Kubernetes knows the pods of a training; of other hosts only the numbers of their ranks tell that they are all.
+    """
+    if silent or pods.unknown:
+        return False
+    world, sizes = max((each.world_size or 0 for each in ranks), default=0), dict[str, int]()
+    for each in ranks:
+        sizes[each.host] = max(sizes.get(each.host, 0), each.local_world_size or 0)
+    if len(pods.listed) > 1:
+        room = len(pods.listed) * max(sizes.values(), default=0)
+        return True if world <= room or not room else None
+    return True if 0 < world <= sum(sizes.values()) else None
 
 
 def _at(site: Site, pod: PodState) -> Target:

@@ -1,11 +1,14 @@
-"""Which hosts a roll call asks: each once, however it is named."""
+"""Which hosts a roll call asks: each once, however it is named, and whether they are all hosts of the training."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from training_monitor.core.models import PodState
-from training_monitor.explain.hosts import find_hosts
+from training_monitor.explain.hosts import Pods, are_all_hosts, find_hosts, find_silent_pods
+from training_monitor.judging.ranks import Rank
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 
@@ -46,3 +49,64 @@ def test_a_pod_that_is_found_and_named_is_asked_once_in_the_container_that_was_n
         "k8s://ml/w-2",
     ]
     assert elsewhere[1][1] is None
+
+
+# ---------------------------------------------------------------- the states of pods
+
+
+def test_pods_in_which_processes_may_run_are_asked() -> None:
+    pods = (
+        pod("running"),
+        pod("deleting", deleting=True),
+        pod("starting", phase="Pending", reason="ImagePullBackOff"),  # another container of it may be up
+        pod("waiting", phase="Pending", reason="Unschedulable", node=None),
+        pod("done", phase="Succeeded"),
+        pod("broken", phase="Failed"),
+        pod("lost", phase="Unknown"),
+    )
+    asked = find_hosts(Site.of("k8s://ml/running"), pods, [])
+    assert [each.site.target.name for each in asked] == ["running", "deleting", "starting"]
+    assert find_silent_pods(Site.of("k8s://ml/running"), pods, asked) == {
+        "k8s://ml/lost": "Kubernetes does not know its state (Unknown)"
+    }
+
+
+def test_a_pod_of_unknown_state_that_is_asked_all_the_same_can_answer() -> None:
+    pods, site = (pod("w-0", phase="Unknown"), pod("w-1")), Site.of("k8s://ml/w-0")
+    assert find_silent_pods(site, pods, find_hosts(site, pods, [])) == {}
+
+
+# ---------------------------------------------------------------- whether these are all
+
+
+def ranks(host: str, *numbers: int, world: int | None = 8, local: int | None = 4) -> list[Rank]:
+    return [Rank(host, 100 + each, rank=each, world_size=world, local_world_size=local) for each in numbers]
+
+
+TWO = Pods((pod("w-0"), pod("w-1")))
+
+
+@pytest.mark.parametrize(
+    ("seen", "silent", "pods", "whole"),
+    [
+        (ranks("a", 0, 1, 2), {}, Pods(), None),  # the others may be on hosts that nobody named
+        (ranks("a", 0, 1, 2, world=24, local=8) + ranks("b", 8, 9, world=24, local=8), {}, Pods(), None),
+        (ranks("a", 0, 1, 2) + ranks("b", 4), {}, Pods(), True),
+        (ranks("a", 0, 1, 2) + ranks("b", 4, local=None), {}, Pods(), None),
+        (ranks("a", 0, world=None, local=None), {}, Pods(), None),
+        (ranks("a", 0, 1, world=2, local=2), {}, Pods(), True),
+        (ranks("a", 0, 1, world=2, local=2), {"b": "no answer"}, Pods(), False),
+        ([], {}, Pods(), None),
+        ([], {}, TWO, True),
+        (ranks("a", 0, 1, 2), {}, TWO, True),
+        (ranks("a", 0, 1, 2), {"k8s://ml/w-1": "no answer"}, TWO, False),
+        (ranks("a", 0, 1, 2), {}, Pods((pod("w-0"), pod("w-1", phase="Failed"))), True),
+        (ranks("a", 0, 1, 2, world=24, local=4), {}, TWO, None),  # more ranks than these pods have place for
+        (ranks("a", 0, 1, 2), {}, Pods((pod("w-0"),)), None),
+        (ranks("a", 0, 1, 2), {}, Pods(unknown="forbidden"), False),
+    ],
+)
+def test_the_training_was_seen_as_a_whole_only_where_that_is_known(
+    seen: list[Rank], silent: dict[str, str], pods: Pods, whole: bool | None
+) -> None:
+    assert are_all_hosts(seen, silent, pods) is whole
