@@ -26,14 +26,9 @@ from training_monitor.core.reports import (
     ThreadStackReport,
 )
 from training_monitor.core.store import Store
+from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, Verdict, WatchedJob
 from training_monitor.explain.find_ranks import build_ranks
-from training_monitor.explain.processes import (
-    LOOK_SECONDS,
-    HostFacts,
-    SeenTraining,
-    processes_question,
-    remedies_of,
-)
+from training_monitor.explain.hosts import Host, Pods, are_all_hosts, ask_pods, find_hosts, find_silent_pods
 from training_monitor.explain.processes import (
     LOOK_SECONDS,
     HostFacts,
