@@ -27,7 +27,7 @@ from training_monitor.core.reports import (
 )
 from training_monitor.core.store import Store
 from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, Verdict, WatchedJob
-from training_monitor.explain.find_ranks import build_ranks
+from training_monitor.explain.find_ranks import are_all_of_host, build_ranks
 from training_monitor.explain.hosts import Host, Pods, are_all_hosts, ask_pods, find_hosts, find_silent_pods
 from training_monitor.explain.processes import (
     LOOK_SECONDS,
@@ -176,9 +176,13 @@ def _later_log_question(job: WatchedJob) -> Question[NewLog]:
 
 @dataclass(frozen=True, slots=True)
 class _HostSeen:
-    """What was seen on one host; `processes` tell its ranks from those of any other host, however that is named."""
+    """What was seen on one host; `processes` tell its ranks from those of any other host, however that is named.
+
+    `is_partial` says whether there may be more ranks on it.
+    """
 
     ranks: tuple[Rank, ...] = ()
+    is_partial: bool = False
     processes: frozenset[object] = frozenset()
     findings: tuple[Finding, ...] = ()
     collectives: tuple[Collective, ...] = ()
@@ -208,7 +212,7 @@ def call_roll(
     pods = ask_pods(site, _time_left(clock, end) / 3)
     roots = pids_of(*meant.pids) if meant.pids else roots_of(meant.job, None, None)
     main, *others = find_hosts(site, pods.listed, also)
-    hosts = [replace(main, roots=roots, ask=pace.ask if pace else None), *others]
+    hosts = [replace(main, roots=roots, is_found=bool(meant.pids), ask=pace.ask if pace else None), *others]
     calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods.listed, _time_left(clock, end))]
     calls += [partial(_ask_host, each, meant, end, py_spy) for each in hosts]
     results: list[Any] = side_by_side(calls, MOST_AT_ONCE)
@@ -239,13 +243,15 @@ def _collect(
 ) -> RollCall:
     """Put together what all hosts said."""
     ranks = tuple(rank for each in heard for rank in each.ranks)
+    partial = frozenset(rank.host for each in heard if each.is_partial for rank in each.ranks)
     findings = [*of_pods, *(found for each in heard for found in each.findings)]
     return RollCall(
         ranks,
         tuple({each.text: each for each in reversed(findings)}.values())[::-1],  # NCCL says the same on every host
         tuple(dict.fromkeys(record for each in heard for record in each.collectives)),
         silent,
-        are_all_hosts(ranks, silent, pods),
+        are_all_hosts(ranks, silent, partial, pods),
+        partial,
     )
 
 
@@ -325,7 +331,8 @@ def _read_host(
         unknown.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
     starts = {pid: each.process.start for pid, each in training.processes.items()}
     processes = frozenset((training.facts.name, each.rank, each.pid, starts[each.pid]) for each in ranks)
-    return _HostSeen(ranks, processes, beside.findings, beside.collectives, tuple(remedies), tuple(unknown))
+    is_partial = not host.is_found and not are_all_of_host(training, ranks)
+    return _HostSeen(ranks, is_partial, processes, beside.findings, beside.collectives, tuple(remedies), tuple(unknown))
 
 
 def _find_roots(site: Site, meant: MeantTraining, timeout: float) -> str | None:

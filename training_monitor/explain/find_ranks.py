@@ -57,6 +57,11 @@ def build_ranks(
     return tuple(sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid)))
 
 
+def are_all_of_host(seen: SeenTraining, ranks: Sequence[Rank]) -> bool:
+    """Return whether all ranks on a host are among these: they were looked for, or what was named starts them."""
+    return seen.is_searched or not {each.pid for each in ranks}.issuperset(seen.named)
+
+
 def _children_of(chosen: Sequence[int], table: Mapping[int, Process]) -> dict[int, list[int]]:
     """Return the processes that run below each rank and are none."""
     below: dict[int, list[int]] = {pid: [] for pid in chosen}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
@@ -21,6 +21,7 @@ class Host:
     Attributes:
         name: its target string. node: its Kubernetes node, if that is known.
         roots: the script that prints the processes of the training there; None if they must be found.
+        is_found: whether that is found among all processes of the host, so that no rank of it is left out.
         ask: how to ask it; None: by its site.
     """
 
@@ -28,6 +29,7 @@ class Host:
     name: str
     node: str | None = None
     roots: str | None = None
+    is_found: bool = True
     ask: Callable[..., list[Answer[Any]]] | None = None
 
 
@@ -82,12 +84,14 @@ def _has_no_process(pod: PodState) -> bool:
     return pod.phase in ("Succeeded", "Failed") or (pod.phase == "Pending" and pod.node is None)
 
 
-def are_all_hosts(ranks: Sequence[Rank], silent: Mapping[str, str], pods: Pods) -> bool | None:
+def are_all_hosts(
+    ranks: Sequence[Rank], silent: Mapping[str, str], partial: Container[str], pods: Pods
+) -> bool | None:
     """Return whether all hosts of a training answered or have no process, see `RollCall.is_whole`.
 
     Kubernetes knows the pods of a training; of other hosts only the numbers of their ranks tell that they are all.
     """
-    if silent or pods.unknown:
+    if silent or pods.unknown or any(each.host in partial for each in ranks):
         return False
     world, sizes = max((each.world_size or 0 for each in ranks), default=0), dict[str, int]()
     for each in ranks:

@@ -122,10 +122,15 @@ class SeenProcess:
 
 @dataclass(frozen=True, slots=True)
 class SeenTraining:
-    """The processes of a training on one host, by pid."""
+    """The processes of a training on one host, by pid.
+
+    `named` are those that it was asked by; `is_searched` says whether ranks beside them were looked for.
+    """
 
     facts: HostFacts
     processes: Mapping[int, SeenProcess]
+    named: tuple[int, ...] = ()
+    is_searched: bool = False
 
 
 def processes_question(roots: str) -> Question[SeenTraining]:
@@ -190,7 +195,8 @@ def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
             max(0, now.ticks - process.ticks) / ticks / span if now and is_same else None,
             max(0, moved) / span if moved is not None and is_same else None,
         )
-    return SeenTraining(_facts(seen.facts), found)
+    named = tuple(int(pid) for pid in seen.facts.get("named", "").split() if pid.isdigit())
+    return SeenTraining(_facts(seen.facts), found, named, seen.facts.get("searched") == "1")
 
 
 def _settled(first: str, second: str) -> str:

@@ -140,10 +140,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RollCall:
-    """All that one roll call saw. `silent` are hosts that could not be asked, with the reason.
+    """All that one roll call saw.
 
-    `is_whole` says whether all hosts of the training were asked and answered, so that a rank that was not seen is
-    nowhere; None if that is unknown. `collectives` are those of flight recorder dumps and NCCL's RAS.
+    Attributes:
+        collectives: those of flight recorder dumps and NCCL's RAS.
+        silent: hosts that could not be asked, with the reason.
+        is_whole: whether all hosts of the training were asked and answered, so that a rank that was not seen is
+            nowhere; None if that is unknown.
+        partial: hosts on which there may be more ranks than were seen.
     """
 
     ranks: tuple[Rank, ...] = ()
@@ -151,6 +155,7 @@ class RollCall:
     collectives: tuple[Collective, ...] = ()
     silent: dict[str, str] = field(default_factory=dict)
     is_whole: bool | None = None
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

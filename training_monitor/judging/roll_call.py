@@ -65,7 +65,7 @@ def explain_roll_call(seen: RollCall, *, is_moving: bool | None = None) -> Expla
 def find_missing(seen: RollCall, alive: Sequence[Rank]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ranks that are nowhere, and those that may be elsewhere.
 
-    That is on hosts which were not asked or did not answer, or among the processes whose number is unknown.
+    That is on hosts which were not asked or did not answer, or among processes which were not, or without numbers.
     """
     world = max((each.world_size or 0 for each in seen.ranks), default=0)
     there = {each.rank for each in alive if each.rank is not None}
@@ -74,16 +74,17 @@ def find_missing(seen: RollCall, alive: Sequence[Rank]) -> tuple[tuple[int, ...]
     lacking = [rank for rank in range(world) if rank not in there]
     if any(each.rank is None for each in alive):
         return (), tuple(lacking)
-    if seen.is_whole or any(each.local_world_size == world for each in alive):
+    known = [each for each in alive if each.host not in seen.partial]
+    if seen.is_whole or any(each.local_world_size == world for each in known):
         return tuple(lacking), ()
-    here = _numbers_of_hosts(alive, world)
+    here = _numbers_of_hosts(known, world)
     return tuple(rank for rank in lacking if here[rank]), tuple(rank for rank in lacking if not here[rank])
 
 
-def _numbers_of_hosts(alive: Sequence[Rank], world: int) -> bytearray:
-    """Return whether each rank belongs to a host that was seen: launchers number the ranks of a host one by one."""
+def _numbers_of_hosts(known: Sequence[Rank], world: int) -> bytearray:
+    """Return whether each rank belongs to the host of these: launchers number the ranks of a host one by one."""
     here = bytearray(world)
-    for each in alive:
+    for each in known:
         if each.rank is not None and each.local_rank is not None and each.local_world_size:
             first = each.rank - each.local_rank
             count = len(here[max(0, first) : max(0, min(world, first + each.local_world_size))])

@@ -239,7 +239,8 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
     if found.unseen and any(each.rank is None for each in alive):
         told.append(f"not recognized: {_numbers(found.unseen)}, since the rank of some processes could not be read")
     elif found.unseen:
-        told.append(f"not seen: {_numbers(found.unseen)}, on hosts that were not asked or did not answer")
+        beside = "among processes that were not looked at, or " if seen.partial else ""
+        told.append(f"not seen: {_numbers(found.unseen)}, {beside}on hosts that were not asked or did not answer")
     if told and alive and not found.culprits and not is_moving:
         told[-1] += ": the rank that is late may be there"
     yield from told

@@ -109,4 +109,4 @@ TWO = Pods((pod("w-0"), pod("w-1")))
 def test_the_training_was_seen_as_a_whole_only_where_that_is_known(
     seen: list[Rank], silent: dict[str, str], pods: Pods, whole: bool | None
 ) -> None:
-    assert are_all_hosts(seen, silent, pods) is whole
+    assert are_all_hosts(seen, silent, (), pods) is whole

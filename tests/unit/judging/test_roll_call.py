@@ -431,6 +431,18 @@ def test_hosts_that_do_not_answer_make_it_less_certain() -> None:
     )
 
 
+def test_ranks_beside_the_process_that_was_named_are_not_missing() -> None:
+    found = check(
+        RollCall((a_rank(1),), is_whole=False, partial=frozenset({"local"})),
+        [],
+        "none",
+        "Rank 1 (pid 101), the only one seen, is in all_reduce, called at train.py:88, which waits for a socket. Not "
+        "seen: ranks 0, 2 and 3, among processes that were not looked at, or on hosts that were not asked or did not "
+        "answer: the rank that is late may be there.",
+    )
+    assert (found.missing, found.unseen) == ((), (0, 2, 3))
+
+
 def test_a_process_whose_number_is_unknown_may_be_the_missing_rank() -> None:
     ranks = world(4, {2: a_process(555)})
     found = explain_roll_call(RollCall(ranks))

@@ -1,5 +1,5 @@
 # What each process of a training is and does, in two looks that are $seconds apart.
-# uses: roots process_facts
+# uses: ranks_beside process_facts
 # needs: seconds
 
 # shellcheck disable=SC2046
@@ -39,7 +39,8 @@ call_roll() {
   echo "machine=$(uname -m)"; echo "host=$(uname -n)"
   read -r scope </proc/sys/kernel/yama/ptrace_scope; echo "ptrace_scope=$scope"
   sed -n 's/^CapEff:[^0-9a-f]*/capabilities=/p' /proc/self/status
-  find_training
+  find_ranks
+  printf 'named=%s\nsearched=%s\n' "$named" $searched
   chosen=$tree
   part table; show_processes "$tree"
   part status; show_status

@@ -1,6 +1,6 @@
 # The Python stacks of the processes of a training, each by the first way that works: the TrainingMonitor in the script,
 # py-spy, sys.remote_exec of Python 3.14. No way stops a process. $sent is the folder of a py-spy that was sent there.
-# uses: roots parts process uptime same_commands packed
+# uses: ranks_beside parts process uptime same_commands packed
 # needs: most most_bytes answer_bytes seconds nonce sent remote dump
 
 # Print a part with the stacks of a process, unless there is no room left in the reply.
@@ -201,7 +201,7 @@ show_stacks() {
   read_uptime; end=$((_up + seconds * 100))
   me=$(id -u)
   limited=''; if command -v timeout >/dev/null; then limited='timeout -s KILL 5'; fi
-  find_training
+  find_ranks
   find_pythons
   find_encoding
   part pythons; echo "$pythons"
