@@ -21,7 +21,7 @@ from training_monitor.judging.ranks import Frame, Stack
 from training_monitor.targets.asking import Site
 from training_monitor.targets.connect import connect
 from training_monitor.targets.replies import split_parts
-from training_monitor.targets.scripts import Quoted, format_call, read_file
+from training_monitor.targets.scripts import Quoted, format_call, read_file, spell_path
 from training_monitor.targets.transport import explain_failure
 
 MOST_PROCESSES = 192  # of which the stacks are asked
@@ -74,6 +74,7 @@ def stacks_question(roots: str, seconds: float, sent: str = "") -> Question[Seen
         "show_stacks",
         word=word,
         nonce=nonce,
+        spelling=spell_path(),
         roots=Quoted(f'"$({roots}\n)"'),
         most=MOST_PROCESSES,
         most_bytes=MOST_BYTES,

@@ -210,8 +210,9 @@ def _apart(waiting: RankGroup, groups: Sequence[RankGroup]) -> list[Rank]:
     others = [each for each in groups if each is not waiting]
     if not _is_majority(waiting, groups):
         others = [each for each in others if each.waits is False or (waiting.waits and _may_be_late(each, waiting))]
-    chosen = [each for each in others if each.waits is False] or [each for each in others if not each.waits] or others
-    return _furthest([each for group in chosen for each in group.ranks], waiting)
+    sure = [each for each in others if each.waits is False]
+    maybe = [each for each in others if each.waits is None and not (sure and is_busy(each.ranks[0]))]
+    return _furthest([each for group in sure + maybe or others for each in group.ranks], waiting)
 
 
 def _may_be_late(group: RankGroup, waiting: RankGroup) -> bool:
@@ -235,7 +236,7 @@ def _confidence(odd: Sequence[Rank], waiting: RankGroup, groups: Sequence[RankGr
 
 
 def _furthest(odd: Sequence[Rank], waiting: RankGroup) -> list[Rank]:
-    """Return those that left the way of the waiting ranks first; the others are in the same call.
+    """Return those that left the way of the waiting ranks first, and those that wait for nobody.
 
     A barrier in the training's own code may have different lines for those who wait and for the one who counts them: a
     rank that waits within a function of such a name, in which the others wait too, is not known to be late.
@@ -245,7 +246,7 @@ def _furthest(odd: Sequence[Rank], waiting: RankGroup) -> list[Rank]:
     meeting = set() if waiting.waits else {same(each)[:2] for each in own if has_name_of_collective(each)}
     apart = [each for each in odd if waits_for_others(each) is False or not meeting & _functions(each)]
     depths = [_depth(each, path) for each in apart]
-    return [each for each, depth in zip(apart, depths) if depth == min(depths)]
+    return [each for each, depth in zip(apart, depths) if depth == min(depths) or waits_for_others(each) is False]
 
 
 def _functions(rank: Rank) -> set[tuple[str, str]]:

@@ -117,6 +117,15 @@ def test_a_rank_whose_gpu_idles_computes() -> None:
     assert "rank 2 (pid 102) is in data.py:7 tokenize, which computes (1.0 CPUs): look there." in text
 
 
+def test_of_several_that_are_elsewhere_those_that_may_wait_for_their_gpu_are_not_accused() -> None:
+    locked = a_rank(3, stack(call("take_lock", "/w/data.py", 9), MAIN), 8, waits_for=LOCK)
+    ranks = [spinning(each, 8) for each in range(8)]
+    ranks[1], ranks[3] = loading(1, 8), locked
+    assert told(*ranks)[:2] == ([1, 3], "high")
+    ranks[3] = replace(spinning(3, 8), stacks=stack(call("evaluate", line=60), MAIN))
+    assert told(*ranks)[:2] == ([1], "high")
+
+
 def test_the_rank_that_reads_is_named_though_its_peer_is_in_a_collective_of_two() -> None:
     ranks = [spinning(each, 8) for each in range(8)]
     ranks[4] = a_rank(4, stack(call("broadcast", C10D), call("get_batch", "/w/data.py", 30), MAIN), 8, waits_for=None)

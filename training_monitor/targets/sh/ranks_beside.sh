@@ -1,33 +1,68 @@
 # The processes of a training, with the ranks that run beside those in $roots and have no parent in common with them.
 # uses: roots
+# needs: spelling
 
-# Print in one line where a rank meets the others, which no other training in its network has: the address of the first
-# rank (PyTorch), or the job (PMIx, for mpirun and srun). Print nothing for what is no rank.
-show_meeting() { # PID
-  told=$(head -c 6000000 "/proc/$1/environ" | tr '\000' '\n' | grep -aE \
-    '^(MASTER_ADDR|MASTER_PORT|PMIX_NAMESPACE|(LOCAL_|PMI_|OMPI_COMM_WORLD_)?RANK|SLURM_PROCID)=[0-9A-Za-z.:@_-]{1,200}$')
-  case $told in *RANK=* | *SLURM_PROCID=*) ;; *) return;; esac
-  case $told in *MASTER_PORT=* | *PMIX_NAMESPACE=*) ;; *) return;; esac
-  net=$(ls -ld "/proc/$1/ns/net")
-  printf '%s\n' "$told" | grep -E '^(MASTER|PMIX)' | sort | tr '\n' ' '; echo "${net##* }"
+# Print `PID ADDRESS PORT JOB` for each of these that is a rank: where it meets the others, which no other training in its
+# network does. That is the address of the first rank (PyTorch), or the job (PMIx, for mpirun and srun).
+show_meetings() { # PID...
+  paths=''
+  for each; do paths="$paths ${spelling}proc/$each/environ"; done
+  value='[0-9A-Za-z.:@_-]{1,200}'
+  {
+    head -c 6000000 $paths /dev/null | tr '\000' '\n' | grep -aE \
+      "^==> ${spelling}proc/.*/environ <==|^(MASTER_(ADDR|PORT)|PMIX_NAMESPACE|[A-Z_]*RANK|SLURM_PROCID)=$value\$"
+    echo '==> <=='
+  } | {
+    pid='' address='' port='' job='' is_rank=''
+    while read -r line; do
+      case $line in
+      '==> '*)
+        [ -z "$is_rank" ] || [ -z "$port$job" ] || echo "$pid ${address:-.} ${port:-.} ${job:-.}"
+        pid=${line%/environ*}; pid=${pid##*/} address='' port='' job='' is_rank='' ;;
+      MASTER_ADDR=*) address=$line ;;
+      MASTER_PORT=*) port=$line ;;
+      PMIX_NAMESPACE=*) job=$line ;;
+      *) is_rank=1 ;;
+      esac
+    done
+  }
 } 2>/dev/null
+
+# Print those of these that are in the network namespace of the first.
+in_one_network() { # PID...
+  paths=''
+  for each; do paths="$paths /proc/$each/ns/net"; done
+  ls -ldn $paths | {
+    network=''
+    while read -r line; do
+      : "${network:=${line##* }}"
+      pid=${line#*/proc/}
+      [ "${line##* }" != "$network" ] || echo "${pid%%/*}"
+    done
+  }
+} 2>/dev/null
+
+# Print the ranks that meet where this one does, and are not in $tree.
+show_ranks_beside() { # PID ADDRESS PORT JOB
+  key=$3; [ "$key" != . ] || key=$4
+  beside=''
+  for file in $(grep -lsF -e "$key" /proc/[0-9]*/environ); do
+    each=${file#/proc/}; each=${each%/environ}
+    case $tree in *" $each "*) ;; *) beside="$beside $each";; esac
+  done
+  [ "$beside" ] || return
+  found=$(show_meetings $beside | while read -r each meeting; do [ "$meeting" != "$2 $3 $4" ] || echo "$each"; done)
+  in_one_network "$1" $found
+}
 
 # Do as `find_training`, and set $searched to 1 if ranks beside the named ones were looked for.
 find_ranks() {
-  split_roots
-  searched=0 count=0
-  for each in $named; do
-    count=$((count + 1))
-    [ $count -le 8 ] || break
-    meeting=$(show_meeting "$each")
-    [ "$meeting" ] || continue
-    searched=1
-    for file in $(grep -lsF -e "${meeting%% *}" /proc/[0-9]*/environ); do
-      pid=${file#/proc/}; pid=${pid%/environ}
-      [ "$(show_meeting "$pid")" != "$meeting" ] || others="$others $pid"
-    done
-    break
-  done
-  all=$(read_stats /proc/[0-9]*/stat)
+  find_training
+  searched=0
+  set -- $named
+  meeting=$(show_meetings "${1:-}" "${2:-}" "${3:-}" "${4:-}" | head -n 1)
+  [ "$meeting" ] || return 0
+  searched=1
+  others="$others $(show_ranks_beside $meeting | tr '\n' ' ')"
   find_tree $named $others
 }
