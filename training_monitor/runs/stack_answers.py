@@ -187,6 +187,6 @@ def _remove(paths: list[str]) -> None:
             try:
                 os.unlink(path)
             except IsADirectoryError:
-                with suppress(FileNotFoundError):
+                with suppress(OSError):
                     os.unlink(f"{path}/said")
                 os.rmdir(path)

@@ -238,7 +238,7 @@ def test_the_files_of_processes_that_are_gone_are_removed_at_the_start(asker: As
 def look(asker: Asker, pid: int, *names: str) -> Path:
     """The folder of an asker that was killed after it had moved an answer there."""
     folder = asker.folder / f"{pid}.look.{NONCE}"
-    folder.mkdir(0o700, parents=True)
+    folder.mkdir(0o700)
     for name in names:
         (folder / name).write_text("{")
     return folder
@@ -257,6 +257,23 @@ def test_what_killed_askers_left_is_removed_with_the_answer_in_it(asker: Asker) 
     assert wait_until(lambda: not old.exists()) and new.exists()
     asker.answers.leave()
     assert not new.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_folder_that_root_left_to_a_user_is_removed(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who cannot look into it can remove it, as long as it is empty."""
+    asker.folder.mkdir(0o700)
+    left = look(asker, PID)
+    os.chown(asker.folder, 54321, 54321)
+    monkeypatch.chdir(asker.folder)  # the folders above are root's alone
+    os.seteuid(54321)
+    try:
+        answers = Answers(".", PID)
+        assert answers.start() and wait_until(lambda: os.listdir(".") == [asker.here.name])
+        answers.leave()
+    finally:
+        os.seteuid(0)
+    assert not left.exists()
 
 
 def test_a_link_in_place_of_a_folder_is_removed_and_not_followed(asker: Asker) -> None:
