@@ -223,14 +223,14 @@ def _may_be_late(group: RankGroup, waiting: RankGroup) -> bool:
 def _confidence(odd: Sequence[Rank], waiting: RankGroup, groups: Sequence[RankGroup]) -> str:
     if all(meeting_of(each) for each in odd):
         return "low"
-    is_open = any(waits_for_others(each) is None for each in odd)
-    if is_open and not _is_majority(waiting, groups):
+    open_ones = [each for each in odd if waits_for_others(each) is None]
+    if open_ones and not _is_majority(waiting, groups):
         return "low"
     if waiting.waits:
-        return "high"
+        return "medium" if any(map(is_busy, open_ones)) else "high"
     first = waiting.ranks[0]
     differ = all(kernel_place(each) != kernel_place(first) for each in odd)
-    if is_open and (waiting.waits is False or (is_busy(first) and not differ)):
+    if open_ones and (waiting.waits is False or (is_busy(first) and not differ)):
         return "low"
     return "high" if _is_majority(waiting, groups) and differ and waiting.waits is None else "medium"
 
