@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,14 @@ import pytest
 from tests.integration.conftest import Surroundings, free_port
 from tests.integration.roll_call_training import OURS, wait_for
 from tests.requirements import require
+from training_monitor.core.models import Reply
 from training_monitor.core.reports import ExplanationReport
 from training_monitor.explain.explain import explain_training
+from training_monitor.explain.processes import processes_question
 
 WORLD, ODD = 3, 1
+SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
+TOOLS = "cat head tr grep sed ls sleep uname".split()
 TRAIN = """
 import os
 import socket
@@ -80,6 +85,20 @@ def end(pid: int) -> None:
 
 def explain(log: Path) -> ExplanationReport:
     return explain_training("local", str(log), timeout=60)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_finds_them(shell: str, start: Start, tmp_path: Path) -> None:
+    pids, other = start("mine", MASTER_PORT=str(free_port())), start("other", MASTER_PORT=str(free_port()))
+    tools = shutil.which("busybox") if shell == "busybox" else None
+    for tool in ("sh", *TOOLS):
+        (tmp_path / tool).symlink_to(tools or shutil.which(shell if tool == "sh" else tool, path=os.defpath) or tool)
+    question = processes_question(f"echo {pids[2]}")
+    command = [str(tmp_path / "sh"), "-c", question.script]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=True)
+    seen = question.parse(Reply(done.stdout, 0, 2.0))
+    assert seen.processes.keys() >= set(pids) and seen.processes.keys().isdisjoint(other)
+    assert (seen.named, seen.is_searched) == ((pids[2],), True)
 
 
 @pytest.mark.parametrize("job", ["MASTER_PORT", "PMIX_NAMESPACE"])

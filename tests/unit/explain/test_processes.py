@@ -53,7 +53,6 @@ def test_of_a_training_without_processes_nothing_is_read(shell: str) -> None:
     assert not any(told[key] for key in ("table", "status", "bytes", "waiting", "descriptors"))
 
 
-
 def test_numbers_between_two_looks() -> None:
     one = seen(One(20, ticks=(100, 250))).processes[20]
     assert (one.cpu_cores, one.bytes_per_second, one.threads, one.memory_bytes) == (0.75, 2000.0, 7, 2048 * 1024)

@@ -44,15 +44,19 @@ in_one_network() { # PID...
 
 # Print the ranks that meet where this one does, and are not in $tree.
 show_ranks_beside() { # PID ADDRESS PORT JOB
-  key=$3; [ "$key" != . ] || key=$4
-  beside=''
-  for file in $(grep -lsF -e "$key" /proc/[0-9]*/environ); do
-    each=${file#/proc/}; each=${each%/environ}
-    case $tree in *" $each "*) ;; *) beside="$beside $each";; esac
+  own=$1 meeting="$2 $3 $4"
+  found=$(show_all_meetings | while read -r each place; do [ "$place" != "$meeting" ] || echo "$each"; done)
+  [ -z "$found" ] || in_one_network "$own" $found
+}
+
+# No command line may hold the paths of all processes of a large host.
+show_all_meetings() {
+  set --
+  for each in $(printf '%s\n' "$all" | sed 's/ .*//'); do
+    case $tree in *" $each "*) ;; *) set -- "$@" "$each";; esac
+    [ $# -lt 1000 ] || { show_meetings "$@"; set --; }
   done
-  [ "$beside" ] || return
-  found=$(show_meetings $beside | while read -r each meeting; do [ "$meeting" != "$2 $3 $4" ] || echo "$each"; done)
-  in_one_network "$1" $found
+  show_meetings "$@"
 }
 
 # Do as `find_training`, and set $searched to 1 if ranks beside the named ones were looked for.
