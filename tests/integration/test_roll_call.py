@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -597,6 +598,22 @@ def test_of_two_hosts_of_three_the_ranks_of_the_third_are_not_called_dead(surrou
     assert sorted(each["rank"] for each in report["ranks"] if each["rank"] is not None) == [0, 1, 2, 3]
     assert (report["culprits"], report["missing_ranks"], report["unseen_ranks"]) == ([], [], [4, 5]), said
     assert not IS_DEAD.search(said), said
+
+
+def test_the_ranks_of_another_training_on_a_further_host_are_not_taken_for_its_own(surroundings: Surroundings) -> None:
+    with ssh_hosts(surroundings, "gpu-a", "gpu-b") as hosts:
+        training = Training(odd(4, 1, "pipe", with_monitor=True), new_folder(surroundings), hosts[:1])
+        theirs = training.folder / "train_theirs.py"
+        theirs.write_text("import time\n\nprint('ready', flush=True)\ntime.sleep(600)\n")
+        environment = {**os.environ, "RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", MARK: surroundings.mark}
+        command = [*inside(hosts[1].enter, training.folder), PYTHON, str(theirs)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as other:
+            assert other.stdout and other.stdout.readline() == b"ready\n"
+            asked = Asked(training, hosts[0].address, (hosts[1].address,), what=lambda training: None)
+            [result] = ask_all([asked])
+            other.kill()
+    in_script(result)
+    assert [each for each in result.report["unknown"] if "train_theirs.py" in each], result.report["unknown"]
 
 
 def test_further_hosts_of_the_same_training(subtests: pytest.Subtests, surroundings: Surroundings) -> None:

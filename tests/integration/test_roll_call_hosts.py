@@ -21,7 +21,7 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.before_end import explain_before_end
 from training_monitor.explain.explain import call_roll, explain_training
-from training_monitor.observe.meant import MeantTraining
+from training_monitor.observe.meant import find_one
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport
@@ -94,10 +94,10 @@ def test_a_host_whose_turn_comes_after_the_bound_is_not_asked(hung: Training) ->
             return found
 
     site = Site.of("local", transport=Slow(), clock=clock)
-    meant = MeantTraining(WatchedJob(pid=hung.members[0].pid), "hung")
+    meant = find_one("local", hung.members[0].pid)
     told = call_roll(site, meant, also=[parse_target("ssh://gpu0")], timeout=SECONDS)
     assert told.seen.silent == {"ssh://gpu0": "no time was left to ask it"}
-    assert [each.rank for each in told.seen.ranks] == [0]
+    assert [each.rank for each in told.seen.ranks] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("target", "program"), [("ssh://gpu0", "gpu0"), ("vast://7", "vastai")])

@@ -26,9 +26,18 @@ from training_monitor.core.reports import (
     ThreadStackReport,
 )
 from training_monitor.core.store import Store
+from training_monitor.core.units import name_some
 from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, Verdict, WatchedJob
 from training_monitor.explain.find_ranks import are_all_of_host, build_ranks
-from training_monitor.explain.hosts import Host, Pods, are_all_hosts, ask_pods, find_hosts, find_silent_pods
+from training_monitor.explain.hosts import (
+    Host,
+    Pods,
+    are_all_hosts,
+    ask_pods,
+    choose_processes,
+    find_hosts,
+    find_silent_pods,
+)
 from training_monitor.explain.processes import (
     LOOK_SECONDS,
     HostFacts,
@@ -56,12 +65,11 @@ from training_monitor.logs.following import FIRST_BYTES, log_question_of
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import pids_of
-from training_monitor.observe.find_trainings import FoundTraining, FoundTrainings, find_question
+from training_monitor.observe.find_trainings import FoundTrainings, find_question
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import log_expression, roots_of
-from training_monitor.observe.meant import MeantTraining, find_one
-from training_monitor.observe.training_command import split_command
+from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one
 from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -176,9 +184,10 @@ def _later_log_question(job: WatchedJob) -> Question[NewLog]:
 
 @dataclass(frozen=True, slots=True)
 class _HostSeen:
-    """What was seen on one host; `processes` tell its ranks from those of any other host, however that is named.
+    """What was seen on one host.
 
-    `is_partial` says whether there may be more ranks on it.
+    `is_partial`: there may be more ranks on it. `processes` tell its ranks from those of any other host, however that is
+    named. `has_others`: only other trainings, by their scripts, run there.
     """
 
     ranks: tuple[Rank, ...] = ()
@@ -188,6 +197,7 @@ class _HostSeen:
     collectives: tuple[Collective, ...] = ()
     remedies: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    has_others: bool = False
 
 
 def call_roll(
@@ -250,7 +260,7 @@ def _collect(
         tuple({each.text: each for each in reversed(findings)}.values())[::-1],  # NCCL says the same on every host
         tuple(dict.fromkeys(record for each in heard for record in each.collectives)),
         silent,
-        are_all_hosts(ranks, silent, partial, pods),
+        None if any(each.has_others for each in heard) else are_all_hosts(ranks, silent, partial, pods),
         partial,
     )
 
@@ -284,9 +294,13 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, py_spy: str | None) 
     """Look at all ranks on one host. Raises CommandError: it did not answer."""
     clock = host.site.clock
     site = host.site.resolve(_time_left(clock, end))
-    roots = host.roots or _find_roots(site, meant, _time_left(clock, end))
+    roots = host.roots
     if roots is None:
-        return _HostSeen()
+        [answer] = site.ask(find_question(), timeout=_time_left(clock, end))
+        found = answer.get() or FoundTrainings(())
+        if not (pids := choose_processes(meant, found)):
+            return _HostSeen(unknown=tuple(_others(host, found)), has_others=bool(found.trainings))
+        roots = pids_of(*pids)
     sent, problem = _send_spy(host, site, py_spy, timeout=_time_left(clock, end) / 2)
     ask = host.ask or site.ask
     is_removed = False
@@ -299,8 +313,14 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, py_spy: str | None) 
     finally:
         if sent and not is_removed:
             remove_spy(site, sent)
-    found = _read_host(host, processes.get() or SeenTraining(HostFacts(), {}), stacks, gpus, rest)
-    return replace(found, unknown=(*problem, *found.unknown))
+    seen = _read_host(host, processes.get() or SeenTraining(HostFacts(), {}), stacks, gpus, rest)
+    return replace(seen, unknown=(*problem, *seen.unknown))
+
+
+def _others(host: Host, found: FoundTrainings) -> Iterator[str]:
+    if found.trainings:
+        names = name_some([each.script or each.command[:60] for each in found.trainings], MOST_NAMED)
+        yield f"{host.name}: what runs there is taken for other trainings: {names}"
 
 
 def _send_spy(host: Host, site: Site, path: str | None, timeout: float) -> tuple[str, tuple[str, ...]]:
@@ -333,22 +353,6 @@ def _read_host(
     processes = frozenset((training.facts.name, each.rank, each.pid, starts[each.pid]) for each in ranks)
     is_partial = not host.is_found and not are_all_of_host(training, ranks)
     return _HostSeen(ranks, is_partial, processes, beside.findings, beside.collectives, tuple(remedies), tuple(unknown))
-
-
-def _find_roots(site: Site, meant: MeantTraining, timeout: float) -> str | None:
-    """Return the script that prints the processes of a training on another host than its own; None if it has none."""
-    [found] = site.ask(find_question(), timeout=timeout)
-    trainings = (found.get() or FoundTrainings(())).trainings
-    chosen = [each for each in trainings if each.rank is not None or each.ray_job] or list(trainings)
-    if meant.command and len(chosen) > 1:
-        script = split_command(meant.command.split())[0]
-        chosen = [each for each in chosen if _runs(each, script)] or chosen
-    pids = [pid for each in chosen for pid in (each.pid, *each.pids)]
-    return pids_of(*dict.fromkeys(pids)) if pids else None
-
-
-def _runs(found: FoundTraining, script: str) -> bool:
-    return split_command(found.command.split())[0] == script
 
 
 # ---------------------------------------------------------------- the report

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import IncompleteAnswer, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, PodState
+from training_monitor.core.regex import regex
+from training_monitor.core.units import plural
 from training_monitor.health.cluster import find_pods_of_training
+from training_monitor.jobs.process_jobs import PREFIX
 from training_monitor.judging.ranks import Rank
+from training_monitor.observe.find_trainings import FoundTraining, FoundTrainings
+from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
+
+_NUMBER = regex(r"[0-9a-f]{8}")  # of a job of Ray
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +116,49 @@ def _at(site: Site, pod: PodState) -> Target:
 def _identity(target: Target) -> object:
     """Return what two targets have in common that are one host, whoever asks there, and in which container."""
     return target.kind, target.context, target.namespace, target.name, target.port
+
+
+# ---------------------------------------------------------------- the training on another host than its own
+
+
+def choose_processes(meant: MeantTraining, found: FoundTrainings) -> tuple[int, ...]:
+    """Return the processes of a training on another host than its own; () if it has none there.
+
+    Raises:
+        IncompleteAnswer: it may be one of those that were found, and nobody knows which.
+    """
+    job_id = meant.job.job_id or ""
+    if job_id and not job_id.startswith(PREFIX):
+        chosen = _of_ray(meant, found.trainings, job_id)
+    elif (meant.script or "").startswith("ray::"):
+        chosen = _of_ray(meant, found.trainings)
+    else:
+        chosen = _of_script(meant, found.trainings)
+    if not chosen and found.unlisted:
+        raise IncompleteAnswer(f"{plural(found.unlisted, 'process', 'processes')} there were not looked at")
+    ranked = [each for each in chosen if each.rank is not None or each.ray_job] or chosen
+    return tuple(dict.fromkeys(pid for each in ranked for pid in (each.pid, *each.pids)))
+
+
+def _of_ray(meant: MeantTraining, there: Sequence[FoundTraining], job_id: str = "") -> list[FoundTraining]:
+    """Return the workers of a Ray job: where its driver does not run, only a number tells the jobs apart."""
+    own = [each for each in there if job_id and each.ray_job == job_id]
+    numbered = [each for each in there if _NUMBER.fullmatch(each.ray_job or "")]
+    if not own and len({each.ray_job for each in numbered}) > 1:
+        raise _several(meant)
+    return own or numbered
+
+
+def _of_script(meant: MeantTraining, there: Sequence[FoundTraining]) -> list[FoundTraining]:
+    if meant.script is None:
+        if len(there) > 1:
+            raise _several(meant)
+        return list(there)
+    same = [each for each in there if each.script == meant.script]
+    if not same and any(each.ray_job or each.script is None for each in there):
+        raise IncompleteAnswer(f"a training runs there, and whether that is {meant.name} is unknown")
+    return same
+
+
+def _several(meant: MeantTraining) -> IncompleteAnswer:
+    return IncompleteAnswer(f"several trainings run there, and which of them is {meant.name} is unknown")

@@ -22,6 +22,7 @@ from training_monitor.observe.training_command import (
     folders_of_arguments,
     is_training,
     may_train,
+    script_of,
     split_command,
 )
 from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, ancestors_of, read_processes
@@ -160,6 +161,7 @@ class FoundTraining:
     Attributes:
         pid, start, boot: the identity of the process (start in clock ticks since the boot). parent: its parent's pid.
         command: the beginning of its command line, secrets replaced. cwd: its working folder.
+        script: the one that its ranks run, without its folder, or a module; None if that is unknown.
         logs: files that its output goes to, the likeliest first, as paths that the caller can read there; a file that
             was deleted while open is given by its path in /proc.
         checkpoint_folders: where its checkpoints go, by the files it writes and by its arguments.
@@ -186,6 +188,7 @@ class FoundTraining:
     pids: tuple[int, ...] = ()
     age: float | None = None
     hints: tuple[str, ...] = ()
+    script: str | None = None
 
     @property
     def process(self) -> str:
@@ -323,6 +326,7 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         tuple(pids),
         age if age >= 0 else None,
         tuple(_hints(seen, main, logs)),
+        script_of(seen.words[main]),
     )
 
 

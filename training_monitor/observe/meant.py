@@ -33,7 +33,8 @@ MOST_NAMED = 5
 class MeantTraining:
     """One training on a target, and its display name.
 
-    `remedies` say how to learn more about it, `pids` are its processes, where they had to be found.
+    `remedies` say how to learn more about it, `pids` are its processes, where they had to be found, and `script` is
+    what they run (see `FoundTraining`).
     """
 
     job: WatchedJob
@@ -41,6 +42,7 @@ class MeantTraining:
     command: str | None = None
     remedies: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
+    script: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,10 @@ class _There:
         """Return the training of a process: by its job, if it has one, or else by its log and process."""
         job_id, folder = found.process_job or found.ray_job, next(iter(found.checkpoint_folders), None)
         if job_id and self.is_job(job_id):
-            return MeantTraining(WatchedJob(job_id, output_dir=folder), job_id, found.command, found.hints)
+            job = WatchedJob(job_id, output_dir=folder)
+            return MeantTraining(job, job_id, found.command, found.hints, script=found.script)
         job = WatchedJob(log_file=next(iter(found.logs), None), pid=found.pid, output_dir=folder)
-        return MeantTraining(job, f"pid {found.pid}", found.command, found.hints, found.pids)
+        return MeantTraining(job, f"pid {found.pid}", found.command, found.hints, found.pids, found.script)
 
 
 def find_one(

@@ -117,6 +117,22 @@ def is_launcher(words: Sequence[str]) -> bool:
     return name.removesuffix(".py") in _LAUNCHERS or name in _STARTERS
 
 
+def script_of(words: Sequence[str]) -> str | None:
+    """Return the script or module that the ranks of a training run, without its folder, by any command that starts it.
+
+    None: the command does not tell.
+    """
+    name, arguments = split_command(words)
+    if not is_launcher(words):
+        return name if name and not _PYTHON.fullmatch(name) else None
+    for word, following in zip(arguments, (*arguments[1:], None)):
+        if word in ("-m", "--module"):
+            return following
+        if word.endswith(".py"):
+            return posixpath.basename(word)
+    return None
+
+
 def _starts_training(words: Sequence[str]) -> bool:
     name = posixpath.basename(words[0])
     return name not in _STARTERS and (name in _LAUNCHERS or bool(_PYTHON.fullmatch(name)) or is_training(words))

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from training_monitor.core.errors import IncompleteAnswer
 from training_monitor.core.models import PodState
-from training_monitor.explain.hosts import Pods, are_all_hosts, find_hosts, find_silent_pods
+from training_monitor.core.values import WatchedJob
+from training_monitor.explain.hosts import Pods, are_all_hosts, choose_processes, find_hosts, find_silent_pods
 from training_monitor.judging.ranks import Rank
+from training_monitor.observe.find_trainings import FoundTraining, FoundTrainings
+from training_monitor.observe.meant import MeantTraining
+from training_monitor.observe.training_command import script_of
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 
@@ -110,3 +115,60 @@ def test_the_training_was_seen_as_a_whole_only_where_that_is_known(
     seen: list[Rank], silent: dict[str, str], pods: Pods, whole: bool | None
 ) -> None:
     assert are_all_hosts(seen, silent, (), pods) is whole
+
+
+# ---------------------------------------------------------------- which training of a host
+
+
+def found(pid: int, command: str, **more: Any) -> FoundTraining:
+    return FoundTraining(pid, 1, "boot", 1, command, pids=(pid, pid + 1), script=script_of(command.split()), **more)
+
+
+def meant(command: str | None = None, **job: Any) -> MeantTraining:
+    return MeantTraining(WatchedJob(**(job or {"pid": 7})), "mine", command, script=script_of((command or "").split()))
+
+
+def chosen(training: MeantTraining, *there: FoundTraining, unlisted: int = 0) -> list[int]:
+    return sorted(choose_processes(training, FoundTrainings(there, unlisted)))
+
+
+MINE, THEIRS = found(10, "python /a/train.py --lr 1", rank=4), found(20, "python /b/other.py", rank=0)
+WORKER, OTHER_WORKER = found(30, "ray::Worker.train", ray_job="02000000"), found(40, "ray::X", ray_job="03000000")
+
+
+def test_the_training_of_another_host_is_known_by_its_script() -> None:
+    by_launcher = "torchrun --nnodes 2 /elsewhere/train.py"
+    for command in ("python train.py --lr 2", by_launcher):
+        assert chosen(meant(command), MINE) == chosen(meant(command), THEIRS, MINE) == [10, 11]
+        assert chosen(meant(command), found(10, by_launcher)) == [10, 11]
+        assert chosen(meant(command), MINE, found(50, "python train.py")) == [10, 11]  # which has no rank
+        assert chosen(meant(command), THEIRS) == chosen(meant(command)) == []
+
+
+def test_without_a_script_the_only_training_of_a_host_is_taken_and_of_several_none() -> None:
+    for command in (None, "python -c x"):
+        assert chosen(meant(command), MINE) == [10, 11] and chosen(meant(command)) == []
+        with pytest.raises(IncompleteAnswer, match="several trainings run there"):
+            chosen(meant(command), MINE, THEIRS)
+
+
+def test_a_training_that_may_be_the_one_is_not_said_to_be_another() -> None:
+    with pytest.raises(IncompleteAnswer, match="whether .* is unknown"):
+        chosen(meant("python train.py"), THEIRS, found(50, "python -c x"))
+    with pytest.raises(IncompleteAnswer, match="whether .* is unknown"):
+        chosen(meant("python driver.py"), WORKER)
+    with pytest.raises(IncompleteAnswer, match="not looked at"):
+        chosen(meant("python train.py"), THEIRS, unlisted=3)
+
+
+def test_the_workers_of_a_ray_job_are_found_whatever_its_entrypoint_is() -> None:
+    for entrypoint in (None, "python train.py", "cd /a && exec python train.py | tee log"):
+        training = meant(entrypoint, job_id="raysubmit_x")
+        assert chosen(training, WORKER) == chosen(training, THEIRS, WORKER) == [30, 31]
+        assert chosen(training, WORKER, found(60, "python train.py", ray_job="raysubmit_x")) == [60, 61]
+        assert chosen(training, WORKER, found(60, "python train.py", ray_job="raysubmit_y")) == [30, 31]
+        assert chosen(training, MINE, found(60, "python train.py", ray_job="raysubmit_y")) == []
+        with pytest.raises(IncompleteAnswer, match="several trainings run there"):
+            chosen(training, WORKER, OTHER_WORKER)
+    assert chosen(meant("ray::Worker.train"), WORKER) == [30, 31]
+    assert chosen(meant(job_id="process:mine"), MINE) == [10, 11]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -54,9 +55,8 @@ TRAIN = {"pid": "10", "command": "python train.py", "cwd": "/w", "fds": "1 -> /w
 
 
 def test_a_process_is_described_by_what_is_known_of_it() -> None:
-    assert found(TRAIN) == [
-        FoundTraining(10, 5000, "b0", 1, "python train.py", "/w", ("/w/a.log",), has_gpu=False, pids=(10,), age=950.0)
-    ]
+    known: dict[str, Any] = {"has_gpu": False, "pids": (10,), "age": 950.0, "script": "train.py"}
+    assert found(TRAIN) == [FoundTraining(10, 5000, "b0", 1, "python train.py", "/w", ("/w/a.log",), **known)]
     assert found(TRAIN)[0].process == "10 5000 b0"
 
 

@@ -11,6 +11,7 @@ from training_monitor.observe.training_command import (
     folders_of_arguments,
     is_training,
     may_train,
+    script_of,
     split_command,
 )
 
@@ -147,3 +148,28 @@ def test_a_file_of_a_checkpoint_says_where_all_of_them_are(subtests: pytest.Subt
     ]:
         with subtests.test(path=path, folder=folder):
             assert folder_of_checkpoint(path) == folder
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python /home/me/train.py --lr 0.1", "train.py"),
+        ("python '/home/me/my project/train.py' --lr 0.1", "train.py"),
+        ("python -um pkg.train --lr 0.1", "pkg.train"),
+        ("./train_gpt2cu -i data", "train_gpt2cu"),
+        ("torchrun --nproc-per-node 8 src/train.py --config eval.py", "train.py"),
+        ("/usr/bin/python3 /usr/local/bin/torchrun --nnodes=2 -m pkg.train", "pkg.train"),
+        ("python -m torch.distributed.run --module pkg.train", "pkg.train"),
+        ("accelerate launch --config_file a.yaml x.py", "x.py"),
+        ("mpirun -np 8 python x.py", "x.py"),
+        ("srun --ntasks=8 torchrun x.py", "x.py"),
+        ("mpirun -np 8 ./train", None),
+        ("axolotl train config.yml", None),
+        ("torchrun --nproc-per-node 8", None),
+        ("python -c import_train", None),
+        ("python3.11", None),
+        ("", None),
+    ],
+)
+def test_the_script_of_a_command_is_that_of_its_ranks_whoever_starts_them(command: str, script: str | None) -> None:
+    assert script_of(shlex.split(command)) == script
