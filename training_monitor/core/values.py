@@ -414,7 +414,8 @@ class KeptRollCall:
         at: epoch seconds.
         text: the paragraph, or why there is none. confidence: none | low | medium | high.
         folder: on this machine, with the whole report; None if it could not be written.
-        suspect_nodes: of the culprits, if the ranks ran on several. faulty_nodes: with a fault of the hardware.
+        suspect_nodes: of the culprits, if the ranks ran on several and it is no guess (confidence medium or high).
+        faulty_nodes: with a fault of the hardware.
     """
 
     at: float

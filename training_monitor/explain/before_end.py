@@ -43,7 +43,7 @@ def explain_before_end(
     try:
         meant = MeantTraining(job, job.label)
         told = _within(partial(call_roll, site, meant, timeout=timeout - _RESERVE), timeout)
-        kept = _keep(told, at, job, store)
+        kept = keep(told, at, job, store)
     except Exception as error:  # a hang must be ended, whatever happens to its explanation
         what = error.what if isinstance(error, TrainingMonitorError) else f"{type(error).__name__}: {text_of(error)}"
         text = redact(f"Why it hangs is unknown: the roll call failed: {what}")[:MOST_TEXT]
@@ -72,8 +72,10 @@ def _within(call: Callable[[], Explained], timeout: float) -> Explained:
     return result
 
 
-def _keep(told: Explained, at: float, job: WatchedJob, store: Store) -> KeptRollCall:
-    nodes = {each.node for each in told.seen.ranks}
+def keep(told: Explained, at: float, job: WatchedJob, store: Store) -> KeptRollCall:
+    """Write the report of a roll call into a folder, and return what is kept beside it."""
+    is_spread = len({each.node for each in told.seen.ranks if each.node}) > 1
+    is_sure = told.explanation.confidence in ("medium", "high")
     report = format_explanation(told)
     folder = None
     try:
@@ -86,7 +88,7 @@ def _keep(told: Explained, at: float, job: WatchedJob, store: Store) -> KeptRoll
         report["confidence"],
         job.job_id,
         folder=folder,
-        suspect_nodes=told.explanation.nodes(()) if len(nodes) > 1 else (),
+        suspect_nodes=told.explanation.nodes(()) if is_spread and is_sure else (),
         faulty_nodes=tuple(dict.fromkeys(each.node for each in told.seen.findings if each.is_hardware and each.node)),
     )
 

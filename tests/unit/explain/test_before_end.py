@@ -9,11 +9,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from training_monitor.core.frozen import replace
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
-from training_monitor.explain.before_end import MOST_BYTES, MOST_KEPT, write_bundle
+from training_monitor.explain.before_end import MOST_BYTES, MOST_KEPT, keep, write_bundle
 from training_monitor.explain.explain import Explained, format_explanation
-from training_monitor.judging.ranks import Frame, Rank, RollCall, Stack
+from training_monitor.judging.ranks import Culprit, Explanation, Frame, Rank, RollCall, Stack
 from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.meant import MeantTraining
@@ -81,3 +84,21 @@ def test_the_last_roll_call_is_found_by_every_attempt_of_the_training(tmp_path: 
     store.save_run("roll call local lora", kept, finished=True)
     assert last_roll_call(store, target, WatchedJob(job_id="process:lora-attempt-2")) == kept
     assert last_roll_call(store, target, WatchedJob(job_id="process:other")) is None
+
+
+@pytest.mark.parametrize(("confidence", "suspects"), [("none", ()), ("low", ()), ("medium", ("b",)), ("high", ("b",))])
+def test_a_guess_makes_no_node_suspect(tmp_path: Path, confidence: str, suspects: tuple[str, ...]) -> None:
+    ranks = (replace(rank(0), node="a"), replace(rank(1), node="b"))
+    said = Explanation("rank 1 is late", confidence, (Culprit(1, "is late", ranks[1]),))
+    job = WatchedJob(job_id="process:lora-attempt-1")
+    told = Explained("local", MeantTraining(job, "lora"), RollCall(ranks), said, 1.75e9, 2.0)
+    kept = keep(told, 1.75e9, job, Store(str(tmp_path)))
+    assert (kept.suspect_nodes, kept.confidence) == (suspects, confidence)
+
+
+def test_the_node_of_one_rank_is_not_suspect_where_the_nodes_of_the_others_are_unknown(tmp_path: Path) -> None:
+    ranks = (rank(0), replace(rank(1), node="b"))
+    said = Explanation("rank 1 is late", "high", (Culprit(1, "is late", ranks[1]),))
+    job = WatchedJob(job_id="process:lora-attempt-1")
+    told = Explained("local", MeantTraining(job, "lora"), RollCall(ranks), said, 1.75e9, 2.0)
+    assert keep(told, 1.75e9, job, Store(str(tmp_path))).suspect_nodes == ()
