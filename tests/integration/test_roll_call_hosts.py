@@ -161,3 +161,10 @@ def test_a_rank_on_a_pod_whose_state_is_unknown_is_not_missing(
     assert unknown["silent"] == [{"host": "k8s://default/w-1", "why": "Kubernetes does not know its state (Unknown)"}]
     assert (unknown["missing_ranks"], unknown["unseen_ranks"]) == ([], [2, 3])
     assert ended["silent"] == [] and (ended["missing_ranks"], ended["unseen_ranks"]) == ([2, 3], [])
+
+
+def test_a_wrong_py_spy_is_wrong_use_before_anything_is_asked(hung: Training) -> None:
+    ways = Ways()
+    with pytest.raises(SettingsError, match="py_spy: .* the path of a py-spy on this machine"):
+        explain_training("local", hung.members[0].pid, also=["ssh://gpu0"], py_spy="/no/such", transport=ways)
+    assert ways.timeouts == []

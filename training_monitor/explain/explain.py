@@ -45,7 +45,7 @@ from training_monitor.explain.processes import (
     processes_question,
     remedies_of,
 )
-from training_monitor.explain.stacks import SeenStacks, remove_spy, send_spy, stacks_question
+from training_monitor.explain.stacks import SeenStacks, read_spy, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
 from training_monitor.health.host import gpu_question
 from training_monitor.judging.places import where_is
@@ -113,13 +113,14 @@ def explain_training(
     """
     if not timeout >= LEAST_ROLL_CALL_SECONDS:
         raise SettingsError("timeout", timeout, f"at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
+    spy = None if py_spy is None else read_spy(py_spy)
     end = clock.monotonic() + timeout
     site = Site.of(target, namespace, transport, clock).resolve(timeout)
     meant = find_one(site.target, what, transport=transport, timeout=_time_left(clock, end))
     others = [parse_target(each, namespace=namespace) for each in also]
     store = store or Store()
     pace = _Pace(Observer(site, meant.job, store=store))
-    told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), py_spy=py_spy, pace=pace)
+    told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
     kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)
     if kept:
         before = f"Before {kept.job_id or meant.name} was ended, the roll call said: {kept.text}"
@@ -206,12 +207,13 @@ def call_roll(
     *,
     also: Sequence[Target] = (),
     timeout: float = TIMEOUT,
-    py_spy: str | None = None,
+    spy: bytes | None = None,
     pace: _Pace | None = None,
 ) -> Explained:
     """Take the roll call of a training whose job is known. Never takes longer than `timeout` seconds.
 
     Args:
+        spy: a py-spy that is sent to the hosts.
         pace: looks at the training as a whole in the same round trip; a training known to hang needs none.
 
     Raises:
@@ -224,7 +226,7 @@ def call_roll(
     main, *others = find_hosts(site, pods.listed, also)
     hosts = [replace(main, roots=roots, is_found=bool(meant.pids), ask=pace.ask if pace else None), *others]
     calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods.listed, _time_left(clock, end))]
-    calls += [partial(_ask_host, each, meant, end, py_spy) for each in hosts]
+    calls += [partial(_ask_host, each, meant, end, spy) for each in hosts]
     results: list[Any] = side_by_side(calls, MOST_AT_ONCE)
     of_pods, *answers = results
     if all(isinstance(each, TrainingMonitorError) for each in answers):
@@ -290,7 +292,7 @@ def _time_left(clock: Clock, end: float) -> float:
 # ---------------------------------------------------------------- one host
 
 
-def _ask_host(host: Host, meant: MeantTraining, end: float, py_spy: str | None) -> _HostSeen:
+def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None) -> _HostSeen:
     """Look at all ranks on one host. Raises CommandError: it did not answer."""
     clock = host.site.clock
     site = host.site.resolve(_time_left(clock, end))
@@ -301,7 +303,7 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, py_spy: str | None) 
         if not (pids := choose_processes(meant, found)):
             return _HostSeen(unknown=tuple(_others(host, found)), has_others=bool(found.trainings))
         roots = pids_of(*pids)
-    sent, problem = _send_spy(host, site, py_spy, timeout=_time_left(clock, end) / 2)
+    sent, problem = _send_spy(host, site, spy, timeout=_time_left(clock, end) / 2)
     ask = host.ask or site.ask
     is_removed = False
     try:
@@ -323,12 +325,12 @@ def _others(host: Host, found: FoundTrainings) -> Iterator[str]:
         yield f"{host.name}: what runs there is taken for other trainings: {names}"
 
 
-def _send_spy(host: Host, site: Site, path: str | None, timeout: float) -> tuple[str, tuple[str, ...]]:
+def _send_spy(host: Host, site: Site, program: bytes | None, timeout: float) -> tuple[str, tuple[str, ...]]:
     """Return the folder with the py-spy that was sent, and what is to be said if it could not be: the rest is asked."""
-    if path is None:
+    if program is None:
         return "", ()
     try:
-        return send_spy(site, path, timeout), ()
+        return send_spy(site, program, timeout), ()
     except CommandError as error:
         return "", (f"{host.name}: py-spy could not be sent there: {error.what}",)
 

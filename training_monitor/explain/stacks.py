@@ -208,14 +208,12 @@ def _whole(value: object) -> int | None:
     return value if is_number and isinstance(value, int) else None
 
 
-def send_spy(site: Site, path: str, timeout: float) -> str:
+def send_spy(site: Site, program: bytes, timeout: float) -> str:
     """Send a py-spy to a target, and return the folder there that has it; the question for the stacks removes it.
 
     Raises:
-        SettingsError: there is no such program here.
         CommandError: the target did not take it.
     """
-    program = _read_program(path)
     argv = ["sh", "-c", format_call("receive", "receive")]
     reach = connect(site.target, site.transport)
     result = reach.run(argv, timeout=timeout, input=program.decode("utf-8", "surrogateescape"))
@@ -232,8 +230,8 @@ def remove_spy(site: Site, folder: str) -> None:
         connect(site.target, site.transport).run(argv, timeout=_REMOVAL_SECONDS)
 
 
-def _read_program(path: str) -> bytes:
-    """Raises SettingsError."""
+def read_spy(path: str) -> bytes:
+    """Return a py-spy of this machine. Raises SettingsError: there is no such program here."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # of a FIFO, nobody has to open the other end
         with os.fdopen(file, "rb") as opened:

@@ -16,12 +16,11 @@ from training_monitor.explain.stacks import (
     StackAnswer,
     parse_answer,
     parse_stacks,
-    send_spy,
+    read_spy,
     stacks_question,
 )
 from training_monitor.judging.ranks import Frame
 from training_monitor.runs.stack_dump import stacks_as_json
-from training_monitor.targets.asking import Site
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "py-spy" / "0.4.3"
 WORD = "0a1b"
@@ -258,7 +257,7 @@ def test_what_is_no_program_is_said_before_anybody_is_asked(kind: str, tmp_path:
         case "unreadable name":
             path = Path("a\0b")
     with pytest.raises(SettingsError, match="py_spy"):
-        send_spy(Site.of("local"), str(path), timeout=5)
+        read_spy(str(path))
 
 
 def test_what_is_packed_small_and_is_large_is_read_up_to_a_bound() -> None:
