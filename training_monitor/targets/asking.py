@@ -83,6 +83,8 @@ class Site:
     def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
         """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together."""
         reach = connect(self.target, self.transport)
+        if timeout:
+            questions = tuple(replace(each, limit=min(each.limit, _longest(timeout))) for each in questions)
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
@@ -109,6 +111,11 @@ class Site:
         return connect(self.target, self.transport).stream(["sh", "-s"], input=script)
 
 
+def _longest(timeout: float) -> float:
+    """Return the limit of a question in a round trip of so many seconds: one that hangs then hides no other."""
+    return timeout - max(1.5, 0.15 * timeout) if timeout > 3 else timeout
+
+
 def ask(
     target: str | Target,
     *questions: Question[Any],
@@ -119,7 +126,8 @@ def ask(
     """Ask all `questions` of a target in one round trip.
 
     Args:
-        timeout: seconds for the whole round trip; default: the longest question's limit and 20 s to connect.
+        timeout: seconds for the whole round trip, before whose end each question has its own; default: the longest
+            question's limit and 20 s to connect.
 
     Returns:
         One Answer per question, in their order; a question that failed or timed out is unknown.

@@ -18,6 +18,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.models import Answer, CommandResult, Question, Reply
 from training_monitor.targets.asking import (
     ASK_ATTEMPTS,
+    MAX_ANSWER_BYTES,
     MAX_SCRIPT_BYTES,
     ask,
     ask_many,
@@ -235,6 +236,19 @@ def test_the_time_limit_is_the_longest_question_and_time_to_connect() -> None:
     ask("local", question(limit=5), question(limit=30), transport=fake)
     ask("local", question(limit=5), timeout=3, transport=fake)
     assert [timeout for _, timeout, _ in fake.calls] == [50.0, 3]
+
+
+@pytest.mark.parametrize(("timeout", "limits"), [(20, "17 5"), (10, "8.5 5"), (5, "3.5 3.5"), (100, "60 5")])
+def test_a_question_has_its_end_before_all_of_them_have(timeout: float, limits: str) -> None:
+    """So that one that hangs hides no other."""
+    fake = Fake(lambda nonce: f"\n{nonce} close\n")
+    asked = (question(limit=60), question(limit=5))
+    answers = ask("local", *asked, timeout=timeout, transport=fake)
+    [(_, _, script)] = fake.calls
+    assert re.search(rf"\nask_all {limits.replace(' ', ' : ')} :", script)
+    assert [str(each.failure) for each in answers] == [
+        f"q: no end within {limit} s, or more than {MAX_ANSWER_BYTES} bytes" for limit in limits.split()
+    ]
 
 
 def test_as_many_calls_run_side_by_side_as_threads_are_allowed() -> None:
