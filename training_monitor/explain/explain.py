@@ -259,12 +259,21 @@ def _collect(
     findings = [*of_pods, *(found for each in heard for found in each.findings)]
     return RollCall(
         ranks,
-        tuple({each.text: each for each in reversed(findings)}.values())[::-1],  # NCCL says the same on every host
+        leave_out_repeated(findings),
         tuple(dict.fromkeys(record for each in heard for record in each.collectives)),
         silent,
         None if any(each.has_others for each in heard) else are_all_hosts(ranks, silent, partial, pods),
         partial,
     )
+
+
+def leave_out_repeated(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return each finding once: of a machine as its pods see it, and of the training as all hosts do."""
+    found: dict[object, Finding] = {}
+    for each in findings:
+        of_all = each.kind in ("nccl_ras", "flight_recorder")
+        found.setdefault((each.text, None if of_all else each.node or each.host), each)
+    return tuple(found.values())
 
 
 def _tell_apart(answers: Sequence[Any]) -> Iterator[_HostSeen]:
