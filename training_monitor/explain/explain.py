@@ -291,8 +291,8 @@ def _unknown_pods(pods: Pods) -> Iterator[str]:
 
 
 def _time_left(clock: Clock, end: float) -> float:
-    """Return the seconds that are left. Raises CommandTimedOut: none are."""
-    left = end - clock.monotonic()
+    """Return the seconds that are left, in tenths, since messages name them. Raises CommandTimedOut: none are."""
+    left = (end - clock.monotonic()) * 10 // 1 / 10
     if left <= 0:
         raise CommandTimedOut("no time was left to ask it")
     return left
