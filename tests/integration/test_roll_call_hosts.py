@@ -5,6 +5,7 @@ A host is this machine, by a name of its own, unless a test says that it is dead
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -53,11 +54,12 @@ class Ways(LocalTransport):
     """The ways to hosts: a program for a dead one waits until all dead ones are asked, and has no answer."""
 
     def __init__(self, *dead: str) -> None:
-        self.dead, self.timeouts = dead, list[float]()
+        self.dead, self.timeouts, self.asked = dead, list[float](), list[str]()
         self._meeting = threading.Barrier(max(1, len(dead)))
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None, **more: object) -> CommandResult:
         self.timeouts.append(timeout)
+        self.asked.append(input or "")
         if not set(argv).isdisjoint(self.dead):
             self._meeting.wait(60)
             raise CommandTimedOut(f"no end within {timeout:g} s")
@@ -161,6 +163,15 @@ def test_a_rank_on_a_pod_whose_state_is_unknown_is_not_missing(
     assert unknown["silent"] == [{"host": "k8s://default/w-1", "why": "Kubernetes does not know its state (Unknown)"}]
     assert (unknown["missing_ranks"], unknown["unseen_ranks"]) == ([], [2, 3])
     assert ended["silent"] == [] and (ended["missing_ranks"], ended["unseen_ranks"]) == ([2, 3], [])
+
+
+@pytest.mark.parametrize("timeout", [60, 120])
+def test_the_last_process_can_show_its_stacks_before_their_question_ends(hung: Training, timeout: float) -> None:
+    ways = Ways()
+    explain_training("local", hung.members[0].pid, timeout=timeout, transport=ways)
+    stacks = re.compile(r" ([\d.]+) ': stacks show_stacks\n.*?seconds=(\d+)\n", re.DOTALL)
+    [(limit, seconds)] = [each for text in ways.asked for each in stacks.findall(text)]
+    assert 1 < int(seconds) + 6 <= float(limit) < timeout
 
 
 def test_a_wrong_py_spy_is_wrong_use_before_anything_is_asked(hung: Training) -> None:

@@ -45,7 +45,7 @@ from training_monitor.explain.processes import (
     processes_question,
     remedies_of,
 )
-from training_monitor.explain.stacks import SeenStacks, read_spy, remove_spy, send_spy, stacks_question
+from training_monitor.explain.stacks import MORE_SECONDS, SeenStacks, read_spy, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
 from training_monitor.health.host import gpu_question
 from training_monitor.judging.places import where_is
@@ -70,7 +70,7 @@ from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import log_expression, roots_of
 from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one
-from training_monitor.targets.asking import Site, side_by_side
+from training_monitor.targets.asking import Site, longest_limit, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
@@ -113,11 +113,11 @@ def explain_training(
     """
     if not timeout >= LEAST_ROLL_CALL_SECONDS:
         raise SettingsError("timeout", timeout, f"at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
+    others = [parse_target(each, namespace=namespace) for each in also]
     spy = None if py_spy is None else read_spy(py_spy)
     end = clock.monotonic() + timeout
     site = Site.of(target, namespace, transport, clock).resolve(timeout)
     meant = find_one(site.target, what, transport=transport, timeout=_time_left(clock, end))
-    others = [parse_target(each, namespace=namespace) for each in also]
     store = store or Store()
     pace = _Pace(Observer(site, meant.job, store=store))
     told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
@@ -250,9 +250,7 @@ def call_roll(
     )
 
 
-def _collect(
-    heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequence[Finding], pods: Pods
-) -> RollCall:
+def _collect(heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequence[Finding], pods: Pods) -> RollCall:
     """Put together what all hosts said."""
     ranks = tuple(rank for each in heard for rank in each.ranks)
     partial = frozenset(rank.host for each in heard if each.is_partial for rank in each.ranks)
@@ -317,9 +315,9 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None) -
     is_removed = False
     try:
         left = _time_left(clock, end)
-        asked: list[Question[Any]] = [processes_question(roots), stacks_question(roots, max(1.0, left - 8.0), sent)]
-        asked += [gpu_question(8.0), *surroundings_questions(roots=roots)]
-        processes, stacks, gpus, *rest = ask(*asked, timeout=left)
+        of_stacks = stacks_question(roots, max(1.0, longest_limit(left) - MORE_SECONDS), sent)
+        asked: list[Question[Any]] = [processes_question(roots), of_stacks, gpu_question(8.0)]
+        processes, stacks, gpus, *rest = ask(*asked, *surroundings_questions(roots=roots), timeout=left)
         is_removed = stacks.value is not None
     finally:
         if sent and not is_removed:

@@ -24,6 +24,7 @@ from training_monitor.targets.replies import split_parts
 from training_monitor.targets.scripts import Quoted, format_call, read_file, spell_path
 from training_monitor.targets.transport import explain_failure
 
+MORE_SECONDS = 6.0  # that the last process may take to answer
 MOST_PROCESSES = 192  # of which the stacks are asked
 MOST_BYTES = 1 << 19  # of the stacks of one process
 ANSWER_BYTES = 600_000  # of those of all processes, packed
@@ -65,7 +66,7 @@ def stacks_question(roots: str, seconds: float, sent: str = "") -> Question[Seen
 
     Args:
         roots: a script that prints the pids of the training, see `observe.evidence.evidence_question`.
-        seconds: after which no further process is asked; the question may take 6 s more.
+        seconds: after which no further process is asked; the question may take `MORE_SECONDS` more.
         sent: the folder on the target with a py-spy that was sent there for this look.
     """
     word, nonce = os.urandom(12).hex(), os.urandom(12).hex()
@@ -88,7 +89,7 @@ def stacks_question(roots: str, seconds: float, sent: str = "") -> Question[Seen
     def parse(reply: Reply) -> SeenStacks:
         return parse_stacks(reply.output, word)
 
-    return Question("stacks", script, parse, limit=seconds + 6.0)
+    return Question("stacks", script, parse, limit=seconds + MORE_SECONDS)
 
 
 def _read_dump() -> str:

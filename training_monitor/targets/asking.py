@@ -84,7 +84,7 @@ class Site:
         """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together."""
         reach = connect(self.target, self.transport)
         if timeout:
-            questions = tuple(replace(each, limit=min(each.limit, _longest(timeout))) for each in questions)
+            questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
@@ -111,7 +111,7 @@ class Site:
         return connect(self.target, self.transport).stream(["sh", "-s"], input=script)
 
 
-def _longest(timeout: float) -> float:
+def longest_limit(timeout: float) -> float:
     """Return the limit of a question in a round trip of so many seconds: one that hangs then hides no other."""
     return timeout - max(1.5, 0.15 * timeout) if timeout > 3 else timeout
 
