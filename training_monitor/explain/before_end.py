@@ -88,7 +88,7 @@ def keep(told: Explained, at: float, job: WatchedJob, store: Store) -> KeptRollC
         report["confidence"],
         job.job_id,
         folder=folder,
-        suspect_nodes=told.explanation.nodes(()) if is_spread and is_sure else (),
+        suspect_nodes=told.explanation.nodes() if is_spread and is_sure else (),
         faulty_nodes=tuple(dict.fromkeys(each.node for each in told.seen.findings if each.is_hardware and each.node)),
     )
 

@@ -187,8 +187,8 @@ def _later_log_question(job: WatchedJob) -> Question[NewLog]:
 class _HostSeen:
     """What was seen on one host.
 
-    `is_partial`: there may be more ranks on it. `processes` tell its ranks from those of any other host, however that is
-    named. `has_others`: only other trainings, by their scripts, run there.
+    `is_partial`: there may be more ranks on it. `processes` tell its ranks from those of any other host, however that
+    is named. `has_others`: only other trainings, by their scripts, run there.
     """
 
     ranks: tuple[Rank, ...] = ()

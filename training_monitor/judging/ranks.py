@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from training_monitor.core.frozen import dataclass, field
 
 # What a main thread waits for in the kernel.
@@ -192,7 +190,6 @@ class Explanation:
     missing: tuple[int, ...] = ()
     unseen: tuple[int, ...] = ()
 
-    def nodes(self, findings: Iterable[Finding]) -> tuple[str, ...]:
-        """Return the nodes that are suspect: those of the culprits, and those with a fault of their hardware."""
-        of_ranks = [each.seen.node for each in self.culprits if each.seen and each.seen.node]
-        return tuple(dict.fromkeys([*of_ranks, *(each.node for each in findings if each.is_hardware and each.node)]))
+    def nodes(self) -> tuple[str, ...]:
+        """Return the nodes of the culprits."""
+        return tuple(dict.fromkeys(each.seen.node for each in self.culprits if each.seen and each.seen.node))

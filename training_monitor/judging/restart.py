@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Checkpoint, Failure, RunOutcome
-from training_monitor.core.values import CheckpointListing
+from training_monitor.core.values import CheckpointListing, check_roll_call_timeout
 
 SAME_FAILURES = 3
 DEATHS_OF_A_CHECKPOINT = 2
@@ -41,7 +41,7 @@ _ADVICE = {
 class RestartPolicy:
     """The limits of restarting. Counts are restarts, times seconds. The delay doubles each time, up to `max_delay`.
 
-    `roll_call_timeout` is for the roll call of a training that hangs, before it is ended; 0: none is taken.
+    `roll_call_timeout` bounds the roll call of a training that hangs, before it is ended: at least 5; 0: none is taken.
     """
 
     max_retries: int = 10
@@ -56,7 +56,7 @@ class RestartPolicy:
 
     def __post_init__(self) -> None:
         least = {"max_retries": 0, "retry_delay": 0, "max_delay": 0, "jitter": 0, "keep_attempts": 1}
-        least["roll_call_timeout"] = 0
+        check_roll_call_timeout(self.roll_call_timeout)
         for name, lowest in least.items():
             if not getattr(self, name) >= lowest:
                 raise SettingsError(name, getattr(self, name), f"a number from {lowest}")

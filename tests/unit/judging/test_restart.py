@@ -55,6 +55,13 @@ def test_a_threshold_or_interval_of_nothing_is_refused_by_name(subtests: pytest.
                     RestartPolicy(**{name: value})  # type: ignore[arg-type]
 
 
+def test_a_roll_call_in_which_no_host_could_answer_is_refused() -> None:
+    for value in (-1, 0.5, 4.9, math.nan):
+        with pytest.raises(SettingsError, match="roll_call_timeout.*at least 5"):
+            RestartPolicy(roll_call_timeout=value)
+    assert [RestartPolicy(roll_call_timeout=each).roll_call_timeout for each in (0, 5, 60)] == [0, 5, 60]
+
+
 # ---------------------------------------------------------------- whether to restart
 
 POLICY = RestartPolicy(max_retries=4)
