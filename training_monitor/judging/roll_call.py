@@ -108,11 +108,14 @@ def _ended(seen: RollCall, alive: Sequence[Rank]) -> tuple[Culprit, ...]:
 
 
 def group_ranks(alive: Sequence[Rank]) -> tuple[RankGroup, ...]:
-    """Group the ranks of which the stack is known by their place, the largest group first."""
+    """Group the ranks of which the stack is known by their place, the largest group first.
+
+    Who does something of its own is told from those that wait at the same place.
+    """
     places: dict[object, list[Rank]] = {}
     for each in alive:
         if each.main_stack:
-            places.setdefault(place_of(each), []).append(each)
+            places.setdefault((place_of(each), waits_for_others(each) is False), []).append(each)
     groups = [
         RankGroup(tuple(found), where_is(found[0]) or "?", _agreed([waits_for_others(each) for each in found]))
         for found in places.values()
@@ -121,10 +124,8 @@ def group_ranks(alive: Sequence[Rank]) -> tuple[RankGroup, ...]:
 
 
 def _agreed(answers: Sequence[bool | None]) -> bool | None:
-    """Return what most say; True if anybody does: a collective is known by its name."""
-    if True in answers:
-        return True
-    return False if answers.count(False) * 2 > len(answers) else None
+    """Return what ranks at one place do; True if anybody waits: a collective is known by its name."""
+    return True if True in answers else answers[0]
 
 
 def _choose_waiting(groups: Sequence[RankGroup], total: int) -> RankGroup | None:

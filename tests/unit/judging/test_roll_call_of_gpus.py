@@ -88,6 +88,19 @@ def test_a_backward_pass_waits_for_the_others_unless_it_computes() -> None:
     assert told(*(replace(each, world_size=2, local_world_size=2) for each in ranks[:2]))[:2] == ([1], "high")
 
 
+def test_who_computes_where_the_others_wait_is_late() -> None:
+    ranks = [a_rank(each, BACKWARD, waits_for=LOCK, cpu_cores=0.0) for each in range(4)]
+    ranks[2] = replace(ranks[2], state="R", cpu_cores=1.0, waits_for=None, uses_gpu=False)
+    culprits, confidence, text = told(*ranks)
+    assert (culprits, confidence) == ([2], "high")
+    assert text == (
+        "3 of 4 ranks wait in Tensor.backward, called at train.py:90; rank 2 (pid 102) is in Tensor.backward, called at "
+        "train.py:90, which computes (1.0 CPUs): look there."
+    )
+    ranks[2] = replace(ranks[0], rank=2, pid=102, waits_for=DISK)
+    assert told(*ranks)[:2] == ([2], "high")
+
+
 @pytest.mark.parametrize("is_pod", [False, True])
 @pytest.mark.parametrize(
     "late",
