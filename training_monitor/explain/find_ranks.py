@@ -86,17 +86,17 @@ def _with_numbers(seen: SeenTraining) -> SeenTraining:
     It starts all but the first rank of a node, which it is itself, with LOCAL_RANK, NODE_RANK and WORLD_SIZE:
     lightning/fabric/strategies/launchers/subprocess_script.py.
     """
-    known = {pid: each.variables for pid, each in seen.processes.items() if each.process.is_running}
-    if any(name in variables for variables in known.values() for name in RANK_VARIABLES):
+    known = {pid: _numbers_of(each, None) for pid, each in seen.processes.items() if each.process.is_running}
+    if any(name in numbers for numbers in known.values() for name in RANK_VARIABLES):
         return seen
-    local = {pid: int(each["LOCAL_RANK"]) for pid, each in known.items() if {"LOCAL_RANK", "WORLD_SIZE"} <= each.keys()}
+    local = {pid: each["LOCAL_RANK"] for pid, each in known.items() if {"LOCAL_RANK", "WORLD_SIZE"} <= each.keys()}
     parents = {pid: seen.processes[pid].process.parent for pid in local}
     local = {pid: rank for pid, rank in local.items() if local.get(parents[pid]) != rank}  # its data workers inherit it
     first = {parents[pid] for pid in local}
     if len(first) != 1 or 0 in local.values() or not first <= known.keys():
         return seen
-    variables = known[min(local)]
-    node, here, world = int(variables.get("NODE_RANK", 0)), max(local.values()) + 1, int(variables["WORLD_SIZE"])
+    of_one = known[min(local)]
+    node, here, world = of_one.get("NODE_RANK", 0), max(local.values()) + 1, of_one["WORLD_SIZE"]
     numbered = dict(seen.processes)
     for pid, rank in {first.pop(): 0, **local}.items():
         numbers = {"RANK": node * here + rank, "LOCAL_RANK": rank, "WORLD_SIZE": world}

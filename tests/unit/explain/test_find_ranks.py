@@ -205,6 +205,13 @@ def test_lightning_is_the_first_rank_itself_and_numbers_its_children(node: int) 
     assert {(each.world_size, each.local_world_size) for each in found} == {(sizes["WORLD_SIZE"], None if node else 4)}
 
 
+@pytest.mark.parametrize("value", ["", "-1", "x", "1" * 30])
+@pytest.mark.parametrize("name", ["LOCAL_RANK", "NODE_RANK", "WORLD_SIZE"])
+def test_a_number_that_is_none_is_not_counted_with(name: str, value: str) -> None:
+    child = One(20, 10, variables={"LOCAL_RANK": 1, "NODE_RANK": 0, "WORLD_SIZE": 2, name: value})
+    assert ranks(One(10), child) == ([(10, 0), (20, 1)] if name == "NODE_RANK" else [(10, None)])
+
+
 def test_who_has_all_local_ranks_below_it_is_no_rank() -> None:
     children = [One(20 + each, 10, variables={"LOCAL_RANK": each, "WORLD_SIZE": 2}) for each in range(2)]
     assert ranks(One(10), *children) == [(10, None)]

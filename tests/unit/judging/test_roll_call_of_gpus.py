@@ -94,8 +94,8 @@ def test_who_computes_where_the_others_wait_is_late() -> None:
     culprits, confidence, text = told(*ranks)
     assert (culprits, confidence) == ([2], "high")
     assert text == (
-        "3 of 4 ranks wait in Tensor.backward, called at train.py:90; rank 2 (pid 102) is in Tensor.backward, called at "
-        "train.py:90, which computes (1.0 CPUs): look there."
+        "3 of 4 ranks wait in Tensor.backward, called at train.py:90; rank 2 (pid 102) is in Tensor.backward, called "
+        "at train.py:90, which computes (1.0 CPUs): look there."
     )
     ranks[2] = replace(ranks[0], rank=2, pid=102, waits_for=DISK)
     assert told(*ranks)[:2] == ([2], "high")
