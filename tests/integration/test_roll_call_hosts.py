@@ -153,7 +153,8 @@ def test_a_rank_on_a_pod_whose_state_is_unknown_is_not_missing(
     local: Place, surroundings: Surroundings, kube: KubernetesApi, in_a_pod: Pod
 ) -> None:
     other = add_pod(kube, surroundings, "w-1", phase="Unknown")
-    training = Training(Plan(odd={0: "pipe"}, with_monitor=True), local.folder / "hung", [Machine(), Machine()])
+    hidden = Machine(environment={"MASTER_ADDR": "localhost"})  # it meets the others, who are not found by it
+    training = Training(Plan(odd={0: "pipe"}, with_monitor=True), local.folder / "hung", [Machine(), hidden])
     with running(training):
         training.wait_until_ready()
         pid = training.members[0].pid

@@ -36,7 +36,7 @@ def main(first: int, count: int, port: int | None = None) -> None:
         if plan["odd"].get(str(rank)) == "missing":
             continue
         variables = {"RANK": rank, "LOCAL_RANK": rank - first, "WORLD_SIZE": plan["world"], "LOCAL_WORLD_SIZE": count}
-        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        variables |= {"MASTER_ADDR": os.environ.get("MASTER_ADDR", "127.0.0.1"), "MASTER_PORT": port}
         descriptors: tuple[int, ...] = ()
         if rank == 0 and listener and plan["is_barrier_in_rank_0"]:
             descriptors, variables["BARRIER_FD"] = (listener.fileno(),), listener.fileno()
