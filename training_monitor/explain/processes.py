@@ -155,7 +155,7 @@ def processes_question(roots: str) -> Question[SeenTraining]:
     def parse(reply: Reply) -> SeenTraining:
         return parse_processes(reply.output, word, spelling)
 
-    return Question("processes", script, parse, limit=LOOK_SECONDS + 8.0)
+    return Question("processes", script, parse, limit=LOOK_SECONDS + 30.0)
 
 
 def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
