@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.roll_call_training import Plan, Training, running
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.loopback.storage import StorageGate
 from tests.loopback.vast import VastApi
@@ -419,6 +420,15 @@ def local(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Place:
 
     folder = surroundings.folder
     return Place("local", folder, folder / "jobs local", surroundings, set_environment, lambda: None)
+
+
+@pytest.fixture
+def hung(local: Place) -> Iterator[Training]:
+    """Four ranks, of which rank 1 reads a pipe that is never written to."""
+    training = Training(Plan(odd={1: "pipe"}, with_monitor=True), local.folder / "hung")
+    with running(training):
+        training.wait_until_ready()
+        yield training
 
 
 @pytest.fixture

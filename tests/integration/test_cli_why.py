@@ -8,7 +8,6 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,6 @@ from tests.integration.roll_call_training import PLACES, Plan, Training, running
 
 ROOT = Path(__file__).parents[2]
 NOBODY = "ssh://nobody@127.0.0.1:1"  # nothing listens there
-
-
-@pytest.fixture
-def hung(local: Place) -> Iterator[Training]:
-    """Four ranks, of which rank 1 reads a pipe that nobody writes."""
-    training = Training(Plan(odd={1: "pipe"}, with_monitor=True), local.folder / "hung")
-    with running(training):
-        training.wait_until_ready()
-        yield training
 
 
 def pid_of(training: Training) -> str:

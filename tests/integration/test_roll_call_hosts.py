@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -39,15 +39,6 @@ def in_a_pod(kube: KubernetesApi, surroundings: Surroundings) -> Pod:
 def add_pod(kube: KubernetesApi, surroundings: Surroundings, name: str, **more: Any) -> Pod:
     given = {"labels": {"training.kubeflow.org/job-name": "hung"}, "node": f"node-{name}", **more}
     return kube.add_pod(name, env={MARK: surroundings.mark}, **given)
-
-
-@pytest.fixture
-def hung(local: Place) -> Iterator[Training]:
-    """Four ranks, of which rank 1 reads a pipe that nobody writes."""
-    training = Training(Plan(odd={1: "pipe"}, with_monitor=True), local.folder / "hung")
-    with running(training):
-        training.wait_until_ready()
-        yield training
 
 
 class Ways(LocalTransport):

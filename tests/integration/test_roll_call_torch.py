@@ -251,7 +251,7 @@ def test_the_data_worker_is_named_that_others_wait_for_in_their_backward_pass(st
 
 
 def test_those_are_not_accused_that_one_has_left_alone(start: Start) -> None:
-    """The one that has no more batches waits in a barrier; the others wait for it, but in no collective by its name."""
+    """A rank that is out of batches waits in a barrier; the others wait for it in a backward pass."""
     ranks = start(TRAIN_BY_DDP, SIDE_BY_SIDE, "uneven", **SIZES).ranks
     report = explain_training("local", ranks[0], timeout=60)
     said = report["explanation"]

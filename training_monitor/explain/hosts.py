@@ -72,7 +72,7 @@ def find_hosts(site: Site, pods: Sequence[PodState], also: Sequence[Target]) -> 
 
 
 def find_silent_pods(site: Site, pods: Sequence[PodState], asked: Sequence[Host]) -> dict[str, str]:
-    """Return the pods that are not asked although nobody knows what runs there, and why."""
+    """Return the pods that are not asked although it is unknown what runs there, and why."""
     known = {_identity(each.site.target) for each in asked}
     unknown = {_at(site, pod): pod.phase for pod in pods if not _may_run(pod) and not _has_no_process(pod)}
     return {
@@ -125,7 +125,7 @@ def choose_processes(meant: MeantTraining, found: FoundTrainings) -> tuple[int, 
     """Return the processes of a training on another host than its own; () if it has none there.
 
     Raises:
-        IncompleteAnswer: it may be one of those that were found, and nobody knows which.
+        IncompleteAnswer: it may be one of those that were found; which one is unknown.
     """
     job_id = meant.job.job_id or ""
     if job_id and not job_id.startswith(PREFIX):

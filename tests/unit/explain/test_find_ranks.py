@@ -73,7 +73,7 @@ def test_torchrun_within_a_slurm_job_has_the_numbers_of_torchrun() -> None:
 
 @pytest.mark.parametrize("pythons", [(20,), ()])
 def test_a_shell_above_the_python_that_has_its_number_is_no_rank(pythons: tuple[int, ...]) -> None:
-    """Also where nobody could say which processes run Python."""
+    """Also where it is unknown which processes run Python."""
     number = {"RANK": 1}
     found = ranks(One(10, 1, ("bash", "run.sh"), number), One(20, 10, variables=number), stacks=SeenStacks({}, pythons))
     assert found == [(20, 1)]

@@ -94,7 +94,7 @@ TWO = Pods((pod("w-0"), pod("w-1")))
 @pytest.mark.parametrize(
     ("seen", "silent", "pods", "whole"),
     [
-        (ranks("a", 0, 1, 2), {}, Pods(), None),  # the others may be on hosts that nobody named
+        (ranks("a", 0, 1, 2), {}, Pods(), None),  # the others may be on hosts that were not named
         (ranks("a", 0, 1, 2, world=24, local=8) + ranks("b", 8, 9, world=24, local=8), {}, Pods(), None),
         (ranks("a", 0, 1, 2) + ranks("b", 4), {}, Pods(), True),
         (ranks("a", 0, 1, 2) + ranks("b", 4, local=None), {}, Pods(), None),
