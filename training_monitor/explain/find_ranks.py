@@ -158,9 +158,11 @@ def _spawner_of(pid: int, processes: Mapping[int, SeenProcess]) -> int:
 def _spawned(pid: int, running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
     """Return the ranks that a process has started by `multiprocessing` and waits for."""
     answer = stacks.answers.get(pid)
+    if not (_joins(answer) or _joins_one(answer)):
+        return []
     children = [each for each in sorted(_pythons(running, stacks)) if _spawner_of(each, running) == pid]
     is_rank = any(name in _numbers_of(running[pid], answer) for name in RANK_VARIABLES)
-    return children if _joins(answer) or (len(children) > 1 and not is_rank and _joins_one(answer)) else []
+    return children if _joins(answer) or (len(children) > 1 and not is_rank) else []
 
 
 def _joins(answer: StackAnswer | None) -> bool:

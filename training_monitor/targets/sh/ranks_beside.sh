@@ -67,6 +67,8 @@ find_ranks() {
   meeting=$(show_meetings "${1:-}" "${2:-}" "${3:-}" "${4:-}" | head -n 1)
   [ "$meeting" ] || return 0
   searched=1
-  others="$others $(show_ranks_beside $meeting | tr '\n' ' ')"
+  beside=$(show_ranks_beside $meeting)
+  [ "$beside" ] || return 0
+  others="$others $(printf '%s\n' "$beside" | tr '\n' ' ')"
   find_tree $named $others
 }
