@@ -20,6 +20,7 @@ from tests.integration.forked import forked
 from tests.job_states import STEPS
 from tests.loopback.messaging import Services
 from tests.loopback.vast import VastApi, destroy_request
+from tests.requirements import require
 from training_monitor.cli.live import Waiting
 from training_monitor.cli.main import main
 from training_monitor.core.store import Store
@@ -181,6 +182,7 @@ def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Sur
 
 
 def test_a_job_that_was_cancelled_beside_a_worker_that_tells_is_told_once(surroundings: Surroundings) -> None:
+    require("vastai")
     queued("before")
     assert cli("queue", "before", "--cancel").returncode == 0
     with started("worker", "--no-sweep", "--notify") as worker:
