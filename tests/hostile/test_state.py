@@ -306,7 +306,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 def test_a_full_disk_names_the_file_and_what_to_do(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = Store(str(small_disk))
-    with pytest.raises(StateError, match=f"{store.path} cannot be used: .*full.*free some space"):
+    with pytest.raises(StateError, match=f"no space left .*{store.path}: .*full.*free some space"):
         for number in range(500):
             store.save_run(f"run {number}", "x" * 20_000, finished=False)
     with pytest.raises(StateError, match="full.*free some space"), store.transaction() as execute:

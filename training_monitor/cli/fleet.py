@@ -12,12 +12,12 @@ from typing import Any
 from training_monitor.cli.keys import explained_keys, verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
-from training_monitor.core.store import Store
 from training_monitor.fleet import (
     FleetConfig,
     FleetMonitor,
@@ -133,19 +133,20 @@ def open_monitor(
     namespace = getattr(args, "namespace", "default")
     for spec in specs:
         parse_target(spec.target, namespace=namespace)  # before the screen hides errors
+    store = BestEffortStore()
     with ExitStack() as stack:
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
-        outbox = stack.enter_context(open_outbox(args.notify))
+        outbox = stack.enter_context(open_outbox(args.notify, store))
         yield FleetMonitor(
             specs,
             whole_account=whole_account,
             config=config,
             patterns=load_log_patterns(),
-            history=None if args.no_history else History(keep_days=config.keep_days),
+            history=None if args.no_history else History(store, keep_days=config.keep_days),
             tell=outbox.post if outbox else None,
             heartbeat=heartbeat,
             namespace=namespace,
-            store=Store(),
+            store=store,
         )
 
 

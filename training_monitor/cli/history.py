@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import OK, UNKNOWN, complain, hint, print_json, print_table, say
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, did_you_mean
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
@@ -311,7 +312,7 @@ def history(args: Namespace) -> int:
     if args.since is None:
         args.since = 0.0 if args.cost else time.time() - DAY
     _check(args)
-    stored = mock_history() if args.mock else History()
+    stored = mock_history() if args.mock else History(open_store=BestEffortStore)
     there = stored.members()
     members = [_find(there, wanted) for wanted in dict.fromkeys(args.members)] if there else []
     if not there:

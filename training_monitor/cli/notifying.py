@@ -35,11 +35,11 @@ def open_outbox(user: str | None, store: Store | None = None) -> Iterator[Outbox
     if user is None:
         yield None
         return
-    from training_monitor.core.store import Store
+    from training_monitor.core.best_effort_store import BestEffortStore
     from training_monitor.notify.configure import load_notifier
     from training_monitor.notify.outbox import Outbox
 
-    store = store or Store()
+    store = store or BestEffortStore()
     notifier = load_notifier(store=store)
     if [channel.name for channel in notifier.channels] == ["web"]:
         hint("no channel is configured: notices are only listed, see training-monitor notify --list")
@@ -51,7 +51,8 @@ def open_outbox(user: str | None, store: Store | None = None) -> Iterator[Outbox
     finally:
         outbox.close(patience)
         if waiting := len(store.pending_notices(user)):
-            hint(f"{plural(waiting, 'notice')} could not be sent yet: the next command with --notify sends what waits")
+            later = f"lost: {store.problem.what}" if store.problem else "sent by the next command with --notify"
+            hint(f"{plural(waiting, 'notice')} could not be sent yet, and will be {later}")
 
 
 def typed_or_variable(option: str, text: str) -> str:
@@ -139,10 +140,10 @@ def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> 
 
 
 def _list(args: Namespace) -> int:
-    from training_monitor.core.store import Store
+    from training_monitor.core.best_effort_store import BestEffortStore
     from training_monitor.notify.notice_text import one_line
 
-    kept = Store().recent_notices(args.job, _LISTED)
+    kept = BestEffortStore().recent_notices(args.job, _LISTED)
     if args.json:
         print_json(args, {"notices": kept})
     elif not kept:
@@ -157,7 +158,7 @@ def _list(args: Namespace) -> int:
 
 def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
     """Return the notifier of the settings, with all of its channels or those named."""
-    from training_monitor.core.store import Store
+    from training_monitor.core.best_effort_store import BestEffortStore
     from training_monitor.notify.channels import WebList
     from training_monitor.notify.configure import load_channels, load_users
     from training_monitor.notify.notifier import TrainingNotifier
@@ -174,4 +175,4 @@ def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNot
         channels = [channel for channel in channels if channel.name in names]
     elif with_web and "web" not in there:
         channels.append(WebList())
-    return TrainingNotifier(channels, users=load_users(), store=Store())
+    return TrainingNotifier(channels, users=load_users(), store=BestEffortStore())

@@ -110,10 +110,10 @@ class _News:
 
 def _list_waits(args: Namespace) -> int:
     """Print the waits that are kept, the last written first."""
-    from training_monitor.core.store import Store
+    from training_monitor.core.best_effort_store import BestEffortStore
     from training_monitor.watch.kept_waits import list_waits
 
-    waits = list_waits(Store())
+    waits = list_waits(BestEffortStore())
     if args.json:
         print_json(Namespace(subcommand=args.subcommand), {"waits": waits})  # of all targets
         return OK

@@ -29,6 +29,7 @@ from training_monitor.cli.output import (
     put,
     say,
 )
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import (
     CommandTimedOut,
     IncompleteAnswer,
@@ -223,18 +224,18 @@ def upload(args: Namespace) -> int:
     return OK if report.verified else BAD
 
 
-def _watched_job(args: Namespace) -> WatchedJob:
+def _watched_job(args: Namespace, store: Store) -> WatchedJob:
     """Return the job to watch, from the options or found on the target."""
     if args.job is None and args.log is None:
         given = {"output_dir": args.output_dir, "name": args.name}
-        return replace(_found_job(args), **{key: value for key, value in given.items() if value is not None})
+        return replace(_found_job(args, store), **{key: value for key, value in given.items() if value is not None})
     job = job_at(args.log) if args.log is not None else WatchedJob(job_id=args.job)
     return replace(job, pid_file=args.pid_file, output_dir=args.output_dir, name=args.name)
 
 
-def _found_job(args: Namespace) -> WatchedJob:
+def _found_job(args: Namespace, store: Store) -> WatchedJob:
     """Return the job found on the target; if that cannot be asked, the one an earlier identical `watch` found."""
-    store, key = Store(), f"found on {parse_target(args.target, namespace=args.namespace)}: {args.what or ''}"
+    key = f"found on {parse_target(args.target, namespace=args.namespace)}: {args.what or ''}"
     try:
         found = find_one(args.target, args.what, args.namespace)
     except (TargetUnreachable, CommandTimedOut, IncompleteAnswer) as error:
@@ -250,11 +251,12 @@ def _found_job(args: Namespace) -> WatchedJob:
 
 
 def _watcher(args: Namespace) -> TrainingWatcher:
-    job = _watched_job(args)
+    store = BestEffortStore()
+    job = _watched_job(args, store)
     given = {key: getattr(args, key, None) for key in CONFIGURED} | {"poll_interval": getattr(args, "interval", None)}
     if getattr(args, "no_stall_detection", False):
         given["stall_detection"] = False
-    return TrainingWatcher(args.target, job, load_watch_config(job.label, given), args.namespace)
+    return TrainingWatcher(args.target, job, load_watch_config(job.label, given), args.namespace, store=store)
 
 
 def _plan(args: Namespace) -> TerminationPlan:

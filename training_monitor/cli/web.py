@@ -9,10 +9,10 @@ from contextlib import suppress
 from training_monitor.cli.fleet import changed_config, open_meant
 from training_monitor.cli.notifying import typed_or_variable
 from training_monitor.cli.output import OK, OutputLost, hint, print_json, say
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.masking import MASK, keep_secret
-from training_monitor.core.store import Store
 from training_monitor.fleet import FleetConfig, FleetMonitor, History, load_fleet_config
 from training_monitor.web.access import LEAST_TOKEN, LOOPBACK, is_host_name, is_loopback
 from training_monitor.web.board import Board
@@ -41,9 +41,9 @@ def web(args: Namespace) -> int:
 
 def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: FleetConfig, token: str | None) -> None:
     use_few_arenas()
-    told = _Told(args, server.port)
+    told, store = _Told(args, server.port), BestEffortStore()
     door = Door(
-        load_key(Store()),
+        load_key(store),
         names=(*LOOPBACK, *map(str.lower, args.name), _bracketed(args.host).lower()),
         addresses=args.host in _WILDCARDS,
         token=token,
@@ -53,7 +53,7 @@ def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: Flee
     board = Board(  # a mock makes up the last hours of its page anew at each start
         fleet,
         thresholds=config.thresholds,
-        history=None if args.mock or args.no_history else History(keep_days=config.keep_days),
+        history=None if args.mock or args.no_history else History(store, keep_days=config.keep_days),
         namespace=args.namespace,
         allow_write=args.allow_write,
     )

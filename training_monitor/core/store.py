@@ -14,7 +14,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from training_monitor.core.errors import AlreadySupervised, StateError, TrainingMonitorError
@@ -24,6 +25,7 @@ from training_monitor.core.settings import state_dir
 from training_monitor.core.store_files import (
     ELSEWHERE,
     check_file,
+    check_folder,
     check_parents,
     check_state_file,
     copy_rows,
@@ -37,6 +39,8 @@ from training_monitor.core.values import Delivery, Notice
 
 if TYPE_CHECKING:
     import sqlite3
+
+    Connection = sqlite3.Connection
 
 _MIGRATIONS = (
     """CREATE TABLE runs (
@@ -118,6 +122,8 @@ MOST_NOTICES = 1000
 # Looks kept per training, and in total; the least recently seen trainings go first. About 300 bytes a look: a few MB.
 MOST_LOOKS, ALL_LOOKS = 240, 12_000
 BUSY_SECONDS = 30.0  # how long to wait for other writers
+_BUSY = 5  # of sqlite: another process writes
+TURN_SECONDS = 0.3  # how long sqlite waits at a time, during which Python handles no signal
 _NOT_TRIED = Delivery("none", False)
 
 
@@ -139,14 +145,23 @@ class KeptNotice:
 class Store:
     """This machine's state file. One short connection per call: safe for any thread and process."""
 
+    problem: StateError | None = None  # why nothing is kept on disk, see BestEffortStore
+
     def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
         self.folder = folder or state_dir()
+        self.path = os.path.join(self.folder, file)
+        self._prepare()
+
+    def _prepare(self) -> None:
         make_private(self.folder)
         check_parents(self.folder)
         make_private(os.path.join(self.folder, "locks"))
-        self.path = os.path.join(self.folder, file)
         with self._open() as database:
-            _migrate(database)
+            _migrate(database, self._busy_seconds)
+
+    @property
+    def _busy_seconds(self) -> float:
+        return BUSY_SECONDS
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -171,11 +186,11 @@ class Store:
             with suppress(FileExistsError):  # closing one that exists would drop the locks of this process on it
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             number = check_state_file(self.path)
-            database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            database = sqlite3.connect(self.path, timeout=TURN_SECONDS, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise explain_failure(self.path, "opened", error) from error
         try:
-            self._begin(database)
+            _with_patience(partial(self._begin, database), self._busy_seconds)
             return database, number
         except sqlite3.Error as error:
             database.close()
@@ -189,13 +204,7 @@ class Store:
 
     def _begin(self, database: sqlite3.Connection) -> None:
         """Read the schema, and prepare for writing. Raises StateError for a file of a later version."""
-        [(version,)] = database.execute("PRAGMA user_version")
-        if not 0 <= version <= len(_MIGRATIONS):
-            raise StateError(
-                f"a later version of training_monitor wrote the state file {self.path}"
-                f" (layout {version}, this version knows {len(_MIGRATIONS)}); nothing was changed",
-                hint="update this package, or set TRAINING_MONITOR_STATE_DIR to another folder",
-            )
+        _see_version(database, self.path)
         database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
         database.execute("PRAGMA journal_mode=WAL")
 
@@ -256,7 +265,7 @@ class Store:
         with self._open() as database:
             if not durable:
                 database.execute("PRAGMA synchronous=NORMAL")
-            database.execute("BEGIN IMMEDIATE")
+            _with_patience(partial(database.execute, "BEGIN IMMEDIATE"), self._busy_seconds)
             try:
                 yield execute
             except BaseException:
@@ -267,8 +276,8 @@ class Store:
 
     def save_run(self, key: str, state: object, *, finished: bool) -> None:
         """Save the state of a run, a dataclass or a dict; it is on disk when this returns."""
-        with self._open() as database:
-            database.execute(
+        with self.transaction() as execute:
+            execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
                 "state = excluded.state, finished = excluded.finished, updated_at = excluded.updated_at",
                 (key, format_record(state), finished, time.time()),
@@ -276,8 +285,8 @@ class Store:
 
     def forget_run(self, key: str) -> None:
         """Delete the state of a run, if there is one."""
-        with self._open() as database:
-            database.execute("DELETE FROM runs WHERE key = ?", (key,))
+        with self.transaction() as execute:
+            execute("DELETE FROM runs WHERE key = ?", (key,))
 
     def load_run(
         self, key: str, kind: type[Value], *, finished: bool = False, drop_unknown: bool = False
@@ -315,8 +324,8 @@ class Store:
 
     def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
         """Queue a notice; it is on disk when this returns. Return False for a duplicate."""
-        with self._open() as database:
-            return _insert(database, user, notice, "pending", now)
+        with self.transaction() as execute:
+            return _insert(execute, user, notice, "pending", now)
 
     def has_notice(self, user: str, notice: Notice) -> bool:
         """Whether the same notice is pending or sent for this user."""
@@ -326,16 +335,14 @@ class Store:
 
     def save_delivery(self, user: str, notice: Notice, delivery: Delivery, *, now: float) -> None:
         """Save a notice after an immediate delivery or failure; it replaces a failed one."""
-        with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute("DELETE FROM notices WHERE key = ? AND state = 'failed'", (_notice_key(user, notice),))
-            _insert(database, user, notice, "sent" if delivery.success else "failed", now, delivery)
-            database.execute("COMMIT")
+        with self.transaction() as execute:
+            execute("DELETE FROM notices WHERE key = ? AND state = 'failed'", (_notice_key(user, notice),))
+            _insert(execute, user, notice, "sent" if delivery.success else "failed", now, delivery)
 
     def mark_notice(self, number: int, state: str, delivery: Delivery, *, now: float) -> None:
         """Record a delivery attempt: `state`, channel and error; `attempts` are added to the count."""
-        with self._open() as database:
-            database.execute(
+        with self.transaction() as execute:
+            execute(
                 "UPDATE notices SET state = ?, channel = ?, attempts = attempts + ?, error = ?, changed_at = ? "
                 "WHERE number = ?",
                 (state, delivery.channel, delivery.attempts, delivery.error, now, number),
@@ -414,9 +421,8 @@ class Store:
                 ) from error
             try:
                 with suppress(OSError):  # on a full disk, only the holder's pid is missing
-                    lock.truncate()
-                    lock.write(str(os.getpid()))
-                    lock.flush()
+                    os.ftruncate(lock.fileno(), 0)
+                    os.write(lock.fileno(), str(os.getpid()).encode())
                 yield
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a forked child may hold a copy until its exec
@@ -468,14 +474,48 @@ def read_column(statement: str, folder: str | None = None) -> list[str]:
         database.close()
 
 
+def copy_in_memory(folder: str, path: str) -> Connection:
+    """Return a database in memory with what can be read of a file, without the notices that still wait there.
+
+    Nothing is read of a file that others could have changed, or of a later version.
+    """
+    import sqlite3
+
+    connect = partial(sqlite3.connect, ":memory:", isolation_level=None, check_same_thread=False)
+    memory: Connection = connect()
+    try:
+        check_folder(folder)
+        check_state_file(path)
+        with closing(_open_to_read(path, timeout=0.1)) as file:
+            _see_version(file, path)
+            file.backup(memory)
+        memory.execute("DELETE FROM notices WHERE state = 'pending'")
+    except (OSError, StateError, sqlite3.Error):
+        memory.close()
+        memory = connect()
+    _migrate(memory)
+    return memory
+
+
 def _open_to_read(path: str, timeout: float = 5.0) -> sqlite3.Connection:
     """Open a state file to read it; nothing is written beside it if it has no journal."""
     import sqlite3
     from urllib.parse import quote
 
-    is_whole = not os.path.exists(f"{path}-wal")
+    is_whole = not os.path.exists(f"{path}-wal") or os.path.getsize(f"{path}-wal") == 0
     address = f"file:{quote(path)}?mode=ro{'&immutable=1' if is_whole else ''}"
     return sqlite3.connect(address, uri=True, timeout=timeout)
+
+
+def _see_version(database: sqlite3.Connection, path: str) -> None:
+    """Raise StateError for a file of a later version."""
+    [(version,)] = database.execute("PRAGMA user_version")
+    if not 0 <= version <= len(_MIGRATIONS):
+        raise StateError(
+            f"a later version of training_monitor wrote the state file {path}"
+            f" (layout {version}, this version knows {len(_MIGRATIONS)}); nothing was changed",
+            hint="update this package, or set TRAINING_MONITOR_STATE_DIR to another folder",
+        )
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
@@ -493,7 +533,7 @@ def _is_json(text: str) -> bool:
 
 
 def _insert(
-    database: sqlite3.Connection,
+    execute: Execute,
     user: str,
     notice: Notice,
     state: str,
@@ -502,17 +542,18 @@ def _insert(
 ) -> bool:
     """Add a notice unless it is a duplicate, and delete the oldest finished ones. Return whether it was added."""
     told = (None if delivery.channel == "none" else delivery.channel, delivery.attempts, delivery.error)
-    added = database.execute(
+    execute(
         "INSERT OR IGNORE INTO notices (user, job_id, key, notice, state, created_at, changed_at, "
         "channel, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (user, _storable(notice.job_id), _notice_key(user, notice), format_record(notice), state, now, now, *told),
     )
-    database.execute(
+    [[added]] = execute("SELECT changes()")
+    execute(
         "DELETE FROM notices WHERE state != 'pending' AND number <= "
         "(SELECT number FROM notices ORDER BY number DESC LIMIT 1 OFFSET ?)",
         (MOST_NOTICES,),
     )
-    return added.rowcount > 0
+    return bool(added)
 
 
 def _storable(text: str | None) -> str | None:
@@ -536,10 +577,24 @@ def _forget_looks(execute: Execute) -> None:
         total -= count
 
 
-def _migrate(database: sqlite3.Connection) -> None:
+def _with_patience(act: Callable[[], object], busy_seconds: float) -> None:
+    """Do what waits for other writers, in turns between which Python handles signals. Raises sqlite3.Error."""
+    import sqlite3
+
+    until = time.monotonic() + busy_seconds
+    while True:
+        try:
+            act()
+            return
+        except sqlite3.OperationalError as error:  # Python 3.10 has no code: it tries again whatever the cause
+            if getattr(error, "sqlite_errorcode", _BUSY) & 0xFF != _BUSY or time.monotonic() >= until:
+                raise
+
+
+def _migrate(database: sqlite3.Connection, busy_seconds: float = 0.0) -> None:
     """Bring the file to the newest schema, each step in its own transaction."""
     while True:
-        database.execute("BEGIN IMMEDIATE")
+        _with_patience(partial(database.execute, "BEGIN IMMEDIATE"), busy_seconds)
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version >= len(_MIGRATIONS):
             database.execute("COMMIT")

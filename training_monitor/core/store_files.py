@@ -35,6 +35,16 @@ def make_private(path: str) -> None:
         seen = os.stat(path)
     except OSError as error:
         raise StateError(f"the state folder {path} cannot be made: {error.strerror}", hint=ELSEWHERE) from error
+    _check_owner(path, seen)
+
+
+def check_folder(path: str) -> None:
+    """Raise StateError where others could write to a state folder, or put another in its place; OSError without one."""
+    _check_owner(path, os.stat(path))
+    check_parents(path)
+
+
+def _check_owner(path: str, seen: os.stat_result) -> None:
     if seen.st_uid != os.geteuid():
         raise StateError(f"the state folder {path} belongs to another user (uid {seen.st_uid})", hint=ELSEWHERE)
     _check_mode(f"the state folder {path}", path, seen)
@@ -93,9 +103,19 @@ def _check_mode(what: str, path: str, seen: os.stat_result) -> None:
 
 def explain_failure(path: str, done: str, error: Exception) -> StateError:
     """Return the error for a database that cannot be `done`: opened, used."""
+    if _is_full(path):  # sqlite reports this in several ways
+        return StateError(f"no space left on the disk of the state file {path}: {error}", hint=_REMEDIES[13])
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     usual = ELSEWHERE if done == "opened" else "look at the disk's free space, or move the file away"
     return StateError(f"the state file {path} cannot be {done}: {error}", hint=_REMEDIES.get(code, usual))
+
+
+def _is_full(path: str) -> bool:
+    """Return whether the disk of a file has no room for one more page of a database."""
+    with suppress(OSError):
+        disk = os.statvfs(os.path.dirname(path))
+        return not disk.f_flag & os.ST_RDONLY and disk.f_bavail * disk.f_frsize < 2 * 4096
+    return False
 
 
 # ---------------------------------------------------------------- what is damaged

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
@@ -118,7 +119,7 @@ def explain_training(
     end = clock.monotonic() + timeout
     site = Site.of(target, namespace, transport, clock).resolve(timeout)
     meant = find_one(site.target, what, transport=transport, timeout=_time_left(clock, end))
-    store = store or Store()
+    store = store or BestEffortStore()
     pace = _Pace(Observer(site, meant.job, store=store))
     told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
     kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)

@@ -30,6 +30,7 @@ from itertools import accumulate, groupby
 from math import fsum, inf, isfinite
 from typing import Any
 
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import LAST_TIME, read_row
@@ -486,7 +487,7 @@ class History:
 
 def mock_history(*, keep_days: float = 31.0) -> History:
     """Return the history of made-up members. It is in a file of its own, apart from that of real ones."""
-    return History(keep_days=keep_days, open_store=partial(Store, file="mock.db"))
+    return History(keep_days=keep_days, open_store=partial(BestEffortStore, file="mock.db"))
 
 
 def _pack_oldest(execute: Execute, now: float) -> int:

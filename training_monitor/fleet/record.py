@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from training_monitor.core.clock import Clock
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import StateError, TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import Store
@@ -230,12 +230,13 @@ class FleetOutages:
         """Record whether the state folder is writable, by writing to it."""
         if self._store is None:
             return
-        said = None
+        problem = None
         try:
             self._store.save_run("fleet", {"looked_at": self._clock.time()}, finished=False)
-        except TrainingMonitorError as error:
-            said = error.what
-        self._take(self._state, said, _STATE, None)
+            problem = self._store.problem
+        except StateError as error:
+            problem = error
+        self._take(self._state, problem.what if problem else None, _STATE, None)
 
     def _take(self, record: OutageRecord, error: str | None, words: _Words, member: FleetMember | None) -> None:
         if error is None:

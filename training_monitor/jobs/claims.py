@@ -29,6 +29,7 @@ from training_monitor.core.errors import (
     LeaseLost,
     ParseError,
     SettingsError,
+    StateError,
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import dataclass, replace
@@ -299,6 +300,8 @@ class Claiming:
             raise self._lost
         if not self._is_locked:
             self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.site}"))
+            if problem := self._store.problem:
+                raise StateError(f"{self.name} is not claimed without a record: {problem.what}", hint=problem.hint)
             self._is_locked = True
         is_due = self._try_again_at is None or self.site.clock.monotonic() >= self._try_again_at
         if not self._claim and is_due:

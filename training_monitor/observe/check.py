@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TrainingMonitorError
@@ -70,7 +71,7 @@ def check_training(
     chosen = meant.trainings[:MOST_TRAININGS]
     seen, _ = _both(partial(_look_at, site, chosen, alone=len(chosen) == 1), siblings.ask)
     complete = [siblings.complete(each) for each in seen]
-    kept = store or Store()
+    kept = store or BestEffortStore()
     jobs = [
         _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
         for each in complete
@@ -107,7 +108,7 @@ def judge_jobs(
     Raises:
         CommandError: the target could not be asked.
     """
-    site, kept = Site.of(target, namespace, transport, clock), store or Store()
+    site, kept = Site.of(target, namespace, transport, clock), store or BestEffortStore()
     listing = get_job_listing(site.target, transport=transport)
     views = {view.job_id: view for view in listing.jobs}
     meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}

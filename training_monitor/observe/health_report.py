@@ -8,6 +8,7 @@ from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.averages import average
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
@@ -400,18 +401,10 @@ def judge_health_job(
     saved = answers["checkpoints"].value if "checkpoints" in answers else None
     checkpoints = saved.checkpoints if saved else ()
     seen = observe_job(view, now, gpus=gpus, checkpoints=checkpoints, evidence=answers["evidence"].value)
-    looks = _looks(target, job_id, store)
+    looks = Looks(store or BestEffortStore(), look_key(target, WatchedJob(job_id=job_id), None))
     looks.add(seen)
     verdict = judge(looks.all(), now=now)
     return HealthJob(_report(job_id, view, verdict), verdict, judge_job(job_id, verdict), seen)
-
-
-def _looks(target: Target, job_id: str, store: Store | None) -> Looks:
-    """Return the earlier observations of the job; none if they cannot be kept, which is no fault of the job."""
-    try:
-        return Looks(store or Store(), look_key(target, WatchedJob(job_id=job_id), None))
-    except TrainingMonitorError:
-        return Looks()
 
 
 def _report(job_id: str, view: JobView | None, verdict: Verdict, error: str | None = None) -> JobReport:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import StateError
 from training_monitor.core.frozen import fields, replace
 from training_monitor.core.models import Answer, JobView, Progress, Question
 from training_monitor.core.records import encode, read_record
@@ -71,7 +71,11 @@ class Looks:
         self._kept = self._seen[-2:]  # the newest in the store
 
     def _stored(self) -> list[Observation]:
-        return list(_readable(self.store.looks(self.key))) if self.store and self.key else []
+        try:
+            return list(_readable(self.store.looks(self.key))) if self.store and self.key else []
+        except StateError as error:
+            self.store, self.problem = None, error.what
+            return []
 
     def add(self, observation: Observation) -> None:
         """Add an observation; those with a later time are dropped: the clock was set back since."""
@@ -81,7 +85,7 @@ class Looks:
         if self.store and self.key and self._is_worth_keeping(observation):
             try:
                 self._keep(self.store, observation)
-            except TrainingMonitorError as error:  # a full disk here is no reason to stop watching the target
+            except StateError as error:  # a full disk here is no reason to stop watching the target
                 self.store, self.problem = None, error.what
 
     def _is_worth_keeping(self, observation: Observation) -> bool:

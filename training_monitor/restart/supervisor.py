@@ -92,6 +92,7 @@ class Supervisor(Hands):
         self.missing_looks = self.stop_failures = 0
         self.waits_for_quiet = False  # waiting because a process still writes to the checkpoint folder
         self.unreachable_since: float | None = None
+        self.unsaved: StateError | None = None  # why what was seen last is not on disk
 
     def step(self, run: RunState) -> RunState:
         """Do one action of the current phase; if the target could not be asked, nothing is concluded."""
@@ -265,7 +266,7 @@ class Supervisor(Hands):
         except JobNotFound as error:
             return self.missing(run, error)
         self.missing_looks = 0
-        run = self.save(note_look(run, view, self.clock.time()))
+        run = self.keep(note_look(run, view, self.clock.time()))
         self.reached(run)
         if view.status.is_terminal:
             return self._end(run, view)
@@ -395,7 +396,7 @@ class Supervisor(Hands):
         if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
             run = update_attempt(run, ended_at=now)
         success = outcome is RunOutcome.COMPLETED
-        run = self.save(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
+        run = self.keep(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
         self.tell(run, "finished", reason, outcome=outcome)
         return run
 
@@ -424,7 +425,7 @@ class Supervisor(Hands):
             gap = format_duration(self.clock.monotonic() - self.unreachable_since)
             self.unreachable_since = None
             self.tell(run, "reached", f"{self.site} answers again after {gap}")
-        self.on_look(None)
+        self.on_look(self.unsaved)
 
     def pause(self, run: RunState, seconds: float) -> None:
         """Wait until the next look, or until the job's process ends."""
@@ -433,8 +434,19 @@ class Supervisor(Hands):
         self.clock.wait(self.exit_watch.ended, min(seconds, self.policy.check_interval))
         self.exit_watch.ended.clear()
 
+    def keep(self, run: RunState) -> RunState:
+        """Save what was seen, and return the run; a state folder that is full hides no verdict."""
+        try:
+            self.save(run)
+        except StateError as error:
+            if self.unsaved is None:
+                self.tell(run, "detected", f"could not be remembered: {error.what}")
+            self.unsaved = error
+        return run
+
     def save(self, run: RunState) -> RunState:
         """Save the run, and return it; values of variables that may be secret are not written down."""
         kept = replace(run, config=without_secrets(run.config))
         self.store.save_run(run.key, kept, finished=run.phase == "done")
+        self.unsaved = None
         return run

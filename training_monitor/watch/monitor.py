@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import replace
@@ -52,7 +53,7 @@ class JobMonitor:
         self.site = Site.of(head_pod, namespace, transport, clock).resolve()
         job = job_id if isinstance(job_id, WatchedJob) else WatchedJob(job_id=job_id)
         self.job_id, self._clock = job.label, clock
-        self._observer = Observer(self.site, job, store=store or Store())
+        self._observer = Observer(self.site, job, store=store or BestEffortStore())
         self._started = clock.monotonic()
         self._first: tuple[float, int] | None = None
         self._looked_at: float | None = None

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
     AlreadySupervised,
@@ -120,7 +121,7 @@ def wait_for(
         JobNotFound: there is no such training at the first look.
         CommandError: the target cannot be asked at the first look; later failures are retried.
     """
-    kept, name = store or Store(), handle or new_handle()
+    kept, name = store or BestEffortStore(), handle or new_handle()
     asked = AskedWait(
         target=str(parse_target(target, namespace=namespace)),
         what=None if what is None else str(what),
@@ -160,7 +161,7 @@ def continue_wait(
     Raises:
         JobNotFound: there is no such wait. Otherwise as `wait_for`.
     """
-    return _go_on(store or Store(), handle, stopping, on_look, transport, clock)
+    return _go_on(store or BestEffortStore(), handle, stopping, on_look, transport, clock)
 
 
 def _go_on(

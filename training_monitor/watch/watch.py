@@ -213,7 +213,7 @@ class _Watch:
         for notice in notices:
             self.post(notice)
         self.watcher.save_alerts(told)
-        self.lookout.note(None)
+        self.lookout.note(self.watcher.store.problem)
         if end := decide_end(status):
             past = past_termination(self.watcher)
             if past and self.plan and not past.success:  # what could not be saved then may be saved now

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
@@ -89,7 +90,7 @@ class TrainingWatcher:
         self.claiming: Claiming | None = None  # the run may be ended only while this claim is held
         self.about = look_key(self.target, self.job, None)
         self.key = f"watch {self.about}"
-        self.store = store or Store()
+        self.store = store or BestEffortStore()
         self.clock = clock
         self._reached: Site | None = None
         self._is_first = True

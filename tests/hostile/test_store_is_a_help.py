@@ -1,0 +1,224 @@
+"""A state folder that cannot be used: looks, verdicts and notices do not depend on it, and acts are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import EPOCH, Behaviour
+from tests.hostile.tries import Tries
+from tests.integration.conftest import wait_until
+from tests.unit.restart.test_auto_restart import Bench as RestartBench
+from training_monitor.core.best_effort_store import RETRY_SECONDS, BestEffortStore
+from training_monitor.core.errors import StateError
+from training_monitor.core.store import Store
+from training_monitor.core.values import Notice
+
+ROOT = Path(__file__).parents[2]
+FAULTS = ("full", "full from the start", "read-only", "locked", "open to others", "of a later version", "damaged")
+LOOKS: tuple[tuple[str, ...], ...] = (
+    ("check", "local", "LOG", "--json"),
+    ("stall", "local", "LOG", "--json"),
+    ("status", "local", "--json"),
+    ("watch", "local", "LOG", "--once", "--json"),
+    ("wait", "local", "LOG", "--for", "step=1", "--json"),
+    ("wait", "--list", "--json"),
+    ("fleet", "local#LOG", "--once", "--json"),
+    ("metrics", "local#LOG", "--once"),
+    ("history", "--json"),
+    ("why", "local", "LOG", "--json"),
+    ("health", "local", "--json"),
+    ("notify", "--list", "--json"),
+)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The log of a running training."""
+    log = tmp_path_factory.mktemp("training") / "train.log"
+    script = f"for n in $(seq 2000); do echo step $n/2000 loss: 0.5 >>'{log}'; sleep 0.2; done"
+    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
+    assert wait_until(lambda: log.exists() and log.stat().st_size > 60)
+    yield log
+    os.killpg(process.pid, 9)
+    process.wait()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own for a state folder."""
+    folder = tmp_path / "disk"
+    folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(folder)]
+    tried = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no file system can be mounted: nothing here was tested ({tried.stderr.strip()})")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path) -> None:
+    with open(disk / "fill", "wb") as file:
+        file.write(bytes(os.statvfs(disk).f_bavail * 4096))
+
+
+@contextmanager
+def broken(disk: Path, fault: str) -> Iterator[Path]:
+    """A state folder in which earlier commands have kept something, and which can no longer be used."""
+    folder = disk / "state"
+    if fault != "full from the start":
+        Store(str(folder)).save_run("before", {"kept": True}, finished=False)
+    path = folder / "training_monitor.db"
+    with ExitStack() as stack:
+        if fault in ("locked", "of a later version"):
+            other = stack.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+            other.execute("BEGIN EXCLUSIVE" if fault == "locked" else "PRAGMA user_version = 999")
+        elif fault == "read-only":
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        elif fault == "open to others":
+            folder.chmod(0o777)
+        else:
+            if fault == "damaged":
+                path.write_bytes(b"\0" * 100_000)
+            fill(disk)
+        yield folder
+
+
+def ask(words: tuple[str, ...], log: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    argv = [word.replace("LOG", str(log)) for word in words]
+    return subprocess.run(
+        [sys.executable, "-m", "training_monitor", *argv],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINING_MONITOR_STATE_DIR": str(folder)},
+        timeout=60,
+        check=False,
+    )
+
+
+def verdict_of(text: str) -> Any:
+    """What an answer concludes, without what changes from one look to the next."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return [line for line in text.splitlines() if "up{" in line or "verdict" in line]
+    return {key: document[key] for key in ("verdict", "state", "outcome", "schema", "kind") if key in document}
+
+
+@cache
+def sound_answer(words: tuple[str, ...], log: Path) -> subprocess.CompletedProcess[str]:
+    """What the command answers with a state folder that can be used."""
+    return ask(words, log, log.parent / "state")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_look_answers_as_ever_where_the_store_cannot_be_used(disk: Path, log: Path, fault: str) -> None:
+    with broken(disk, fault) as folder:
+        for words in LOOKS:
+            Tries.count += 1
+            sound, done = sound_answer(words, log), ask(words, log, folder)
+            assert "Traceback" not in done.stderr, (words, done.stderr)
+            assert done.returncode == sound.returncode, (words, done.stderr, sound.stderr)
+            assert verdict_of(done.stdout) == verdict_of(sound.stdout), (words, done.stdout, sound.stdout)
+            lines = [line for line in done.stderr.splitlines() if "could not be remembered" in line]
+            assert len(lines) == (words[0] != "health"), (words, done.stderr)  # of no job, so that nothing is kept
+            assert not fault.startswith("full") or all("no space left" in line for line in lines), (words, lines)
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "locked"])  # that one is waited for
+def test_nothing_is_started_rented_or_claimed_without_a_record(
+    disk: Path, log: Path, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINING_MONITOR_JOBS_DIR", str(tmp_path / "jobs"))
+    started, data = tmp_path / "started", tmp_path / "data"
+    data.mkdir()
+    (data / "one.txt").write_text("a cat")
+    (tmp_path / "pid").write_text("1")
+    acts = (
+        ("run", "--name", "one", "--max-retries", "1", "--", "touch", str(started)),
+        ("watch", "local", "--log", "LOG", "--pid-file", str(tmp_path / "pid"), "--terminate", "--plain"),
+        ("worker", "--until-empty"),
+    )
+    with broken(disk, fault) as folder:
+        for words in acts:
+            Tries.count += 1
+            done = ask(words, log, folder)
+            assert done.returncode == 3 and "Try:" in done.stderr and "Traceback" not in done.stderr, (words, done)
+    assert not started.exists() and not (tmp_path / "jobs").exists()
+
+
+def test_a_supervised_job_is_seen_to_its_end_while_the_disk_is_full(disk: Path) -> None:
+    bench = RestartBench(disk)
+    bench.clock.at(60.0, lambda: fill(disk))
+    report = bench.restart()
+    assert (report["success"], report["final_step"]) == (True, 300)
+    assert [text for text in bench.said("detected") if text.startswith("could not be remembered: no space left")]
+    (disk / "fill").unlink()
+    again = bench.restart()  # the end was not written down, so that it is seen once more
+    assert (again["success"], again["final_step"], len(bench.jobs.starts)) == (True, 300, 1)
+
+
+def test_a_failed_job_starts_again_only_when_that_can_be_written_down(disk: Path) -> None:
+    bench = RestartBench(disk)
+    bench.jobs.behaviours = [Behaviour(crash_after=120), Behaviour()]
+    bench.clock.at(60.0, lambda: fill(disk))
+    bench.clock.at(2000.0, lambda: (disk / "fill").unlink())
+    report = bench.restart()
+    assert report["success"] and report["total_retries"] == 1 and len(bench.jobs.starts) == 2
+    assert (report["attempts"][1]["started_at"] or 0) >= EPOCH + 2000.0
+
+
+# ---------------------------------------------------------------- in one process
+
+
+def test_what_was_kept_before_is_still_read_and_runs_reach_the_disk_later(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, now = str(disk / "state"), time.monotonic
+    kept = Store(folder)
+    kept.save_run("before", {"number": 1}, finished=False)
+    kept.add_look("local train", 1.0, {"timestamp": 1.0})
+    kept.add_notice("", Notice("failed", "waits", text="waits"), now=1.0)
+    fill(disk)
+    store = BestEffortStore(folder)
+    assert store.load_run("before", dict) == {"number": 1} and len(store.looks("local train")) == 1
+    assert store.pending_notices("") == []  # whoever can mark them as sent sends them
+    store.save_run("before", {"number": 2}, finished=False)
+    store.add_look("local train", 20.0, {"timestamp": 20.0})
+    assert store.load_run("before", dict) == {"number": 2} and len(store.looks("local train")) == 2
+    assert store.problem and "no space left" in store.problem.what
+    assert caplog.text.count("could not be remembered") == 1
+    (disk / "fill").unlink()
+    assert store.load_run("before", dict) == {"number": 2}
+    assert Store(folder).load_run("before", dict) == {"number": 1}
+    assert RETRY_SECONDS > 10.0
+    monkeypatch.setattr(time, "monotonic", lambda: now() + RETRY_SECONDS)
+    assert store.load_run("before", dict) == {"number": 2} and store.problem is None
+    assert Store(folder).load_run("before", dict) == {"number": 2}
+    assert [kept.notice.text for kept in store.pending_notices("")] == ["waits"]
+
+
+def test_a_file_that_others_could_have_changed_is_not_read(tmp_path: Path) -> None:
+    Store(str(tmp_path / "state")).save_run("before", {"number": 1}, finished=False)
+    (tmp_path / "state").chmod(0o777)
+    store = BestEffortStore(str(tmp_path / "state"))
+    assert store.load_run("before", dict) is None and store.problem
+
+
+def test_a_strict_store_raises_where_it_cannot_write(disk: Path) -> None:
+    store = Store(str(disk / "state"))
+    fill(disk)
+    with pytest.raises(StateError, match="no space left"):
+        store.save_run("run", "x" * 20_000, finished=False)

@@ -1,0 +1,117 @@
+"""The state file as a help: looks, verdicts and notices go on where it cannot be used.
+
+Whatever starts, rents or claims something opens a `Store` instead, which raises: nothing is done without a record.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from training_monitor.core.errors import StateError
+from training_monitor.core.store import STATE_FILE, Store, copy_in_memory
+from training_monitor.core.store_files import tell
+
+if TYPE_CHECKING:
+    from training_monitor.core.store import Connection
+
+RETRY_SECONDS = 60.0  # how long the disk is left alone after a failure
+PATIENCE_SECONDS = 2.0  # how long a look waits for other writers
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _or_in_memory(method: Callable[P, T]) -> Callable[P, T]:
+    """Make a method of `Store` leave the disk where that fails, and do its work in memory."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except StateError as error:
+            assert isinstance(args[0], BestEffortStore)
+            args[0].leave_disk(error)
+            return method(*args, **kwargs)
+
+    return call
+
+
+class BestEffortStore(Store):
+    """A store that continues in memory, with a copy of what can be read, where its file cannot be used.
+
+    Every minute it tries the disk again; the runs that were saved in between are written there then. `problem` is why
+    it is in memory, which is logged once. A file that others could have changed is not read.
+    """
+
+    def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
+        self._memory: Connection | None = None
+        self._left_at, self._retry_at, self._lock = 0.0, 0.0, threading.RLock()
+        super().__init__(folder, file=file)
+
+    save_run = _or_in_memory(Store.save_run)
+    load_run = _or_in_memory(Store.load_run)
+    forget_run = _or_in_memory(Store.forget_run)
+    add_look = _or_in_memory(Store.add_look)
+    keep_looks = _or_in_memory(Store.keep_looks)
+    looks = _or_in_memory(Store.looks)
+    add_notice = _or_in_memory(Store.add_notice)
+    has_notice = _or_in_memory(Store.has_notice)
+    save_delivery = _or_in_memory(Store.save_delivery)
+    mark_notice = _or_in_memory(Store.mark_notice)
+    pending_notices = _or_in_memory(Store.pending_notices)
+    recent_notices = _or_in_memory(Store.recent_notices)
+
+    @property
+    def _busy_seconds(self) -> float:
+        return PATIENCE_SECONDS
+
+    def _prepare(self) -> None:
+        try:
+            super()._prepare()
+        except StateError as error:
+            self.leave_disk(error)
+
+    @contextmanager
+    def _open(self) -> Iterator[Connection]:
+        with self._lock:
+            if self._memory and time.monotonic() >= self._retry_at:
+                self._return_to_disk(self._memory)
+            if self._memory:
+                yield self._memory
+                return
+        with super()._open() as database:
+            yield database
+
+    @contextmanager
+    def hold(self, key: str) -> Iterator[None]:
+        """Be the only one, as far as a lock file can be had. Raises AlreadySupervised, naming the holder."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(super().hold(key))
+            except StateError as error:
+                self.leave_disk(error)
+            yield
+
+    def leave_disk(self, error: StateError) -> None:
+        """Continue in memory, and log why."""
+        with self._lock:
+            if self._memory is None:
+                self._memory, self._left_at = copy_in_memory(self.folder, self.path), time.time()
+                tell(f"could not be remembered: {error.what}")
+            self.problem, self._retry_at = error, time.monotonic() + RETRY_SECONDS
+
+    def _return_to_disk(self, memory: Connection) -> None:
+        """Write the runs that were saved in memory to the file, if it can be used again."""
+        saved = memory.execute("SELECT * FROM runs WHERE updated_at >= ?", (self._left_at,)).fetchall()
+        self._memory = None
+        try:
+            super()._prepare()
+            with self.transaction() as execute:
+                execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", each=saved)
+            self.problem = None
+        except StateError:
+            self._memory, self._retry_at = memory, time.monotonic() + RETRY_SECONDS
