@@ -20,10 +20,12 @@ from tests.fakes import EPOCH, Behaviour
 from tests.hostile.tries import Tries
 from tests.integration.conftest import wait_until
 from tests.unit.restart.test_auto_restart import Bench as RestartBench
+from tests.unit.watch.test_terminate import SAVE_AND_DESTROY, Bench as TerminateBench
 from training_monitor.core.best_effort_store import RETRY_SECONDS, BestEffortStore
 from training_monitor.core.errors import StateError
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
+from training_monitor.watch import terminate_training
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ("full", "full from the start", "read-only", "locked", "open to others", "of a later version", "damaged")
@@ -178,6 +180,15 @@ def test_a_failed_job_starts_again_only_when_that_can_be_written_down(disk: Path
     report = bench.restart()
     assert report["success"] and report["total_retries"] == 1 and len(bench.jobs.starts) == 2
     assert (report["attempts"][1]["started_at"] or 0) >= EPOCH + 2000.0
+
+
+def test_a_training_is_ended_saved_and_its_machine_destroyed_while_the_disk_is_full(disk: Path) -> None:
+    bench = TerminateBench(disk)
+    Store(bench.folder)
+    fill(disk)
+    report = terminate_training(bench.watcher(BestEffortStore(bench.folder)), SAVE_AND_DESTROY)
+    assert (report.success, report.stopped, report.destroyed) == (True, True, True)
+    assert report.uploads[0].verified and bench.vast.destroyed == ["7"]
 
 
 # ---------------------------------------------------------------- in one process
