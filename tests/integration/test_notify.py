@@ -51,10 +51,11 @@ from training_monitor.core.errors import RestError, TrainingMonitorError
 from training_monitor.core.mail import MailServer, send_mail
 from training_monitor.core.rest import request
 from training_monitor.core.store import Store
-from training_monitor.core.values import Notice
+from training_monitor.core.values import Delivery, Notice
 from training_monitor.notify.channels import (
     Channel,
     CommandChannel,
+    Desktop,
     DiscordUser,
     DiscordWebhook,
     Email,
@@ -167,7 +168,7 @@ def test_telegram_gets_bold_and_escaped_html(services: Services) -> None:
     assert asked.json["text"].startswith("<b>⚠️ Training Stall Detected</b>\n\nTraining: run\nProgress: 10/40 (25%)\n")
 
 
-def test_the_users_own_chat_comes_before_the_default(services: Services) -> None:
+def test_a_persons_notice_goes_to_their_own_chat_and_nobodys_to_the_default(services: Services) -> None:
     notifier = TrainingNotifier([telegram(services)], users={"alice": NotifiedUser("alice", telegram_id=77)})
     assert notifier.notify("alice", "hello").success and notifier.notify(None, "hello").success
     assert [asked.json["chat_id"] for asked in services.asked] == ["77", "42"]
@@ -181,10 +182,11 @@ def test_discord_opens_a_conversation_and_pings_nobody(services: Services) -> No
     assert message.json["allowed_mentions"] == {"parse": []} and "@everyone" not in message.json["content"]
 
 
-def test_a_user_without_an_id_is_passed_over(services: Services) -> None:
-    channels = [telegram(services, chat=None), DiscordUser(DISCORD_TOKEN, api_url=services.discord_api)]
-    delivery = TrainingNotifier([*channels, SlackWebhook(services.slack_webhook)]).notify(NotifiedUser("eve"), "hello")
-    assert delivery.channel == "slack" and delivery.error is None and len(services.asked) == 1
+def test_a_person_is_notified_at_no_address_of_others(services: Services, mail: MailService) -> None:
+    channels = [*every_channel(services, mail), Desktop(), CommandChannel(("false",)), WebList()]
+    delivery = TrainingNotifier(channels, users={"dora": NotifiedUser("dora")}).notify("dora", "hello")
+    assert delivery == Delivery("none", False, error="no channel for dora") and not services.asked
+    assert not mail.box.messages
 
 
 def test_ntfy_gets_title_priority_and_tags_as_headers(services: Services) -> None:
@@ -196,9 +198,9 @@ def test_ntfy_gets_title_priority_and_tags_as_headers(services: Services) -> Non
 
 
 def test_a_webhook_gets_the_notice_as_json(services: Services) -> None:
-    assert TrainingNotifier([Webhook(services.webhook)]).notify(NotifiedUser("alice"), stall()).success
+    assert TrainingNotifier([Webhook(services.webhook)]).notify(None, stall()).success
     sent = services.asked[0].json
-    assert (sent["kind"], sent["job_id"], sent["priority"], sent["user"]) == ("stall_detected", "run", "high", "alice")
+    assert (sent["kind"], sent["job_id"], sent["priority"], sent["user"]) == ("stall_detected", "run", "high", None)
     assert sent["fields"][0] == {"label": "Progress", "value": "10/40 (25%)"} and "Issue: no step" in sent["message"]
 
 
@@ -255,20 +257,21 @@ def test_a_server_that_repeats_the_request_does_not_give_the_secret_away(service
 
 
 @pytest.mark.parametrize(
-    ("user", "words"),
+    ("ids", "words"),
     [
-        (NotifiedUser("a", telegram_id=BLOCKED_CHAT), "403: .*blocked by the user"),
-        (NotifiedUser("a", telegram_id="404"), "400: .*chat not found"),
-        (NotifiedUser("a", discord_id=BLOCKED_USER), "403: .*Cannot send messages to this user"),
+        ({"telegram_id": BLOCKED_CHAT}, "403: .*blocked by the user"),
+        ({"telegram_id": "404"}, "400: .*chat not found"),
+        ({"discord_id": BLOCKED_USER}, "403: .*Cannot send messages to this user"),
     ],
 )
-def test_a_user_who_cannot_be_reached_is_told_by_the_next_channel(
-    services: Services, user: NotifiedUser, words: str
+def test_a_person_whom_one_channel_refuses_is_notified_by_their_next_one(
+    services: Services, mail: MailService, ids: dict[str, str], words: str
 ) -> None:
-    channels = [telegram(services, chat=None), DiscordUser(DISCORD_TOKEN, api_url=services.discord_api)]
-    delivery = TrainingNotifier([*channels, SlackWebhook(services.slack_webhook)]).notify(user, "hello")
-    assert delivery.channel == "slack"
-    assert delivery.error and re.search(words, delivery.error)
+    channels = [telegram(services), DiscordUser(DISCORD_TOKEN, api_url=services.discord_api)]
+    user = NotifiedUser("a", email="a@example.org", **ids)
+    delivery = TrainingNotifier([*channels, SlackWebhook(services.slack_webhook), email(mail)]).notify(user, "hello")
+    assert delivery.channel == "email" and delivery.error and re.search(words, delivery.error)
+    assert mail.box.messages[0]["To"] == "a@example.org"
 
 
 @pytest.mark.parametrize(("seconds", "waited"), [(3.0, 3.0), (0.0, 0.0)])

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_url
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
@@ -132,6 +132,11 @@ class NotifiedUser:
     def __post_init__(self) -> None:
         check_fields(self)
 
+    @property
+    def is_person(self) -> bool:
+        """Whether this is somebody; otherwise a notice goes to the channels' default recipients."""
+        return self != NotifiedUser()
+
 
 @dataclass(frozen=True, slots=True)
 class Doors:
@@ -168,13 +173,26 @@ class _Settings:
         minimum_priority: of the notices that it takes.
     """
 
+    name: ClassVar[str]
+    own: ClassVar[str | None] = None  # the field of a person that holds their address on this channel
+    default: ClassVar[str | None] = None  # the setting that holds the recipient of notices for nobody in particular
     minimum_priority: Annotated[str, choice(*PRIORITIES)] = "low"
 
     def __post_init__(self) -> None:
         check_fields(self)
 
+    def recipient(self, user: NotifiedUser) -> Any:
+        """Return a person's own address and never another one; without a person, the default recipient."""
+        if user.is_person:
+            return getattr(user, self.own) if self.own else None
+        return getattr(self, self.default) if self.default else self.name
+
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
-        return None
+        if self.recipient(user):
+            return None
+        if not user.is_person:
+            return f"no {self.default}"
+        return f"no {self.own} of {user.name}" if self.own else "it has no addresses of persons"
 
 
 @dataclass(frozen=True)
@@ -183,23 +201,20 @@ class Telegram(_Settings):
 
     Attributes:
         token: of the bot, from @BotFather.
-        chat_id: the recipient where the user has no telegram_id.
+        chat_id: the recipient of notices that are for nobody in particular.
         api_url: the address of the Bot API.
     """
 
-    name = "telegram"
+    name, own, default = "telegram", "telegram_id", "chat_id"
     token: Annotated[str, text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_secret=True)] = field(
         repr=False
     )
     chat_id: Annotated[str, _ID] | None = None
     api_url: Annotated[str, _URL] = TELEGRAM_API
 
-    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
-        return None if user.telegram_id or self.chat_id else "no telegram_id of the user and no chat_id"
-
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         message = {
-            "chat_id": str(user.telegram_id or self.chat_id),
+            "chat_id": str(self.recipient(user)),
             "text": render(notice, TELEGRAM),
             "parse_mode": "HTML",
             "link_preview_options": {"is_disabled": True},
@@ -214,21 +229,18 @@ class DiscordUser(_Settings):
 
     Attributes:
         token: of the bot.
-        user_id: the recipient where the user has no discord_id.
+        user_id: the recipient of notices that are for nobody in particular.
         api_url: the address of Discord's API.
     """
 
-    name = "discord"
+    name, own, default = "discord", "discord_id", "user_id"
     token: Annotated[str, _TOKEN] = field(repr=False)
     user_id: Annotated[str, _ID] | None = None
     api_url: Annotated[str, _URL] = DISCORD_API
 
-    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
-        return None if user.discord_id or self.user_id else "no discord_id of the user and no user_id"
-
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         api, headers = self.api_url.rstrip("/"), {"Authorization": f"Bot {self.token}"}
-        recipient = {"recipient_id": str(user.discord_id or self.user_id)}
+        recipient = {"recipient_id": str(self.recipient(user))}
         conversation = _id_in(_post(f"{api}/users/@me/channels", recipient, doors, headers))
         _post(f"{api}/channels/{conversation}/messages", _discord_message(notice), doors, headers)
 
@@ -313,21 +325,19 @@ class Email(_Settings):
     Attributes:
         server: the mail server.
         sender: the address that it comes from.
-        recipients: where the user has no address.
+        recipients: of notices that are for nobody in particular.
     """
 
-    name = "email"
+    name, own, default = "email", "email", "recipients"
     server: Annotated[MailServer, Kind(_SERVER, _read_server, is_secret=True)]
     sender: Annotated[str, _ADDRESS, "from"]
     recipients: Annotated[tuple[str, ...], Kind("e-mail addresses", _read_addresses), "to"] = ()
 
-    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
-        return None if user.email or self.recipients else "no e-mail address of the user and no recipients"
-
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         from training_monitor.core.mail import send_mail
 
-        recipients = [user.email] if user.email else self.recipients
+        found = self.recipient(user)
+        recipients = [found] if user.is_person else found
         text = render(notice, PLAIN)
         send_mail(self.server, self.sender, recipients, one_line(notice), text, timeout=doors.timeout)
 
@@ -365,7 +375,7 @@ class WebList(_Settings):
     name = "web"
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
-        return None if doors.has_store else "no store is open"
+        return super().obstacle(user, doors) if doors.has_store else "no store is open"
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         return None

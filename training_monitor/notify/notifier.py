@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.core.addresses import REQUEST_SECONDS
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import CommandError, RestError, SettingsError, TrainingMonitorError, closest
+from training_monitor.core.errors import (
+    CommandError,
+    CommandFailed,
+    RestError,
+    SettingsError,
+    TrainingMonitorError,
+    closest,
+)
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import PLAIN_MESSAGE, Store
@@ -56,7 +63,8 @@ class TrainingNotifier:
         """Notify a user now, on the first channel that takes the message.
 
         Args:
-            user: a name from the settings, a NotifiedUser, or None for the channels' default recipients.
+            user: a name from the settings or a NotifiedUser, who is notified at their own addresses only; None for the
+                channels' default recipients.
             message: a text, or a Notice, which each user gets only once.
             priority: of a text: low | normal | high | urgent.
             job_id: the job that a text is about.
@@ -96,7 +104,8 @@ class TrainingNotifier:
                 return Delivery(channel.name, True, tries, "; ".join(errors) or None)
             errors.append(f"{channel.name}: {error.what}")
             get_logger().warning("a notice did not leave by %s: %s", channel.name, error.what)
-        return Delivery("none", False, tries, "; ".join(errors) or "no channel takes this notice for this user")
+        nobody = f"no channel for {whom.name}" if whom.is_person else "no channel takes this notice"
+        return Delivery("none", False, tries, "; ".join(errors) or nobody)
 
     def try_channel(
         self, channel: Channel, user: NotifiedUser, notice: Notice
@@ -116,9 +125,17 @@ class TrainingNotifier:
         """Return why this user cannot be notified through this channel; None if they can."""
         return channel.obstacle(user, self._doors)
 
+    def require_channel(self, user: NotifiedUser) -> None:
+        """Raise CommandFailed for a person whom no channel can reach."""
+        if user.is_person and all(self.obstacle(channel, user) for channel in self.channels):
+            hint = f"give them an address of a configured channel in [users.{user.name}] of the settings file"
+            raise CommandFailed(f"no channel for {user.name}", hint=hint)
+
     def find_user(self, user: str | NotifiedUser | None) -> NotifiedUser:
         """Return the user of that name. Raises SettingsError if the settings have no such user."""
         if isinstance(user, NotifiedUser):
+            if user.is_person and not user.name:  # notices are kept by name, and "" is nobody in particular
+                raise SettingsError("user", "", "a NotifiedUser with a name")
             return user
         if user and user not in self._users:
             known = closest(user, self._users) if self._users else "one of the users of the settings file"

@@ -44,6 +44,7 @@ class Outbox:
 
     Raises:
         SettingsError: the notifier has no such user.
+        CommandFailed: it has no channel for this person.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Outbox:
     ) -> None:
         self._notifier, self._store, self._clock = notifier, store, clock
         self._user = notifier.find_user(user)
+        notifier.require_channel(self._user)
         self._holding = threading.Lock()
         self._held: list[_Held] = []
         self._held_names: set[tuple[str | None, str, int]] = set()
