@@ -438,19 +438,23 @@ def _parse_process(fields: Mapping[str, str], pid_file: str | None, known: Ident
     raise CommandFailed(f"the process could not be looked at: {text.strip()[-300:] or 'it said nothing'}")
 
 
-def stop_process_question(identity: Identity, grace: float) -> Question[list[str]]:
+def stop_process_question(identity: Identity, grace: float, pid_file: str | None = None) -> Question[list[str]]:
     """Send TERM to a process and all that belong to it, KILL after `grace` seconds, and look again.
 
-    The answer lists what not even SIGKILL ended, as `PID STATE`; a process that reused the pid is not touched.
+    The answer lists what not even SIGKILL ended, as `PID STATE`; a process that reused the pid is not touched. A
+    `pid_file` must belong to the user of the process, or to root.
     """
 
     def parse(reply: Reply) -> list[str]:
         fields, _ = parse_fields(reply.output)
         if fields.get("state") == "own":
             raise SettingsError("pid_file", identity.pid, "a training: this command runs under that process itself")
+        if fields.get("state") == "unowned":
+            raise SettingsError("pid_file", pid_file, f"a file of root or of the user of process {identity.pid}")
         if "state" not in fields:
             raise no_state(reply, "the process could not be stopped", "stop")
         return processes_left(reply)
 
-    script = _call_pid_file("stop", identity, _grace=hundredths(grace))
+    file = quote_path(pid_file) if pid_file else ""
+    script = _call_pid_file("stop", identity, file=file, _grace=hundredths(grace))
     return Question("stop", script, parse, limit=grace + 30)

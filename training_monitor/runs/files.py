@@ -209,6 +209,11 @@ def paths_of_run(files: RunFiles) -> list[str]:
     return [files.control_path, *log_paths(files), owner_path(files), files.progress_path]
 
 
+def paths_to_run(run: Run) -> tuple[str, ...]:
+    """Return the folder of its own, if it has one, and the progress file: what decides which run a name means."""
+    return (run.path,) if run.folder is None else (run.folder, run.path)
+
+
 def measure_run(files: RunFiles, run: Run) -> RunSize:
     """Measure the files of a run, with all that is in its folder; links are not followed. Raises OSError."""
     count, size, linked = 0, 0, set[tuple[int, int]]()

@@ -7,7 +7,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -20,6 +20,7 @@ from training_monitor.runs.files import (
     measure_run,
     open_regular,
     paths_of_run,
+    paths_to_run,
     read_file,
     read_run,
     read_text,
@@ -120,9 +121,12 @@ class LocalRuns:
             )
         return edit_id
 
-    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+    def send_signal(
+        self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
+    ) -> tuple[str, ...]:
         """Send a signal to those that are still the same processes; return a sentence for each."""
-        return send_signals(processes, number, clock=self._clock)
+        owners = [frozenset(uid for run in each if (uid := _owner(run)) is not None) for each in runs]
+        return send_signals(processes, number, owners, clock=self._clock)
 
     def measure(self, run: Run) -> RunSize:
         """Measure what `delete` would remove. Raises TrainingMonitorError if it cannot be read."""
@@ -276,6 +280,21 @@ def _reason_to_keep(files: RunFiles, run: Run, now: float) -> str | None:
     if age >= _HEARD_SECONDS:
         return None
     return f"it wrote its file {format_duration(max(0.0, age))} ago, and its process cannot be seen from here"
+
+
+def _owner(run: Run) -> int | None:
+    """Return whose progress file it is, root's if no other user had a hand in it; None if several users had, or any.
+
+    A link counts as well as what it leads to, since whoever made it chose the file.
+    """
+    try:
+        states = [look(path) for path in paths_to_run(run) for look in (os.lstat, os.stat)]
+    except OSError:
+        return None
+    users = {state.st_uid for state in states} - {0}
+    if len(users) > 1 or states[-1].st_mode & stat.S_IWOTH:
+        return None
+    return users.pop() if users else 0
 
 
 def _check_own_folder(folder: str, own: str) -> None:

@@ -21,7 +21,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.models import Answer, CommandResult, Question, Reply, T
 from training_monitor.health.host import gpu_question
-from training_monitor.runs.files import KnownRun, paths_of_run, temporary_of_script
+from training_monitor.runs.files import KnownRun, paths_of_run, paths_to_run, temporary_of_script
 from training_monitor.runs.local_runs import LocalRuns
 from training_monitor.runs.progress_file import Edit, check_edits, merge_edits
 from training_monitor.runs.remote_answers import (
@@ -123,11 +123,26 @@ def output_question(path: str, start: int, length: int, target: str) -> Question
     return Question("output", script, parse, _CHANGE_SECONDS)
 
 
-def signal_question(processes: Sequence[Identity], number: int) -> Question[tuple[str, ...]]:
-    """Signal each process that is still the same, and watch it for up to a second; answers with a sentence each."""
+def signal_question(
+    processes: Sequence[Identity], number: int, runs: Sequence[Sequence[Run]] = ()
+) -> Question[tuple[str, ...]]:
+    """Signal each process that is still the same, and watch it for up to a second; answers with a sentence each.
+
+    Takes the same as `RunSource.send_signal`.
+    """
     word, known = os.urandom(8).hex(), {STOP: "STOP", CONTINUE: "CONT"}.get(number, "OTHER")
     words = " ".join(map(_format_identity, processes))
-    script = format_call("run_signals", "signal_all", word=word, processes=words, number=int(number), signal=known)
+    places = list(dict.fromkeys(paths_to_run(run) for each in runs for run in each))
+    script = format_call(
+        "run_signals",
+        "signal_all",
+        word=word,
+        processes=words,
+        named=" ".join(",".join(str(places.index(paths_to_run(run))) for run in each) or "," for each in runs),
+        files=shlex.join(map(shlex.join, places)),
+        number=int(number),
+        signal=known,
+    )
 
     def parse(reply: Reply) -> tuple[str, ...]:
         return describe_signals(reply.output, word, processes, number)
@@ -289,7 +304,9 @@ class RemoteRuns:
             old = said
         raise CommandFailed(f"{run.control_path!r}: somebody else edits it", hint="the same again")
 
-    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+    def send_signal(
+        self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
+    ) -> tuple[str, ...]:
         """Send a signal to those that are still the same processes; return a sentence for each.
 
         Raises:
@@ -297,7 +314,8 @@ class RemoteRuns:
         """
         check_signal(number)
         questions = [
-            signal_question(processes[start : start + AT_ONCE], number) for start in range(0, len(processes), AT_ONCE)
+            signal_question(processes[start : start + AT_ONCE], number, runs[start : start + AT_ONCE])
+            for start in range(0, len(processes), AT_ONCE)
         ]
         answers = self._ask(*questions, once=True) if questions else []
         return tuple(sentence for answer in answers for sentence in answer.get() or ())

@@ -5,7 +5,7 @@ None is unknown, never zero. Only its run writes a progress file: readers never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from training_monitor.core.frozen import dataclass, field
@@ -214,8 +214,14 @@ class RunSource(Protocol):
         """Ask the run to set variables, given as text; return the id that its answer will carry."""
         ...
 
-    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
-        """Send a signal to each process that is still the same; return a sentence with the result for each."""
+    def send_signal(
+        self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
+    ) -> tuple[str, ...]:
+        """Send a signal to each process that is still the same; return a sentence with the result for each.
+
+        `runs` are those to which each process belongs, by their progress files: one of these must belong to the user
+        of the process, or to root. Without them, whoever calls vouches for the processes.
+        """
         ...
 
     def measure(self, run: Run) -> RunSize:

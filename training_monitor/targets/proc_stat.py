@@ -130,9 +130,9 @@ def describe_outcome(process: Identity, number: int, outcome: str, name: str = "
     """Say in one sentence what a process was sent and what it did, or why it was sent nothing.
 
     Args:
-        outcome: own, never, host, boot, namespace, unsure, hidden, gone, other, zombie: nothing was sent; denied,
-            failed: sending failed; ended, left: it was sent, and the process has ended, or is still there. Anything
-            else: unknown.
+        outcome: own, never, host, boot, namespace, unsure, hidden, owner, gone, other, zombie: nothing was sent;
+            denied, failed: sending failed; ended, left: it was sent, and the process has ended, or is still there.
+            Anything else: unknown.
         name: of the program that has this number now, "" if unknown.
         state: of a process that is still there, a letter as in /proc.
     """
@@ -147,6 +147,7 @@ def describe_outcome(process: Identity, number: int, outcome: str, name: str = "
         "gone": f"{what} has ended: nothing was sent",
         "other": f"{what} has ended; its number now belongs to another one ({name}): nothing was sent",
         "zombie": f"{held} is a zombie: it has ended, and waits for its parent",
+        "owner": f"{held}: nothing was sent, the progress file that names it is not its user's",
         "denied": f"{held} belongs to another user: {sent} may not be sent",
         "failed": f"{held}: {sent} could not be sent",
         "ended": f"{held}: {sent} was sent, it has ended",

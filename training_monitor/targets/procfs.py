@@ -9,7 +9,9 @@ import os
 import re
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from itertools import zip_longest
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
@@ -30,6 +32,7 @@ _PROC = "/proc"
 _MAX_STAT = 4096  # bytes; a typical line has about 300
 _MAX_THREADS = 1000  # of one process
 _MEMORY = regex(rb"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB$", re.MULTILINE)
+_UID = regex(rb"^Uid:\s+(\d{1,10})\s", re.MULTILINE)
 _LOOK_SECONDS, _LOOK_INTERVAL = 1.0, 0.02
 _CANNOT_BE_SEEN = ("host", "boot", "namespace", "unsure", "hidden")
 
@@ -147,6 +150,12 @@ def _read(path: str) -> bytes | None:
         os.close(file)
 
 
+def user_of(pid: int) -> int | None:
+    """Return the real uid of a process; None if it does not exist or is hidden."""
+    found = _UID.search(_read(f"{_PROC}/{pid}/status") or b"")
+    return int(found[1]) if found else None
+
+
 def pid_namespace() -> str | None:
     """Return what /proc/self/ns/pid links to, as `pid:[4026531836]`; None without /proc."""
     with suppress(OSError):
@@ -180,11 +189,21 @@ def is_alive(process: Identity) -> bool | None:
     return None if found in _CANNOT_BE_SEEN else not found
 
 
-def send_signals(processes: tuple[Identity, ...], number: int, *, clock: Clock = SYSTEM_CLOCK) -> tuple[str, ...]:
+def send_signals(
+    processes: Sequence[Identity],
+    number: int,
+    owners: Sequence[frozenset[int]] = (),
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+) -> tuple[str, ...]:
     """Send a signal to each of these processes, in order, and wait up to a second for the effect.
 
     A process is signalled only if it is still the same one: same host, boot, pid namespace and start. Where pidfds are
     available, the check and the signal are race-free.
+
+    Args:
+        owners: of each process, the users on whose word it is signalled: one of them must be root or its own user.
+            Without them, whoever calls vouches for the processes.
 
     Returns:
         One sentence each: what was sent and whether the process ended, or why nothing was sent.
@@ -193,7 +212,7 @@ def send_signals(processes: tuple[Identity, ...], number: int, *, clock: Clock =
         SettingsError: the signal number is invalid.
     """
     check_signal(number)
-    sent = [_send(process, number) for process in processes]
+    sent = [_send(process, number, users) for process, users in zip_longest(processes, owners)]
     end = clock.monotonic() + _LOOK_SECONDS
     told = []
     for process, seen in zip(processes, sent):
@@ -202,7 +221,7 @@ def send_signals(processes: tuple[Identity, ...], number: int, *, clock: Clock =
     return tuple(told)
 
 
-def _send(process: Identity, number: int) -> _Seen:
+def _send(process: Identity, number: int, users: frozenset[int] | None) -> _Seen:
     """Send a signal, opening the pidfd before checking the identity, so that the pid cannot be reused in between."""
     if process.pid <= 1:
         return _Seen("never")
@@ -213,6 +232,8 @@ def _send(process: Identity, number: int) -> _Seen:
         seen = _look(process)
         if seen.outcome:
             return seen
+        if users is not None and not users & {0, user_of(process.pid)}:
+            return _Seen("owner", seen.name)
         try:
             if file is not None:
                 signal.pidfd_send_signal(file, number)

@@ -207,7 +207,7 @@ class TrainingWatcher:
         with self.lock:
             self.state.identity = look.process.identity
             self.save()
-        question = self._guard(stop_process_question(look.process.identity, grace))
+        question = self._guard(stop_process_question(look.process.identity, grace, self.job.pid_file))
         return self.reached().ask_one(question)
 
     @property

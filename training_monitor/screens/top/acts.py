@@ -8,7 +8,7 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.units import known_number, plural
 from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_only
 from training_monitor.runs.rows import is_same_attempt
-from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Scalar, Variable
+from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, Run, RunRow, RunsSnapshot, Scalar, Variable
 from training_monitor.screens.kit.view import Do, asked, cancel, go_back, opened, said
 from training_monitor.screens.top.table import COLUMNS, about_run
 from training_monitor.screens.top.view import (
@@ -61,13 +61,13 @@ def ask_signal(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
     what, hit = _processes_of(item)
     if not hit:
         return said(view, f"{what}: there is no process of it that could get a signal")
-    return _menu(view, what, [hit])
+    return _menu(view, what, [(item.row.run, hit)])
 
 
 def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> TopView:
     """Open the menu of signals for all shown runs that are RUNNING."""
     rows = [row for row in shown_runs(snapshot, view) if row.status == RUNNING]
-    hit = [processes for row in rows if (processes := _processes_of(Item(row))[1])]
+    hit = [(row.run, processes) for row in rows if (processes := _processes_of(Item(row))[1])]
     if not hit:
         return said(view, "no run that is shown is RUNNING with a process that could get a signal")
     everyone = sum(row.status == RUNNING for row in snapshot.rows)
@@ -75,22 +75,25 @@ def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> TopView:
     return _menu(view, f"{plural(len(rows), 'RUNNING run')}{hidden}", hit)
 
 
-def _menu(view: TopView, what: str, hit: Sequence[Sequence[tuple[Identity, str]]]) -> TopView:
+def _menu(view: TopView, what: str, hit: Sequence[tuple[Run, Sequence[tuple[Identity, str]]]]) -> TopView:
     """Open the menu for the processes of some runs, each run's own process first; shared processes are listed once."""
     names: dict[Identity, str] = {}
-    for identity, name in (process for processes in hit for process in processes):
-        names.setdefault(identity, name)
-    below = frozenset(names) - {processes[0][0] for processes in hit}
-    request = SendSignal(what, tuple(names), tuple(names.values()), below)
+    runs: dict[Identity, tuple[Run, ...]] = {}
+    for run, processes in hit:
+        for identity, name in processes:
+            names.setdefault(identity, name)
+            runs[identity] = (*runs.get(identity, ()), run)
+    below = frozenset(names) - {processes[0][0] for _, processes in hit}
+    request = SendSignal(what, tuple(names), tuple(names.values()), tuple(runs.values()), below)
     return replace(opened(view, "signals"), choice=0, request=request)
 
 
 def with_signal(request: SendSignal, name: str) -> SendSignal:
     """Return the request for one signal, with the processes that should get it."""
-    both = zip(request.targets, request.names, strict=True)
-    kept = [each for each in both if name in _FOR_THE_TREE or each[0] not in request.below]
-    targets, names = zip(*kept)
-    return replace(request, targets=targets, names=names, signal=name)
+    all_of_them = zip(request.targets, request.names, request.runs, strict=True)
+    kept = [each for each in all_of_them if name in _FOR_THE_TREE or each[0] not in request.below]
+    targets, names, runs = zip(*kept)
+    return replace(request, targets=targets, names=names, runs=runs, signal=name)
 
 
 def _processes_of(item: Item) -> tuple[str, list[tuple[Identity, str]]]:

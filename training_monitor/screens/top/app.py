@@ -340,7 +340,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
     # ------------------------------------------------------------ actions, in a thread of the collector
 
     def _send(self, command: SendSignal) -> str:
-        answers = self._collector.source.send_signal(command.targets, SIGNAL_NUMBERS[command.signal])
+        answers = self._collector.source.send_signal(command.targets, SIGNAL_NUMBERS[command.signal], command.runs)
         for answer in answers[1:]:
             self._collector.tell(answer)
         more = f"; m shows {plural(len(answers) - 1, 'more result')}" if len(answers) > 1 else ""

@@ -39,12 +39,14 @@ SEARCHES = ("search-back", "search-on")  # commands: before and behind the last 
 class SendSignal:
     """Send a signal: `targets` are the processes shown when it was requested, `names` their display names.
 
+    `runs` are those to which each of them belongs.
     `below` are targets that are not a run's own process but its descendants: only some signals go to these too.
     """
 
     what: str
     targets: tuple[Identity, ...]
     names: tuple[str, ...]
+    runs: tuple[tuple[Run, ...], ...]
     below: frozenset[Identity] = frozenset()
     signal: str = ""
 

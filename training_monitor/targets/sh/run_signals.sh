@@ -1,7 +1,9 @@
 # Signals to processes that are still the same ones, and what came of them. A process is five words: PID START HOST BOOT
-# NAMESPACE, of which all but the first may be empty; `processes` holds those of many, quoted for sh.
-# uses: parts process this_machine
-# needs: processes number signal
+# NAMESPACE, of which all but the first may be empty; `processes` holds those of many, quoted for sh. In `named` there
+# are, for each of them, the numbers from 0 on of the `files` by which it is known, with commas between: each is a list
+# of paths, quoted twice. Without `named`, whoever asks vouches for all.
+# uses: parts process owners this_machine
+# needs: processes number signal named files
 
 # Say in $is whether this very process is there: alive, or why not.
 look_at() { # PID START HOST BOOT NAMESPACE
@@ -19,9 +21,11 @@ look_at() { # PID START HOST BOOT NAMESPACE
 
 # Send the signal to each, and look up to a second what came of it.
 signal_all() {
+  find_owners
   eval "set -- $processes"
   sent='' at=0
   while [ $# -gt 0 ]; do
+    numbers=${named%% *} named=${named#* }
     send "$1" "$2" "$3" "$4" "$5"
     shift 5
     at=$((at + 1))
@@ -36,11 +40,30 @@ signal_all() {
   part end
 }
 
+# Set owner_N for each of the files to the user whose word it is.
+find_owners() {
+  eval "set -- $files"
+  count=0
+  for each; do
+    eval "owner_$count=\$(show_owner $each)"
+    count=$((count + 1))
+  done
+}
+
+# Whether one of the files by which a process is known belongs to its user, or to root.
+is_named_by_its_user() { # PID
+  [ "$numbers" ] || return 0
+  owners=''
+  for each in $(echo "$numbers" | tr , ' '); do eval "owners=\"$owners \$owner_$each\""; done
+  may_name "$1" $owners
+}
+
 send() { # PID START HOST BOOT NAMESPACE
   [ "$1" -gt 1 ] || { tell never; return; }
   [ "$1" != $$ ] || { tell own; return; }
   look_at "$@"
   [ $is = alive ] || { tell $is; return; }
+  is_named_by_its_user "$1" || { tell owner; return; }
   if said=$(kill "-$number" "$1" 2>&1); then sent="$sent $at:$1:$2"; return; fi
   look_at "$@"
   case $is:$said in alive:*ermit*) is=denied ;; alive:*) is=failed ;; esac
