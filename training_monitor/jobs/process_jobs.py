@@ -11,14 +11,15 @@
 
 The directory is made with mkdir, which can succeed only once: starting a name twice adopts the first. All processes of
 a job carry TRAINING_MONITOR_JOB in their environment, so that even those that left the session are found when it is
-stopped. The scripts print `key=value` lines, then `log`, then the end of the log unchanged.
+stopped; `find_members` in job.sh decides which processes are the job's own. The scripts print `key=value` lines, then
+`log`, then the end of the log unchanged.
 
 A hold is a person's request that a job is not restarted, kept on the target beside the run directories. It is needed
 because a job that has ended can no longer be stopped, and Ray does not record who stopped one: every supervisor,
 wherever it runs, checks the hold before it starts the next attempt.
 
 Other processes are found by a pid, a pid file or a log file. A pid identifies a process only together with its start
-time and boot: a pid that was reused after the file was written, or since the last look, is not the watched process. Its
+time and boot: a process that began after the file was written, or since the last look, is not the watched process. Its
 descendants belong to it, and its session or process group if it leads them. A process that left both and whose parent
 is gone cannot be recognized, and is left alone.
 """
@@ -59,7 +60,7 @@ START_SECONDS = 30.0
 STOP_GRACE_SECONDS = 10.0
 MOST_ODD = 5  # entries of the jobs folder that are no jobs: so many are named
 _NO_NAME = "a name that no job has"
-WRITTEN_SECONDS = 60  # a process that began this long after its pid file was written is another one
+WRITTEN_SECONDS = 2  # how exactly it is known whether a process began before its pid file was written
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 _STOPPERS = {SUPERVISOR: "its supervisor, to restart it", TIME_LIMIT: "its time limit"}

@@ -13,54 +13,98 @@ is_alive() {
   is_same "$_pid" "$_began" "$_booted"
 } 2>/dev/null
 
-# Set $_leaders to ` PID NAME` of the jobs whose session and process group may have members, and $_logs to `NAME LOG`, a
-# line each, of those that have a log; $_groups and $_links are what grep looks for then.
-find_signs() { # NAME...
-  _leaders='' _groups='' _logs='' _links='' _real=$(cd -P -- "$_base" && pwd -P)
+# Set $_leaders to ` PID:NAME ` of the jobs whose own process still has its number, also as a zombie, and $_lost to those
+# of jobs whose process is gone: the number of its session may be another one's by now.
+find_leaders() { # NAME...
+  _leaders=' ' _lost=' '
   read_boot
   for _each; do
-    _run=$_base/$_each _pid='' _log=''
-    [ ! -f "$_run/pid" ] || read -r _pid _began _booted <"$_run/pid"
-    case $_pid in *[!0-9]*) _pid='' ;; esac
-    [ -z "$_pid" ] || [ "$_booted" != "$_boot" ] || { read_stat "$_pid" && [ "$_start" != "$_began" ]; } ||
-      _leaders="$_leaders $_pid $_each" _groups="$_groups|$_pid"
-    if [ -L "$_run" ] || [ -L "$_run/log" ]; then _log=$(readlink -f "$_run/log")
-    elif [ -d "$_run" ]; then _log=$_real/$_each/log; fi
-    [ -z "$_log" ] || _logs="$_logs$_each $_log$_newline" _links="$_links$_newline-> $_log"
+    _pid=''; [ ! -f "$_base/$_each/pid" ] || read -r _pid _began _booted <"$_base/$_each/pid"
+    case $_pid in '' | *[!0-9]*) continue ;; esac
+    [ "$_booted" = "$_boot" ] || continue
+    if ! read_stat "$_pid"; then _lost="$_lost$_pid:$_each "
+    elif [ "$_start" = "$_began" ]; then _leaders="$_leaders$_pid:$_each "; fi
   done
 } 2>/dev/null
 
-# Print `PID NAME` of all that belongs to these jobs: by environment, session, process group, or because they write its
-# log (a process may have a session of its own and overwrite its environment with a title). Each sign takes one pass
-# over /proc, however many jobs there are.
+# Print `PID NAME` of all that is these jobs' own, and nothing else is ever signalled as theirs: what carries their mark
+# as a variable of its environment (process 1 never counts), what is in the session of their own process, what descends
+# from either, and what has exactly their log open for writing as its stdout or stderr. The session of a process that is
+# gone is theirs while something in it carries the mark. Each sign takes one pass over /proc, however many jobs there are.
 find_members() { # NAME...
   [ $# -gt 0 ] || return 0
-  find_signs "$@"
-  grep -aoHsF "$(for _each; do echo "TRAINING_MONITOR_JOB=$_base/$_each/"; done)" /proc/[0-9]*/environ |
-    while read -r _line; do
-      _each=${_line#/proc/} _line=${_line%/}; echo "${_each%%/*} ${_line##*/}"
-    done
-  # shellcheck disable=SC2010
-  [ -z "$_logs" ] || ls -ln /proc/[0-9]*/fd/1 /proc/[0-9]*/fd/2 | grep -Fe "${_links#"$_newline"}" |
-    while read -r _line; do
-      _each=${_line#*/proc/} _to=${_line#* -> }
-      printf %s "$_logs" | while read -r _name _log; do
-        case $_to in "$_log"*) echo "${_each%%/*} $_name" ;; esac
-      done
-    done
-  [ -z "$_leaders" ] || grep -aHsE "[)] [^Z] [0-9]+ ([0-9]+ )?(${_groups#|}) [^)]*\$" /proc/[0-9]*/stat |
-    while read -r _line; do
-      _each=${_line#/proc/}; _each=${_each%%/*}
-      # shellcheck disable=SC2086
-      set -- ${_line##*) }; _group=$3 _session=$4
-      # shellcheck disable=SC2086
-      set -- $_leaders
-      while [ $# -gt 0 ]; do
-        [ "$_group" != "$1" ] && [ "$_session" != "$1" ] || echo "$_each $2"
-        shift 2
-      done
-    done
+  find_leaders "$@"
+  _owned=' ' _marks=$(for _each; do echo "TRAINING_MONITOR_JOB=$_base/$_each/"; done)
+  for _file in $(list_marked); do
+    _each=${_file#/proc/} _each=${_each%/environ} _mark=$1
+    [ $# = 1 ] || { _mark=$(read_mark "$_file"); _mark=${_mark%%"/$_newline"*}; _mark=${_mark%/}; _mark=${_mark##*/}; }
+    [ "$_each" = 1 ] || _owned="$_owned$_each:$_mark "
+  done
+  find_kin
+  for _each in $_owned; do echo "${_each%%:*} ${_each#*:}"; done
+  list_log_writers "$@"
 } 2>/dev/null
+
+# Print the environments with one of $_marks as a whole variable. Not every grep of busybox knows -z.
+list_marked() {
+  if printf x | grep -zq x; then grep -lzsxFe "$_marks" /proc/[0-9]*/environ
+  else for _file in /proc/[0-9]*/environ; do [ -z "$(read_mark "$_file")" ] || echo "$_file"; done; fi
+}
+
+read_mark() { tr '\000\n' '\n\037' <"$1" | grep -xFe "$_marks"; } # ENVIRONMENT
+
+# Add to $_owned what is in the sessions of the jobs, and what descends from it. The shell looks at few of the lines.
+find_kin() {
+  [ "$_owned$_leaders" != '  ' ] || return
+  _all=$(grep -aosHE '[)] [^ZXx] [0-9]+ [0-9]+ [0-9]+ [^)]*$' /proc/[0-9]*/stat)
+  [ "$_lost" = ' ' ] || for _line in $(list_kin - "$_lost"); do
+    _at=${_line##*:}; _from=${_lost#*" $_at:"}; _from=${_from%% *}
+    case $_owned in *" ${_line%%:*}:$_from "*) _leaders="$_leaders$_at:$_from " ;; esac
+  done
+  _new=$_owned
+  while [ "$_new" ]; do
+    _lines=$(list_kin "$_new" "$_leaders") _new=''
+    for _line in $_lines; do
+      _pid=${_line%%:*} _at=${_line#*:} _from=$_owned; _at=${_at%:*}
+      case $_owned in *" $_pid:"*) continue ;; *" $_at:"*) ;; *)
+        _from=$_leaders _at=${_line##*:}; case $_from in *" $_at:"*) ;; *) _at=$_pid ;; esac ;;
+      esac
+      _from=${_from#*" $_at:"}; _from=${_from%% *}
+      _owned="$_owned$_pid:$_from " _new="$_new $_pid:$_from"
+    done
+  done
+}
+
+# Print `PID:PARENT:SESSION` of the children of these processes, of what is in these sessions, and of their leaders; both
+# are lists of `NUMBER:NAME`.
+list_kin() { # PARENTS SESSIONS
+  _parents=$(join_numbers "$1") _sessions=$(join_numbers "$2")
+  printf '%s\n' "$_all" |
+    grep -E "^/proc/($_sessions)/|^[^)]*[)] . (($_parents) [0-9]+ [0-9]+|[0-9]+ [0-9]+ ($_sessions)) " |
+    while read -r _line; do
+      _pid=${_line#/proc/} _line=${_line#*) ? }; _parent=${_line%% *} _line=${_line#* }; _line=${_line#* }
+      echo "${_pid%%/*}:$_parent:${_line%% *}"
+    done
+}
+
+join_numbers() { _each=$(for _each in $1; do printf '|%s' "${_each%%:*}"; done); echo "${_each#|}"; } # LIST
+
+# Print `PID NAME` of what writes the log of a job as its stdout or stderr. The file itself counts, by device and inode,
+# and never a link in its place nor what that leads to.
+list_log_writers() { # NAME...
+  for _each; do shift; set -- "$@" "$_base/$_each/log"; done
+  _logs=$_newline$(stat -c '%d:%i %n' "$@")
+  set -- /dev/null # as many programs whatever is found
+  # shellcheck disable=SC2010
+  for _file in $(ls -ln /proc/[0-9]*/fd/1 /proc/[0-9]*/fd/2 | grep '^l.w.* -> .*/log$' | while read -r _line; do
+    _line=${_line%% -> *}; echo "/proc/${_line##* /proc/}"
+  done); do set -- "$@" "$_file"; done
+  stat -L -c '%d:%i %n' "$@" | while read -r _id _file; do
+    case $_logs in *"$_newline$_id "*) ;; *) continue ;; esac
+    _name=${_logs#*"$_newline$_id "}; _name=${_name%%"/log$_newline"*}; _name=${_name%/log}; _file=${_file#/proc/}
+    echo "${_file%%/*} ${_name##*/}"
+  done
+}
 
 # Print the pids of all that belongs to the job.
 list_members() { find_members "$_name" | while read -r _each _; do echo "$_each"; done | sort -un; }

@@ -5,9 +5,9 @@
 newline='
 '
 
-# Print the pids of the lines of `ls -ln` in $links that lead to a file for writing. Of a name with a line end, `ls`
-# prints its first line in the same line; that of busybox has `?` for odd signs.
-list_holders() { # FILE
+# Print the pids of the lines of `ls -ln` in $links that lead to a pipe, or to exactly this file, for writing. Of a name
+# with a line end, `ls` prints its first line in the same line; that of busybox has `?` for odd signs.
+list_holders() { # PIPE, or FILE DEVICE:INODE
   name=$1
   set -f; IFS=$newline
   for line in $links; do
@@ -15,7 +15,9 @@ list_holders() { # FILE
     there=${line#* -> }
     # shellcheck disable=SC2254
     case $name in "$there" | $there | "$there$newline"*) ;; *) continue;; esac
-    case $line in *' /proc/'*/fd/*' -> '*) each=${line#* /proc/}; each=${each%%/*};; esac
+    line=${line%% -> *}; line=${line##* }
+    case $line in /proc/*) each=${line#/proc/}; each=${each%%/*};; *) line=/proc/$each/fd/$line;; esac
+    [ -z "$2" ] || [ "$(stat -L -c %d:%i "$line" 2>/dev/null)" = "$2" ] || continue
     echo "$each"
   done
   set +f; unset IFS
@@ -25,14 +27,15 @@ list_holders() { # FILE
 # files of all processes are not. Who writes to it through `tee` and the like is among them.
 list_writers() {
   log=$(readlink -f "$log") && [ -f "$log" ] || return 0
+  file=$(stat -c %d:%i "$log")
   links=$(ls -ln /proc/[0-9]*/fd/1 /proc/[0-9]*/fd/2 2>/dev/null)
-  found=$(list_holders "$log")
-  [ "$found" ] || found=$(links=$(ls -ln /proc/[0-9]*/fd 2>/dev/null); list_holders "$log")
+  found=$(list_holders "$log" "$file")
+  [ "$found" ] || found=$(links=$(ls -ln /proc/[0-9]*/fd 2>/dev/null); list_holders "$log" "$file")
   for writer in $found; do
     echo "$writer"; program=''
     read -r program <"/proc/$writer/comm"
     is_filter "$program" || continue
     pipe=$(readlink "/proc/$writer/fd/0")
-    case $pipe in pipe:*) list_holders "$pipe";; esac
+    case $pipe in pipe:*) list_holders "$pipe" '';; esac
   done 2>/dev/null | sort -un
 }

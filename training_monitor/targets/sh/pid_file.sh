@@ -28,7 +28,7 @@ show_running() { # PID START
 show_reason() { echo "state=$1"; echo "reason=$2"; } # STATE REASON
 
 # A file that is not there says nothing of a process that was seen before: many trainings remove theirs when they end. A
-# process that began $written seconds after its pid file was written is another one.
+# process that began after its pid file was written is another one; $written seconds is how exactly that is known.
 by_pid_file() {
   if [ -e "$file" ] && [ ! -r "$file" ]; then echo state=denied; return; fi
   pid=''; [ -f "$file" ] && read -r pid _ <"$file" 2>/dev/null
@@ -62,7 +62,7 @@ by_log() {
   if [ "$was_pid" ] && is_known; then show_running "$was_pid" "$was_start"; return; fi
   log=$(readlink -f "$log") && [ -f "$log" ] || { show_reason unknown "no such log"; return; }
   pid='' links=$(ls -ln /proc/[0-9]*/fd 2>/dev/null)
-  for each in $(list_holders "$log"); do
+  for each in $(list_holders "$log" "$(stat -c %d:%i "$log")"); do
     runs "$each" || continue
     if [ -z "$pid" ] || [ "$_start" -lt "$start" ]; then pid=$each start=$_start; fi
   done
@@ -84,10 +84,16 @@ stop() {
   end_processes list_remaining
 }
 
-# What belongs to $roots, also what has come since; a pid of which another start is known is another process by now.
+# What belongs to $roots, also what has come since; a pid of which another start is known is another process by now, and
+# what descends from that is another's too.
 list_remaining() {
+  same=''
+  for each in $roots; do
+    ! read_stat "$each" || case $known in *" $each:$_start "*) ;; *" $each:"*) continue ;; esac
+    same="$same $each"
+  done
   # shellcheck disable=SC2086
-  find_family $roots
+  find_family $same
   for each in $family; do
     read_stat "$each"
     case $known in *" $each:$_start "*) ;; *" $each:"*) continue ;; esac

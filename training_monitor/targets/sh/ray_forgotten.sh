@@ -1,5 +1,5 @@
 # Ends what runs on of the jobs NAME, NAME-attempt-N and $_job after Ray has forgotten them.
-# uses: stopping
+# uses: stopping ray_submission
 # needs: _job_name _job _log _bytes
 
 # This script is in the environment of the shell that runs it, so what is looked for must not stand in it as it is.
@@ -14,6 +14,12 @@ list_forgotten() {
   for _file in $(grep -lsF -e "$_marks" /proc/[0-9]*/environ); do
     _file=${_file#/proc/}
     _file=${_file%/environ}
+    read_submission "$_file"
+    case $submission in
+      "$_job_name" | "$_job") ;;
+      "$_job_name-attempt-"*) case ${submission#"$_job_name-attempt-"} in '' | *[!0-9]*) continue ;; esac ;;
+      *) continue ;;
+    esac
     runs "$_file" && echo "$_file"
   done
 }

@@ -1,5 +1,5 @@
 # The processes of a Ray job on this machine.
-# uses: ray_workers
+# uses: ray_workers ray_submission
 # needs: job
 
 # Print the number that Ray gave to a driver's job.
@@ -14,6 +14,7 @@ list_members() {
   do
     pid=${file#/proc/}
     pid=${pid%/environ}
+    read_submission "$pid"; [ "$submission" = "$job" ] || continue
     echo "$pid"
     for number in $(show_number "$pid"); do numbers="$numbers$number "; done
   done

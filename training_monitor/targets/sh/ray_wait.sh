@@ -1,6 +1,6 @@
 # Waits for the end of a Ray job: at the entrypoint's process where that runs on this machine, which costs next to
 # nothing, else (on another node, or not started yet) at what the dashboard says.
-# uses: process ray
+# uses: process ray ray_submission
 # needs: _job _path
 
 # Print `ended` when it is over, and `waiting` every 10 s; leave after an hour.
@@ -32,7 +32,7 @@ find_entrypoint() {
   for _file in $(grep -lsF -e "\"job_submission_id\": \"$_job\"" /proc/[0-9]*/environ); do
     _file=${_file#/proc/}
     _file=${_file%/environ}
-    runs "$_file" || continue
+    read_submission "$_file"; [ "$submission" = "$_job" ] && runs "$_file" || continue
     [ "$_pid" ] && [ "$_start" -ge "$_began" ] || { _pid=$_file; _began=$_start; }
   done
 }
