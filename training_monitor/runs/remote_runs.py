@@ -205,7 +205,7 @@ class _Once:
     """A transport for one program: an action that is not idempotent is not retried when its answer was lost."""
 
     def __init__(self, inner: Transport) -> None:
-        self._inner, self._was_used = inner, False
+        self.inner, self._was_used = inner, False
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         if self._was_used:
@@ -213,10 +213,10 @@ class _Once:
                 "the answer was lost: whether the signal was sent is not known", hint="look at the processes first"
             )
         self._was_used = True
-        return self._inner.run(argv, timeout=timeout, input=input)
+        return self.inner.run(argv, timeout=timeout, input=input)
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        return self._inner.stream(argv, input=input)
+        return self.inner.stream(argv, input=input)
 
 
 class RemoteRuns:

@@ -6,10 +6,12 @@ import json
 import os
 import stat
 from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from training_monitor.core.errors import InstanceNotFound, LocalFailure, SettingsError, TargetUnreachable
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult
 from training_monitor.core.settings import VAST_KEY_PATH, runtime_dir, state_dir, vast_key_path
 from training_monitor.targets.target import Target, parse_target
@@ -22,6 +24,8 @@ from training_monitor.targets.transport import (
 )
 
 VAST_TIMEOUT = 60.0
+_SSH_CONFIG_SECONDS = 10.0
+_Signature = tuple[int, ...]  # of a file; None stands for a missing one
 _PAGE, _MOST_PAGES = 25, 400
 _PROC = "/proc/self/stat"
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
@@ -141,24 +145,119 @@ def _ssh(target: Target, inner: Transport) -> SshTransport:
         "-o",
         "ServerAliveCountMax=3",
         "-o",
-        "StrictHostKeyChecking=accept-new",
-        "-o",
         "LogLevel=ERROR",
     ]
-    known_hosts = _private_folder(state_dir())
-    if known_hosts:
-        quoted = os.path.join(known_hosts, "known_hosts").replace("%", "%%")
-        options += ["-o", f'UserKnownHostsFile="{quoted}"']
-    sockets = _private_folder(runtime_dir())
+    host = target.address or target.name
+    destination = f"{target.user}@{host}" if target.user else host
+    sockets, socket = _private_folder(runtime_dir()), ""
     if sockets:
-        name = f"vast-{target.name}-{target.port}" if target.kind == "vast" else "%C"
-        options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={sockets}/{name}"]
+        place = f"{destination}:{target.port}"
+        name = f"vast-{target.name}-{target.port}" if target.kind == "vast" else sha256(place.encode()).hexdigest()[:32]
+        socket = f"{sockets}/{name}"
+        options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={socket}"]
+    known = _NOTHING_KNOWN
+    if _is_ours(target, inner):
+        known = _known_hosts(destination, target.port, _signature(socket))
+    options += _host_key_options(known)
     if target.kind == "vast":
         options += _vast_options(target)
     if target.port:
         options += ["-p", str(target.port)]
-    host = target.address or target.name
-    return SshTransport(inner, f"{target.user}@{host}" if target.user else host, tuple(options))
+    return SshTransport(inner, destination, tuple(options))
+
+
+# ---------------------------------------------------------------- host keys
+
+
+@dataclass(frozen=True)
+class _KnownHosts:
+    """The user's own files of host keys for a destination, as ssh reads them, and the name by which it looks there."""
+
+    name: str
+    users: tuple[str, ...] = ()
+    everybodys: tuple[str, ...] = ()
+
+    @property
+    def know_it(self) -> bool:
+        """Whether one of the files holds a key of the host, or of an authority for it; a revoked key is none."""
+        return any(_holds(self.name, file, _signature(file)) for file in (*self.users, *self.everybodys))
+
+
+_NOTHING_KNOWN = _KnownHosts("")
+
+
+def _host_key_options(known: _KnownHosts) -> list[str]:
+    """Return the options by which ssh checks a host's key.
+
+    Where the user's files know the host, only those count. Otherwise our own file does, and takes new hosts: ssh writes
+    to the first file. It gets the user's as well, for the keys that they revoke.
+    """
+    if known.know_it:
+        return ["-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=no"]
+    options = ["-o", "StrictHostKeyChecking=accept-new"]
+    if folder := _private_folder(state_dir()):
+        files = [os.path.join(folder, "known_hosts"), *known.users]
+        quoted = " ".join(f'"{file}"' for file in files).replace("%", "%%")
+        options += ["-o", f"UserKnownHostsFile={quoted}"]
+    return options
+
+
+def _is_ours(target: Target, inner: Transport) -> bool:
+    """Whether the user's ssh configuration on this machine is read for a target."""
+    while not isinstance(inner, LocalTransport) and hasattr(inner, "inner"):
+        inner = inner.inner
+    return target.kind == "ssh" and isinstance(inner, LocalTransport)
+
+
+def _known_hosts(destination: str, port: int | None, socket: _Signature | None) -> _KnownHosts:
+    """Ask ssh which files of host keys the user's configuration names for a destination. Raises CommandError.
+
+    It is asked for each new connection, and once for as long as the `socket` of a shared one is there.
+    """
+    return _ask_known_hosts(destination, port) if socket is None else _kept_known_hosts(destination, port, socket)
+
+
+@lru_cache(maxsize=1000)
+def _kept_known_hosts(destination: str, port: int | None, socket: _Signature) -> _KnownHosts:
+    return _ask_known_hosts(destination, port)
+
+
+def _ask_known_hosts(destination: str, port: int | None) -> _KnownHosts:
+    argv = ["ssh", "-G", *(["-p", str(port)] if port else []), "--", destination]
+    result = LocalTransport().run(argv, timeout=_SSH_CONFIG_SECONDS)
+    if result.exit_code:
+        raise explain_failure(result, f"ssh://{destination}")
+    found = dict(line.partition(" ")[::2] for line in result.stdout.splitlines())
+    name = found.get("hostname", "").lower()
+    if found.get("port", "22") != "22":
+        name = f"[{name}]:{found['port']}"
+    files = (_existing(found.get(f"{whose}knownhostsfile", "")) for whose in ("user", "global"))
+    return _KnownHosts(found.get("hostkeyalias", name), *files)
+
+
+def _existing(text: str) -> tuple[str, ...]:
+    """Return the files that are there of a list with spaces between, which ssh prints without quotes."""
+    words = text.split(" ")
+    ends = range(len(words) + 1)
+    found = (os.path.expanduser(" ".join(words[start:end])) for start in ends for end in ends[start + 1 :])
+    return tuple(path for path in found if os.path.isabs(path) and os.path.exists(path))
+
+
+@lru_cache(maxsize=1000)
+def _holds(name: str, file: str, signature: _Signature | None) -> bool:
+    """Whether a file of host keys, as it is now, holds one for this name. Raises CommandError."""
+    if signature is None:
+        return False
+    result = LocalTransport().run(["ssh-keygen", "-F", name, "-f", file], timeout=_SSH_CONFIG_SECONDS)
+    return any(line and not line.startswith(("#", "@revoked")) for line in result.stdout.splitlines())
+
+
+def _signature(file: str) -> _Signature | None:
+    try:
+        state = os.stat(file)
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 def _vast_options(target: Target) -> list[str]:

@@ -87,7 +87,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
         (
             r"Host key verification failed|IDENTIFICATION HAS CHANGED",
             AccessDenied,
-            "if the host was really reinstalled, remove its line from known_hosts in the state folder",
+            "run plain ssh to the host: it names the line of your known_hosts files that is the reason",
         ),
         (
             r"executable file not found|no such file or directory: unknown",
@@ -112,6 +112,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
         ),
     )
 )
+_CHANGED_KEY = regex(r"^Offending \S+ key in (.+):\d+\r?\n(?:.*\n)*?Host key for (\S+) has changed", re.MULTILINE)
 _FOUR_BYTES = regex(rb"[\xf0-\xf4]")
 _KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
@@ -380,6 +381,9 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
     said = last_lines(plain) or last_lines(stderr) or last_lines(result.stdout) or "it said nothing"
     for pattern, kind, hint in _FAILURES:
         if pattern.search(stderr):
+            if changed := _CHANGED_KEY.search(stderr):
+                file, name = map(shlex.quote, changed.groups())
+                hint = f"if the host was really set up anew: ssh-keygen -R {name} -f {file}"
             return kind(said, target=target, argv=result.argv, result=result, hint=hint)
     return TargetUnreachable(
         f"no complete answer ({result.argv[0]} exit status {result.exit_code}: {said})",

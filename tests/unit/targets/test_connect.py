@@ -52,6 +52,19 @@ def test_an_address_that_is_known_is_used_and_belongs_to_the_instance(tmp_path: 
     assert f"ControlPath={tmp_path}/training_monitor-{os.getuid()}/vast-7-40022" in words
 
 
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o770, 0o1777])
+def test_a_folder_to_which_others_can_write_is_not_used(tmp_path: Path, mode: int) -> None:
+    sockets = tmp_path / f"training_monitor-{os.getuid()}"
+    sockets.mkdir(mode=0o700)
+    assert [word for word in options(INSTANCE) if str(sockets) in word]
+    sockets.chmod(mode)
+    tmp_path.chmod(mode)  # the state folder
+    try:
+        assert not [word for word in options(INSTANCE) if str(tmp_path) in word]
+    finally:
+        tmp_path.chmod(0o700)
+
+
 def test_two_instances_at_one_address_share_nothing() -> None:
     first, second = options(INSTANCE), options(replace(INSTANCE, name="8"))
     differ = {one.partition("=")[0] for one, other in zip(first, second, strict=True) if one != other}
