@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.integration.conftest import Place, WatchedTransport, kill, wait_until
 from training_monitor import check_training
 from training_monitor.cli.main import main
 from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.before_end import explain_before_end
@@ -207,6 +208,54 @@ def test_trainings_beyond_those_looked_at_are_counted_and_never_called_healthy(
     assert "not looked at" in capsys.readouterr().out
     assert main(["stall", "local", "--sample", "0"]) == 3
     assert re.search(r"not looked at, .*pid \d+", capsys.readouterr().err)
+
+
+class EndingTransport(WatchedTransport):
+    """Ends processes once the trainings were found, before the second round trip."""
+
+    ending: Sequence[subprocess.Popen[bytes]] = ()
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        is_second = "find_trainings" not in (input or "") and "gpu" in (input or "")
+        for process in self.ending if is_second else ():
+            process.kill()
+            process.wait()
+        return super().run(argv, timeout=timeout, input=input)
+
+
+def start_silent(folder: Path) -> subprocess.Popen[bytes]:
+    """A training whose output goes nowhere."""
+    script = folder / "train.py"
+    script.write_text("import time\ntime.sleep(120)\n")
+    return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL, cwd=folder)
+
+
+def test_check_leaves_out_trainings_that_end_after_they_were_found(target: Place, trainings: Trainings) -> None:
+    trainings.processes.append(start_silent(target.folder))
+    gone = trainings.processes[0].pid
+    transport = EndingTransport()
+    assert gone in [job["pid"] for job in check_training(target.address, transport=transport)["jobs"]]
+    transport.ending = trainings.processes
+    report = check_training(target.address, transport=transport)
+    assert trainings.processes[0].returncode, "it was not ended between the two round trips"
+    assert gone not in [job["pid"] for job in report["jobs"]] and not report["not_seen"], report
+
+
+def test_check_judges_a_training_that_ends_after_it_was_found_by_its_log(local: Place, trainings: Trainings) -> None:
+    process = trainings.start("healthy")
+    transport = EndingTransport()
+    transport.ending = [process]
+    seen = check(local, transport=transport)
+    assert process.returncode and seen["pid"] == process.pid and seen["step"] >= 40, seen
+    assert seen["state"] not in ("running", "starting"), seen
+
+
+def test_check_raises_when_the_named_training_ended_after_it_was_found(local: Place, trainings: Trainings) -> None:
+    trainings.processes.append(start_silent(local.folder))
+    transport = EndingTransport()
+    transport.ending = trainings.processes
+    with pytest.raises(JobNotFound, match=f"process {trainings.processes[0].pid}"):
+        check_training("local", trainings.processes[0].pid, transport=transport)
 
 
 def test_no_training_among_processes_that_were_cut_is_unknown_and_never_none(

@@ -13,7 +13,7 @@ from typing import Any
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.models import Answer, Gpu, JobView, Progress, Question
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
@@ -50,6 +50,8 @@ def check_training(
 ) -> CheckReport:
     """Check now whether the trainings on a target make progress.
 
+    A training that nobody named, and that has ended and left no log since it was found, is left out.
+
     Args:
         target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`.
         what: a PID, a log file or pattern of log files, a Ray job, a process job, or the name of either; None: every
@@ -62,7 +64,7 @@ def check_training(
 
     Raises:
         SettingsError: a name that fits two trainings, a log that is a folder.
-        JobNotFound: there is no such process, job or log.
+        JobNotFound: there is no process, job or log named `what`.
         CommandError: the target could not be asked.
     """
     site = Site.of(target, namespace, transport, clock).resolve()
@@ -70,7 +72,9 @@ def check_training(
     meant, _ = _both(partial(find_meant, site, what), siblings.find)
     chosen = meant.trainings[:MOST_TRAININGS]
     seen, _ = _both(partial(_look_at, site, chosen, alone=len(chosen) == 1), siblings.ask)
-    complete = [siblings.complete(each) for each in seen]
+    if what is not None and seen:
+        seen[0].require()
+    complete = [siblings.complete(each) for each in seen if what is not None or not each.is_gone]
     kept = store or BestEffortStore()
     jobs = [
         _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
@@ -137,6 +141,18 @@ class _Seen:
     error: TrainingMonitorError | None = None
     progress: Progress = Progress()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the target answered, and has neither the training nor a log of it."""
+        return isinstance(self.error, JobNotFound) or bool(self.look and self.look.missing(self.meant.job))
+
+    def require(self) -> None:
+        """Raise JobNotFound if the training is gone."""
+        if isinstance(self.error, JobNotFound):
+            raise self.error
+        if self.look:
+            self.look.require(self.meant.job)
+
 
 def _both(first: Any, second: Any) -> tuple[Any, Any]:
     """Run two calls side by side. Raises the first one's error; the second one's error is its result."""
@@ -163,16 +179,14 @@ def _questions(job: WatchedJob) -> list[Question[Any]]:
 
 
 def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _Seen:
-    """Build the look from its answers; with `alone`, raise the error that kept us from the log."""
+    """Build the look from its answers; with `alone`, raise the error that kept us from the log of what is there."""
     table = answers[0].value[0].gpus if answers[0].value else ()
     try:
         look = read_watch(meant.job, answers, with_log=meant.job.job_id is None, is_first=True)
     except TrainingMonitorError as error:
-        if alone:
+        if alone and not isinstance(error, JobNotFound):
             raise
         return _Seen(meant, None, table, error)
-    if alone:
-        look.require(meant.job)
     return _Seen(meant, look, table, progress=look.read_progress())
 
 

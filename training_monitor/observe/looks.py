@@ -232,15 +232,18 @@ class Look:
             return None if self.view.status is JobStatus.UNKNOWN else not self.view.status.is_terminal
         return self.process.running if self.process else None
 
-    def require(self, job: WatchedJob) -> None:
-        """Raise JobNotFound if the process or log that identifies the job was never seen."""
-        missing = None
+    def missing(self, job: WatchedJob) -> str | None:
+        """Return the process or log that identifies the job if it was never seen, and no log shows how it ended."""
         if job.pid is not None:
             is_gone = self.process is not None and self.process.running is False and not self.process.identity
-            missing = f"process {job.pid}" if is_gone else None
-        elif self.log is not None and self.log.missing and self.is_running is None:
-            missing = f"log {job.log_file or ' '.join(job.log_paths)}"
-        if missing:
+            return f"process {job.pid}" if is_gone and not self.text else None
+        if self.log is not None and self.log.missing and self.is_running is None:
+            return f"log {job.log_file or ' '.join(job.log_paths)}"
+        return None
+
+    def require(self, job: WatchedJob) -> None:
+        """Raise JobNotFound if what identifies the job was never seen."""
+        if missing := self.missing(job):
             raise JobNotFound(f"there is no {missing}", hint="list what is there with `training-monitor check TARGET`")
 
 
