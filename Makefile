@@ -1,12 +1,15 @@
 # `make` or `make help` lists the targets.
 PYTHON ?= python3
 VENV ?= .venv
-# More packages for the test environment, for instance: make test TEST_EXTRAS="mypy ruff ray[default] vastai"
+# More packages for the test environment, for instance: make test-all TEST_EXTRAS="mypy ruff ray[default] vastai"
 TEST_EXTRAS ?=
 # Options for pytest, for instance: make test ARGS="-k gpu -x"; for soak, those of bench/soak.py
 ARGS ?=
-# How many tests run side by side. Most wait for others for two thirds of their time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# How many tests run side by side. Those of `make test` compute; most others wait for two thirds of their time.
+WORKERS ?= $(shell expr $(CORES) + 1)
+ALL_WORKERS ?= $(shell expr $(CORES) \* 2)
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 # The file is made last, so it says that the environment is complete; in it are the extras installed so far.
@@ -21,13 +24,16 @@ export PATH := $(abspath $(BIN)):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test venv lint lint-if-installed demo bench soak hostile fuzz clean FORCE
+.PHONY: help test test-all venv lint lint-if-installed demo bench soak hostile fuzz clean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-test: $(STAMP) lint-if-installed ## run the whole suite in its own environment (and lint, if ruff and mypy are in it)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(STAMP) lint-if-installed ## unit and contract tests, and one of each real part that is here (4 minutes)
+	TRAINING_MONITOR_QUICK=1 $(PYTEST) -n $(WORKERS) @tests/quick.txt $(ARGS)
+
+test-all: $(STAMP) lint-if-installed ## run everything, with whatever tools are here (half an hour)
+	$(PYTEST) -n $(ALL_WORKERS) $(ARGS)
 
 venv: $(STAMP) ## make or update the test environment only
 
@@ -50,7 +56,7 @@ soak: ## see what grows in an hour of faults: make soak ARGS="--minutes 15" (an 
 	@PYTHONPATH=. $(PYTHON) -m bench.soak $(ARGS)
 
 hostile: $(STAMP) ## attack and break everything, and count what got through (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/hostile $(ARGS)
+	$(PYTEST) -n $(ALL_WORKERS) tests/hostile $(ARGS)
 
 fuzz: $(STAMP) ## a million hostile inputs through every parser (minutes)
 	TRAINING_MONITOR_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/test_hostile_input.py $(ARGS)

@@ -31,10 +31,17 @@ def signals_reach_children() -> None:
 
 @pytest.fixture
 def memory_path() -> Iterator[Path]:
-    """A folder in memory, where it can be: for tests that write thousands of states, each for good."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    """A folder in memory where there is room and programs may run: for tests that write thousands of states."""
+    memory = "/dev/shm" if _is_roomy("/dev/shm") else None
     with tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+def _is_roomy(folder: str) -> bool:
+    if not os.access(folder, os.W_OK):
+        return False
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize > 1 << 29 and not found.f_flag & os.ST_NOEXEC
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

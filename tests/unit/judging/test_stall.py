@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from tests.sweeps import cases_of
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.values import Observation, StallAnalysis
 from training_monitor.judging.stall import StallDetector, StallPolicy, analyze_stall
@@ -198,7 +199,7 @@ def test_steps_that_take_ever_longer_never_arrive() -> None:
 
 
 def test_jitter_alone_is_no_stall(subtests: pytest.Subtests) -> None:
-    for seed in range(5):
+    for seed in cases_of(range(5), 2):
         with subtests.test(seed=seed):
             chance, run = Random(seed), Run()
             for _ in range(400):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import Behaviour
+from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingStore, KillingTransport
 from tests.unit.restart.test_auto_restart import Bench
 from training_monitor.core.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
@@ -189,7 +190,7 @@ def test_a_supervisor_killed_at_any_write_goes_on_with_one_job_and_the_same_coun
     whole = KillingStore(bench.folder, 0, after=after)
     assert_as_if_nothing_had_happened(bench, run_eventful(bench, store=whole))
     assert whole.death.acts > 15
-    for number in range(1, whole.death.acts + 1):
+    for number in cases_of(range(1, whole.death.acts + 1)):
         bench = eventful(memory_path / str(number))
         with pytest.raises(Killed):
             run_eventful(bench, store=KillingStore(bench.folder, number, after=after))
@@ -208,7 +209,7 @@ def test_a_supervisor_killed_at_any_question_goes_on_with_one_job_and_the_same_c
     whole = KillingTransport(bench.jobs.answer, 0, after=after)
     run_eventful(bench, transport=whole)
     assert whole.death.acts > 20
-    for number in range(1, whole.death.acts):  # the last one lets go of the claim, when all is done
+    for number in cases_of(range(1, whole.death.acts)):  # the last one lets go of the claim, when all is done
         bench = eventful(memory_path / str(number))
         with pytest.raises(Killed):
             run_eventful(bench, transport=KillingTransport(bench.jobs.answer, number, after=after))

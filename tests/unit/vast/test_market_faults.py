@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import Behaviour
 from tests.job_states import STEPS
+from tests.sweeps import cases_of
 from tests.unit.service.market_world import REQUEST, STEPS_TRAINED, JobWorld
 from training_monitor.vast.training_request import JobState
 
@@ -31,13 +33,12 @@ def test_an_undisturbed_job_rents_one_machine_and_says_that_it_is_destroyed(worl
 
 
 def test_however_often_a_listing_lies_at_a_step_the_job_is_as_if_it_had_not(worlds: Iterator[JobWorld]) -> None:
-    for state in STEPS[1:]:
-        for lies in LIES:
-            world = next(worlds)
-            world.lie_at(state, lies)
-            world.submit()
-            world.work()
-            world.check_books((state, lies))
+    for state, lies in cases_of(product(STEPS[1:], LIES)):
+        world = next(worlds)
+        world.lie_at(state, lies)
+        world.submit()
+        world.work()
+        world.check_books((state, lies))
 
 
 def test_killed_after_any_call_of_the_market_and_lied_to_after_it_the_job_is_as_if_it_had_not(
@@ -46,14 +47,13 @@ def test_killed_after_any_call_of_the_market_and_lied_to_after_it_the_job_is_as_
     undisturbed = next(worlds)
     undisturbed.submit()
     undisturbed.work()
-    for number, call in enumerate(undisturbed.market.calls, 1):
-        for lies in LIES:
-            world = next(worlds)
-            world.market.dies_after, world.market.lies_then = number, lies
-            world.submit()
-            world.work()
-            world.check_books((number, call, lies))
-            assert world.market.dies_after and len(world.market.calls) > number
+    for (number, call), lies in cases_of(product(enumerate(undisturbed.market.calls, 1), LIES)):
+        world = next(worlds)
+        world.market.dies_after, world.market.lies_then = number, lies
+        world.submit()
+        world.work()
+        world.check_books((number, call, lies))
+        assert world.market.dies_after and len(world.market.calls) > number
 
 
 def test_killed_as_any_step_begins_or_ends_and_lied_to_after_it_the_job_is_as_if_it_had_not(

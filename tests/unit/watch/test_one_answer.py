@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH, TRAINING
+from tests.sweeps import cases_of
 from tests.unit.fleet.fleet_world import Watch, World
 from tests.unit.one_run import JOB, Asked, Stage
 from training_monitor.core.models import Event
@@ -47,7 +48,7 @@ LIVES = {
 
 
 ALIKE = [pytest.param(*each, id=life) for life, each in LIVES.items()]
-ALONE = [pytest.param(*each, way, id=f"{life}-{way}") for life, each in LIVES.items() for way in WAYS]
+ALONE = cases_of([pytest.param(*each, way, id=f"{life}-{way}") for life, each in LIVES.items() for way in WAYS], 16)
 
 
 @pytest.mark.parametrize(("stages", "state"), ALIKE)

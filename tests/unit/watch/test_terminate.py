@@ -22,6 +22,7 @@ from tests.fakes import (
     FakeVast,
     is_call,
 )
+from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingEverything, KillingTransport
 from training_monitor.core.errors import AlreadySupervised, LocalFailure, SettingsError, TrainingMonitorError
 from training_monitor.core.models import CommandResult, Event
@@ -367,14 +368,14 @@ def assert_done_once(bench: Bench, report: TerminationReport, *, was_killed: boo
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_write_and_called_again_it_does_everything_once(tmp_path: Path, after: bool) -> None:
-    whole = Bench(tmp_path / "whole")
+def test_killed_at_any_write_and_called_again_it_does_everything_once(memory_path: Path, after: bool) -> None:
+    whole = Bench(memory_path / "whole")
     whole.poll()
     store = KillingEverything(whole.folder, 0, after=after)
     assert_done_once(whole, whole.terminate(SAVE_AND_DESTROY, store=store))
     assert store.death.acts > 7
-    for number in range(1, store.death.acts + 1):
-        bench = Bench(tmp_path / str(number))
+    for number in cases_of(range(1, store.death.acts + 1)):
+        bench = Bench(memory_path / str(number))
         bench.poll()
         with pytest.raises(Killed):
             bench.terminate(SAVE_AND_DESTROY, store=KillingEverything(bench.folder, number, after=after))
@@ -388,15 +389,15 @@ def test_killed_at_any_write_and_called_again_it_does_everything_once(tmp_path: 
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_question_and_called_again_it_does_everything_once(tmp_path: Path, after: bool) -> None:
-    whole = Bench(tmp_path / "whole")
+def test_killed_at_any_question_and_called_again_it_does_everything_once(memory_path: Path, after: bool) -> None:
+    whole = Bench(memory_path / "whole")
     whole.poll()
     counting = KillingTransport(whole.there.answer, 0, after=after)
     whole.transport = whole.vast.attach(counting)
     assert_done_once(whole, whole.terminate(SAVE_AND_DESTROY))
     assert counting.death.acts > 10
-    for number in range(1, counting.death.acts + 1):
-        bench = Bench(tmp_path / str(number))
+    for number in cases_of(range(1, counting.death.acts + 1)):
+        bench = Bench(memory_path / str(number))
         bench.poll()
         killing = KillingTransport(bench.there.answer, number, after=after)
         alive, bench.transport = bench.transport, bench.vast.attach(killing)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import BUSY, EPOCH, IDLE, Behaviour, FakeClock, FakeTraining, FakeTransport, gpu_answer, is_call
+from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingStore, KillingTransport
 from training_monitor.core.errors import (
     JobNotFound,
@@ -421,22 +422,18 @@ def test_killed_at_any_act_and_taken_up_it_ends_the_same(
 ) -> None:
     """Killed before or after each of its writes, and before or after each of its questions."""
     whole = KilledWorld(memory_path / "whole")
-    expected = outcome_of(whole.wait(*conditions, interval=20))
-    assert expected[:2] == ("met", met)
-    at, kinds = 0, {"write", "question"}
-    while kinds:
-        at += 1
-        for kind in sorted(kinds):
+    store = KillingStore(whole.folder, 0, after=after)
+    killing = KillingTransport(whole.there.answer, 0, after=after)
+    expected = outcome_of(whole.wait(*conditions, interval=20, store=store, transport=killing))
+    assert expected[:2] == ("met", met) and min(store.death.acts, killing.death.acts) >= 4
+    for kind, acts in (("write", store.death.acts), ("question", killing.death.acts)):
+        for at in cases_of(range(1, acts + 1), 6):
             world = KilledWorld(memory_path / f"{kind} {at}")
             store = KillingStore(world.folder, at if kind == "write" else 0, after=after)
             killing = KillingTransport(world.there.answer, at if kind == "question" else 0, after=after)
-            try:
-                report = world.wait(*conditions, interval=20, store=store, transport=killing)
-                kinds.remove(kind)  # it had fewer acts than that
-            except Killed:
-                report = world.wait(*conditions, interval=20)
-            assert outcome_of(report) == expected, (kind, at)
-    assert at > 4
+            with pytest.raises(Killed):
+                world.wait(*conditions, interval=20, store=store, transport=killing)
+            assert outcome_of(world.wait(*conditions, interval=20)) == expected, (kind, at)
 
 
 def test_a_full_disk_here_ends_nothing_and_is_told(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.fakes import (
     FakeVast,
     gpu_answer,
 )
+from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingEverything, KillingTransport
 from tests.unit.watch.test_terminate import FILES, HUB
 from training_monitor.cli.parsing import build_parser
@@ -527,14 +528,14 @@ def expected(bench: Bench, report: WatchReport) -> tuple[Any, ...]:
 @pytest.mark.parametrize("does", BRIEF.values(), ids=BRIEF)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_watcher_killed_at_any_write_and_started_again_tells_and_does_everything_once(
-    tmp_path: Path, does: Behaviour, after: bool
+    memory_path: Path, does: Behaviour, after: bool
 ) -> None:
-    whole = Bench(tmp_path / "whole", does)
+    whole = Bench(memory_path / "whole", does)
     store = KillingEverything(whole.folder, 0, after=after)
     result = expected(whole, whole.watched(SAVE, store=store, **QUICK))
     assert store.death.acts > 15 and result[2:4] == (True, True)
-    for number in range(1, store.death.acts + 1):
-        bench = Bench(tmp_path / str(number), does)
+    for number in cases_of(range(1, store.death.acts + 1)):
+        bench = Bench(memory_path / str(number), does)
         with pytest.raises(Killed):
             bench.watch(SAVE, store=KillingEverything(bench.folder, number, after=after), **QUICK)
         assert expected(bench, bench.watched(SAVE, **QUICK)) == result, number
@@ -542,14 +543,14 @@ def test_a_watcher_killed_at_any_write_and_started_again_tells_and_does_everythi
 
 @pytest.mark.parametrize("does", BRIEF.values(), ids=BRIEF)
 def test_a_watcher_killed_at_any_question_and_started_again_tells_and_does_everything_once(
-    tmp_path: Path, does: Behaviour
+    memory_path: Path, does: Behaviour
 ) -> None:
-    whole = Bench(tmp_path / "whole", does)
+    whole = Bench(memory_path / "whole", does)
     counting = KillingTransport(whole.there.answer, 0, after=True)
     whole.transport = whole.vast.attach(counting)
     result = expected(whole, whole.watched(SAVE, **QUICK))
-    for number in range(1, counting.death.acts + 1):
-        bench = Bench(tmp_path / str(number), does)
+    for number in cases_of(range(1, counting.death.acts + 1)):
+        bench = Bench(memory_path / str(number), does)
         killing = KillingTransport(bench.there.answer, number, after=True)
         alive, bench.transport = bench.transport, bench.vast.attach(killing)
         with pytest.raises(Killed):
