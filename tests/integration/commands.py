@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import signal
 import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
 from training_monitor.cli.main import main
+
+PYTHON = shlex.quote(sys.executable)  # as a word of a script
 
 
 def run_command(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:

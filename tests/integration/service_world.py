@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shlex
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.commands import PYTHON
 from tests.integration.conftest import SshServer, Surroundings
 from tests.integration.forked import Act, Forked, forked
 from tests.loopback.messaging import Services
@@ -79,7 +81,7 @@ class World:
 
         Where a test does something to a training, `step_seconds` keeps it going until then.
         """
-        train = f'{sys.executable} {demo_training.__file__} --output "$OUTPUT" --hang-at 0'
+        train = f'{PYTHON} {shlex.quote(demo_training.__file__)} --output "$OUTPUT" --hang-at 0'
         train += f" --save-every {SAVE_EVERY} --step-seconds {step_seconds}"
         once = f'[ -e "$OUTPUT/.once" ] || {{ {train} --crash-at 0 --steps 25; touch "$OUTPUT/.once"; exit 1; }}; '
         train = f"{'' if crash else once}exec {train} --steps {STEPS_TRAINED} {crash or '--crash-at 0'}"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import run_command as cli
+from tests.integration.commands import PYTHON, run_command as cli
 from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
@@ -236,7 +236,7 @@ def test_health_names_a_checkpoint_folder_that_is_not_there(surroundings: Surrou
 
 
 def test_a_reader_that_leaves_early_is_no_traceback(job: str) -> None:
-    command = f"{sys.executable} -m training_monitor logs head {job} | true"
+    command = f"{PYTHON} -m training_monitor logs head {job} | true"
     env = environ(PYTHONUNBUFFERED="")
     done = subprocess.run(["sh", "-c", command], env=env, text=True, capture_output=True, timeout=60)
     assert done.stderr == ""
@@ -350,7 +350,7 @@ def test_the_demo_finishes_and_shows_what_it_did() -> None:
 
 def test_the_demo_shows_a_live_line_on_a_terminal_and_leaves_nothing_when_interrupted(tmp_path: Path) -> None:
     tmux = [require("tmux"), "-S", str(tmp_path / "socket")]
-    command = f"PYTHONPATH={ROOT} {sys.executable} -m training_monitor demo; echo status=$?; sleep 60"
+    command = f"PYTHONPATH={shlex.quote(str(ROOT))} {PYTHON} -m training_monitor demo; echo status=$?; sleep 60"
     subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", command], check=True)
 
     def screen() -> str:

@@ -51,7 +51,8 @@ START = {
 FILES = {"zsh": ".zfunc/_training-monitor", "fish": ".config/fish/completions/training-monitor.fish"}
 # Answers completion, and writes down the words of every other call.
 COMMAND = """\
-#!{python}
+#!/bin/sh
+"exec" {python} "$0" "$@"  # a first line takes no path with a space
 import json, os, sys
 if sys.argv[1:2] == ["completion"]:
     sys.path.insert(0, {root!r})
@@ -72,7 +73,7 @@ class Shell:
         _write_home(home)
         command = folder / "bin" / "training-monitor"
         command.parent.mkdir()
-        command.write_text(COMMAND.format(python=sys.executable, root=str(ROOT), asked=str(self.asked)))
+        command.write_text(COMMAND.format(python=_quoted(sys.executable), root=str(ROOT), asked=str(self.asked)))
         command.chmod(0o755)
         made = f"{shlex.quote(str(command))} completion {name}"
         rc = RC[name] + (f"{made} | source\n" if name == "fish" else f'eval "$({made})"\n')
@@ -121,6 +122,11 @@ class Shell:
         self.asked.unlink()
         self.clear()
         return words
+
+
+def _quoted(path: str) -> str:
+    """A path as a string of both sh and Python."""
+    return json.dumps(path)
 
 
 def _write_home(home: Path) -> None:

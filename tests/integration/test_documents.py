@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import run_command
+from tests.integration.commands import PYTHON, run_command
 from tests.integration.conftest import SshServer, Surroundings, wait_until
 from tests.integration.service_world import NVIDIA_SMI
 from tests.loopback.kubernetes import KubernetesApi
@@ -40,7 +40,7 @@ def snippets(kind: str) -> list[object]:
 @pytest.fixture
 def cluster(kube: KubernetesApi, surroundings: Surroundings) -> Iterator[KubernetesApi]:
     """The pods that the documents name, a Ray dashboard in the head, and a training script in this folder."""
-    (surroundings.tools / "training-monitor").write_text(f'#!/bin/sh\nexec {sys.executable} -m training_monitor "$@"\n')
+    (surroundings.tools / "training-monitor").write_text(f'#!/bin/sh\nexec {PYTHON} -m training_monitor "$@"\n')
     (surroundings.tools / "training-monitor").chmod(0o755)
     arguments = "'--output', 'checkpoints', '--step-seconds', '0', '--steps', '40', '--crash-at', '0', '--hang-at', '0'"
     real = f"runpy.run_path({demo_training.__file__!r}, run_name='__main__')"
@@ -79,7 +79,7 @@ def test_every_shell_snippet_runs(
         if words and words[0] == "training-monitor" and not set("|&;<>*~$`") & set(line):
             done = run_command(*words[1:])
         else:
-            done = run(surroundings, "sh", "-c", line.replace("python3 -m", f"{sys.executable} -m"))
+            done = run(surroundings, "sh", "-c", line.replace("python3 -m", f"{PYTHON} -m"))
         assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3), (line, done.stdout, done.stderr)
         if " run " in line or " restart " in line:
             assert done.returncode == 0, (line, done.stdout, done.stderr)
@@ -142,7 +142,7 @@ def test_the_health_example_prints_a_verdict(cluster: KubernetesApi, surrounding
 
 
 def test_the_restart_example_finishes_a_command_in_a_pod(cluster: KubernetesApi, surroundings: Surroundings) -> None:
-    example, command = str(ROOT / "examples/auto_restart.py"), f"{sys.executable} train.py"
+    example, command = str(ROOT / "examples/auto_restart.py"), f"{PYTHON} train.py"
     done = run(surroundings, sys.executable, example, HEAD, "example", "checkpoints", command)
     assert done.returncode == 0 and "Training completed at step 40" in done.stdout, done.stdout + done.stderr
 
@@ -161,9 +161,9 @@ def test_the_background_example_reports_the_end(cluster: KubernetesApi, surround
 
 
 def test_the_custom_example_restarts_from_a_checkpoint(cluster: KubernetesApi, surroundings: Surroundings) -> None:
-    crash = f"{sys.executable} train.py --crash-at 30"
+    crash = f"{PYTHON} train.py --crash-at 30"
     job_id = start_process_job(HEAD, crash, "custom")
-    example, command = str(ROOT / "examples/custom_restart.py"), f"{sys.executable} train.py --resume {{checkpoint}}"
+    example, command = str(ROOT / "examples/custom_restart.py"), f"{PYTHON} train.py --resume {{checkpoint}}"
     done = run(surroundings, sys.executable, example, HEAD, job_id, "checkpoints", command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "custom-attempt-1 from checkpoints/step_20" in done.stdout and "successfully" in done.stdout
@@ -200,7 +200,7 @@ AGENT = ROOT / "examples" / "agent_loop.py"
 
 
 def test_the_agent_follows_a_training_to_its_end(cluster: KubernetesApi, surroundings: Surroundings) -> None:
-    job_id = start_process_job(HEAD, f"{sys.executable} train.py --step-seconds 0.1", "followed")
+    job_id = start_process_job(HEAD, f"{PYTHON} train.py --step-seconds 0.1", "followed")
     done = run(surroundings, sys.executable, str(AGENT), HEAD, job_id)
     assert done.returncode == 0 and "ok: finished at step 40" in done.stdout, done.stdout + done.stderr
 

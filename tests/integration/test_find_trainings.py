@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import PYTHON
 from tests.integration.conftest import Place, kill, kill_sessions, wait_until
 from training_monitor.jobs.process_jobs import start_process_job, stop_question
 from training_monitor.observe.evidence import evidence_question, pids_of
@@ -148,18 +149,18 @@ def test_a_log_that_was_deleted_is_read_through_its_process(target: Place, start
 
 
 def test_a_log_behind_tee_is_found(target: Place, start: Start, work: Path) -> None:
-    start("sh", "-c", f"{sys.executable} train.py rank 2>&1 | tee tee.log >/dev/null", output="shell.log")
+    start("sh", "-c", f"{PYTHON} train.py rank 2>&1 | tee tee.log >/dev/null", output="shell.log")
     assert find_one(target, work, lambda each: each.logs).logs == (str(work / "tee.log"),)
 
 
 def test_a_training_that_prints_into_a_pipe_says_so(target: Place, start: Start, work: Path) -> None:
-    start("sh", "-c", f"{sys.executable} train.py rank 2>&1 | sleep 600", output="shell.log")
+    start("sh", "-c", f"{PYTHON} train.py rank 2>&1 | sleep 600", output="shell.log")
     found = find_one(target, work, lambda each: each.hints)
     assert found.logs == () and "pipe" in found.hints[0]
 
 
 def test_ranks_started_side_by_side_are_one_training(target: Place, start: Start, work: Path) -> None:
-    ranks = " ".join(f"PMI_RANK={rank} {sys.executable} train.py rank &" for rank in (3, 4))
+    ranks = " ".join(f"PMI_RANK={rank} {PYTHON} train.py rank &" for rank in (3, 4))
     start("sh", "-c", f"{ranks} wait")
     found = find_one(target, work, lambda each: len(each.pids) == 6)
     assert found.rank == 3
@@ -175,14 +176,14 @@ def test_two_trainings_are_two(target: Place, start: Start, work: Path) -> None:
 
 
 def test_a_process_job_and_a_ray_job_are_known_by_their_names(target: Place, start: Start, work: Path) -> None:
-    job = start_process_job(target.address, f"exec {sys.executable} train.py rank", "found", working_dir=str(work))
+    job = start_process_job(target.address, f"exec {PYTHON} train.py rank", "found", working_dir=str(work))
     try:
         found = find_one(target, work, lambda each: each.logs)
         assert found.process_job == job and found.logs == (str(target.jobs / "found" / "log"),)
     finally:
         ask(target.address, stop_question(job, "test", 1.0))
     said = json.dumps({"runtime_env": {"env_vars": {"K": SECRET}}, "metadata": {"job_submission_id": "raysubmit_1"}})
-    start("sh", "-c", f"{sys.executable} -c 'import time; time.sleep(600)'; :", RAY_JOB_CONFIG_JSON_ENV_VAR=said)
+    start("sh", "-c", f"{PYTHON} -c 'import time; time.sleep(600)'; :", RAY_JOB_CONFIG_JSON_ENV_VAR=said)
     found = find_one(target, work, lambda each: each.ray_job)
     assert found.ray_job == "raysubmit_1" and SECRET not in repr(found)
 

@@ -7,13 +7,13 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.integration.commands import PYTHON
 from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.ray_dashboard import RayDashboard
@@ -112,7 +112,7 @@ def test_the_command_in_a_container_is_one_that_there_is(kind: str) -> None:
 def script_of(kind: str, surroundings: Surroundings) -> tuple[list[str], dict[str, str]]:
     """A container's command with its variables; the checkpoints are where a test may write, and the port is free."""
     program = surroundings.tools / "training-monitor"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m training_monitor "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {PYTHON} -m training_monitor "$@"\n')
     program.chmod(0o755)
     found = container(kind)
     changes = {"/checkpoints/": f"{surroundings.folder}/checkpoints/", "--host 0.0.0.0": "--json --port 0"}

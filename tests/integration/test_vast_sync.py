@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
+from tests.integration.commands import PYTHON
 from tests.integration.conftest import Place, SshServer, Surroundings, kill, wait_until
 from training_monitor.core.errors import CommandError, CommandFailed, SettingsError
 from training_monitor.service import sync
@@ -559,7 +559,7 @@ os.execv({shutil.which("rsync")!r}, ["rsync", "--server", "--sender", "-rlte.Lsf
     evil = program(
         tmp_path / "evil",
         "rsync",
-        f"""case $* in *--server*) exec {sys.executable} -c '{script.replace("'", '"')}';; esac""",
+        f"""case $* in *--server*) exec {PYTHON} -c '{script.replace("'", '"')}';; esac""",
     )
     over_ssh.set_environment({"PATH": evil})
     report = fetch_folder(over_ssh.address, str(there), str(here), clock=FakeClock())

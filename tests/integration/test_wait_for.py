@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import run_command as cli
+from tests.integration.commands import PYTHON, run_command as cli
 from tests.integration.conftest import Place, SshServer, Surroundings, wait_until
 from tests.integration.test_one_answer import Machine
 from tests.integration.test_target_checkpoints import cut, write_checkpoint
@@ -230,7 +231,7 @@ def test_time_that_runs_out_is_unknown(local: Place) -> None:
 
 def test_the_folder_of_the_checkpoints_is_found(local: Place) -> None:
     out = local.folder / "out"
-    words = f"{sys.executable} {TRAINING} --output {out} --steps 4000 --step-seconds 0.05 --save-every 20"
+    words = f"{PYTHON} {shlex.quote(str(TRAINING))} --output {out} --steps 4000 --step-seconds 0.05 --save-every 20"
     job = start_process_job("local", words, "saves")
     assert wait_until(lambda: list(out.glob("*20*")))
     done = cli("wait", "local", job, "--for", "checkpoint", "--interval", "0.5", "--json")
