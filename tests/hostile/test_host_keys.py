@@ -13,8 +13,10 @@ import pytest
 from tests.hostile.tries import tried
 from tests.integration.conftest import SshServer, Surroundings, plain
 from training_monitor.core.errors import AccessDenied
+from training_monitor.core.models import CommandResult
 from training_monitor.targets import connect
 from training_monitor.targets.asking import ask
+from training_monitor.targets.transport import explain_failure
 
 
 class Client:
@@ -230,3 +232,13 @@ def test_what_is_not_our_own_folder_holds_no_sockets_and_no_keys(client: Client,
     reach = connect.connect(connect.parse_target(client.sshd.address))
     assert isinstance(reach, connect.SshTransport)
     assert not [option for option in reach.options if str(state) in option or str(sockets) in option]
+
+
+def test_no_words_of_a_host_become_a_command_of_the_advice() -> None:
+    """A host that was reached can print what ssh would, and end as ssh does."""
+    for file, name in (("a'; touch owned; '", "host"), ("file", "h';id;'"), ("a\n", "host"), ("$(id)", "`id`")):
+        tried()
+        stderr = f"Offending ED25519 key in {file}:1\nHost key for {name} has changed and\n"
+        hint = explain_failure(CommandResult(("ssh",), 255, "", stderr, 0.1), "ssh://host").hint or ""
+        words = shlex.split(hint.partition(": ")[2]) if "ssh-keygen" in hint else []
+        assert words in ([], ["ssh-keygen", "-R", name, "-f", file]), hint

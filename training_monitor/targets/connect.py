@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Mapping
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 from training_monitor.core.errors import InstanceNotFound, LocalFailure, SettingsError, TargetUnreachable
@@ -151,9 +150,7 @@ def _ssh(target: Target, inner: Transport) -> SshTransport:
     destination = f"{target.user}@{host}" if target.user else host
     sockets, socket = _private_folder(runtime_dir()), ""
     if sockets:
-        place = f"{destination}:{target.port}"
-        name = f"vast-{target.name}-{target.port}" if target.kind == "vast" else sha256(place.encode()).hexdigest()[:32]
-        socket = f"{sockets}/{name}"
+        socket = f"{sockets}/{_socket_name(target, destination)}"
         options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={socket}"]
     known = _NOTHING_KNOWN
     if _is_ours(target, inner):
@@ -164,6 +161,15 @@ def _ssh(target: Target, inner: Transport) -> SshTransport:
     if target.port:
         options += ["-p", str(target.port)]
     return SshTransport(inner, destination, tuple(options))
+
+
+def _socket_name(target: Target, destination: str) -> str:
+    """Return the name of a shared connection's socket, whose path may have about 100 characters."""
+    import hashlib
+
+    if target.kind == "vast":
+        return f"vast-{target.name}-{target.port}"
+    return hashlib.sha256(f"{destination}:{target.port}".encode()).hexdigest()[:32]
 
 
 # ---------------------------------------------------------------- host keys

@@ -85,6 +85,11 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
             "check the user and that your key is on the host: ssh-add -l",
         ),
         (
+            r"Offending \S+ key in ([^'\n]+):\d+\r?\n(?:.*\n)*?Host key for ([^'\s]+) has changed",
+            AccessDenied,
+            r"if the host was really set up anew: ssh-keygen -R '\2' -f '\1'",
+        ),
+        (
             r"Host key verification failed|IDENTIFICATION HAS CHANGED",
             AccessDenied,
             "run plain ssh to the host: it names the line of your known_hosts files that is the reason",
@@ -112,7 +117,6 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
         ),
     )
 )
-_CHANGED_KEY = regex(r"^Offending \S+ key in (.+):\d+\r?\n(?:.*\n)*?Host key for (\S+) has changed", re.MULTILINE)
 _FOUR_BYTES = regex(rb"[\xf0-\xf4]")
 _KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
@@ -380,11 +384,8 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
     plain = _KLOG.sub("", stderr)  # kubectl's own log repeats the message, less clearly
     said = last_lines(plain) or last_lines(stderr) or last_lines(result.stdout) or "it said nothing"
     for pattern, kind, hint in _FAILURES:
-        if pattern.search(stderr):
-            if changed := _CHANGED_KEY.search(stderr):
-                file, name = map(shlex.quote, changed.groups())
-                hint = f"if the host was really set up anew: ssh-keygen -R {name} -f {file}"
-            return kind(said, target=target, argv=result.argv, result=result, hint=hint)
+        if found := pattern.search(stderr):
+            return kind(said, target=target, argv=result.argv, result=result, hint=found.expand(hint))
     return TargetUnreachable(
         f"no complete answer ({result.argv[0]} exit status {result.exit_code}: {said})",
         target=target,
