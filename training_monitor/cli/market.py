@@ -57,7 +57,7 @@ from training_monitor.vast import (
 )
 from training_monitor.vast.cost import BurnForecast
 from training_monitor.vast.offers import find_loose_wishes, search_everything
-from training_monitor.vast.training_request import read_label
+from training_monitor.vast.training_request import JobState, read_label
 
 if TYPE_CHECKING:
     from training_monitor.service import ServiceConfig
@@ -415,7 +415,8 @@ def _sweep(args: Namespace, config: ServiceConfig) -> int:
         show(report)
     if report["instances_checked"] is None:
         return UNKNOWN
-    return BAD if report["errors"] or report["planned"] else OK
+    is_left = any(not JobState(job["state"]).is_terminal for job in report["jobs"])
+    return BAD if report["errors"] or report["planned"] or is_left else OK
 
 
 def _confirm_all(args: Namespace) -> None:
@@ -445,6 +446,9 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
         gone = "destroyed" if row["acknowledged"] else "gone"
         title = gone if row in report["terminated"] else "would be destroyed"
         say(f"  {row['instance_id']} {title}: {row['reason']}{_price(row['cost_per_hour'])}")
+    for swept in report["jobs"]:
+        became = "would be ended" if report["dry_run"] else f"is {swept['state'].lower()}"
+        say(f"  job {swept['job_id']} {became}: {one_line(swept['reason'])}")
     for kept in report["kept"]:
         job = "" if kept["job_id"] is None else f" (job {kept['job_id']})"
         left = (
@@ -462,7 +466,7 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
         say(f"  {other['instance_id']} is not ours{label}: left alone{_price(other['cost_per_hour'])}")
     for error in report["errors"]:
         complain(f"{error['instance_id'] or 'the listing'}: {error['error']}")
-    if report["planned"]:
+    if report["planned"] or (report["dry_run"] and report["jobs"]):
         hint("nothing was destroyed: --force does it")
 
 

@@ -193,7 +193,7 @@ class FleetMonitor(Engine):
         self._named = frozenset(self._members)
         numbers = {member.instance for member in self._members.values() if member.instance is not None}
         self._lister = AccountLister(numbers, transport, clock) if whole_account or numbers else None
-        self._actions = FleetActions(self._hear, transport, clock)
+        self._actions = FleetActions(self._hear, store, transport, clock)
         self._record = FleetRecord(config, history, tell, store)
         self._outages = FleetOutages(config.outage_after, store, clock, heartbeat, self._record.add)
         self.show()
@@ -389,8 +389,10 @@ class VastAIMonitor(FleetMonitor):
 class FleetActions:
     """Stops or destroys members in threads, one action per member at a time; `tell` gets the results from there."""
 
-    def __init__(self, tell: Callable[[FleetAlert], None], transport: Transport | None, clock: Clock) -> None:
-        self._tell, self._transport, self._clock = tell, transport, clock
+    def __init__(
+        self, tell: Callable[[FleetAlert], None], store: Store | None, transport: Transport | None, clock: Clock
+    ) -> None:
+        self._tell, self._store, self._transport, self._clock = tell, store, transport, clock
         self._lock, self._under_way = threading.Lock(), set[str]()
 
     def begin(self, action: str, key: str, member: FleetMember | None) -> None:
@@ -435,7 +437,7 @@ class FleetActions:
         """Do it and return kind and text of the result. Raises TrainingMonitorError."""
         name = member.target.name
         if action == "destroy":
-            done = destroy_instance(name, transport=self._transport, clock=self._clock)
+            done = destroy_instance(name, store=self._store, transport=self._transport, clock=self._clock)
             if not done.acknowledged:
                 return "gone", "vast.ai has no such instance any more"
             return "destroyed", "it is destroyed, with all that was on its disk"

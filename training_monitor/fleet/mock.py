@@ -27,8 +27,7 @@ from training_monitor.fleet.values import FleetAlert, FleetSample, MemberSpec, T
 from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.judge import judge
 from training_monitor.logs.training_log import parse_progress
-from training_monitor.service.sweep import cost_per_hour
-from training_monitor.vast.cost import HOUR
+from training_monitor.vast.cost import HOUR, cost_per_hour
 
 SCENARIOS = (
     "healthy",

@@ -23,8 +23,8 @@ from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReadin
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
-from training_monitor.service.sweep import EARLIEST_START, cost_per_hour
-from training_monitor.vast.cost import HOUR, forecast_burn
+from training_monitor.service.sweep import EARLIEST_START
+from training_monitor.vast.cost import HOUR, cost_per_hour, forecast_burn
 from training_monitor.vast.training_request import read_label
 
 MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters

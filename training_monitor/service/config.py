@@ -32,6 +32,7 @@ class ServiceConfig:
         sweep_interval: between two sweeps.
         max_runtime: the sweep destroys a machine that runs longer, unless its job has its own limit (hard_timeout).
         stuck_after: the sweep ends a job without progress for this long.
+        abandoned_after: the sweep ends a job that has a machine, but no worker, for this long.
         orphan_grace: how long an instance of ours may exist without a job before it is destroyed.
         unreachable_after: a machine that is listed as running but unreachable for this long counts as lost.
         outage_after: a notice is sent when a machine, a service or the state folder is unavailable for this long.
@@ -55,6 +56,7 @@ class ServiceConfig:
     sweep_interval: AboveZero = 300.0
     max_runtime: AboveZero = 4 * 3600.0
     stuck_after: AboveZero = 7200.0
+    abandoned_after: AboveZero = 1800.0
     orphan_grace: AboveZero = 600.0
     unreachable_after: AboveZero = 900.0
     outage_after: AboveZero = OUTAGE_AFTER

@@ -12,8 +12,9 @@ from training_monitor.core.values import UploadReport
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.service.credits import Credits
-from training_monitor.service.instance_steps import close_rental, destroy, destroy_rented, leave_to_others
-from training_monitor.service.job_context import JobContext, ended, reached_limit
+from training_monitor.service.instance_steps import destroy, destroy_rented, leave_to_others
+from training_monitor.service.job_context import JobContext, ended
+from training_monitor.service.limits import reached_limit
 from training_monitor.service.publish import make_samples, register_model
 from training_monitor.service.training_step import copy_here, fetch_here, newest_on_instance, save_what_there_is
 from training_monitor.service.transfers import clear_below
@@ -21,6 +22,7 @@ from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.cost import spent_by
 from training_monitor.vast.instances import find_instance, list_instances, stop_instance
 from training_monitor.vast.rent import RECOVERY_LOOKS, each_look, seconds_uncertain
+from training_monitor.vast.rentals import record_release, record_sight
 from training_monitor.vast.training_request import Hook, JobState, read_label, resolve_env
 
 UPLOAD_ROUNDS = 3
@@ -193,11 +195,13 @@ def _destroy_unknown(ctx: JobContext) -> None:
     asked_at, create_timeout = ctx.job.work.asked_at, ctx.service.config.create_timeout
     seconds = seconds_uncertain(asked_at, create_timeout, ctx.clock)
     for _ in each_look(seconds, 1 if asked_at is None else RECOVERY_LOOKS, ctx.clock):
+        now = ctx.clock.time()
         rows = list_instances(transport=ctx.service.transport)
         labels = {row["id"]: read_label(row.get("label")) for row in rows}
-        ours = [number for number, label in labels.items() if label and label[:2] == (ctx.service.owner, ctx.job.id)]
-        for number in ours:
-            destroy(ctx, number)
+        ours = [row for row in rows if (label := labels[row["id"]]) and label[:2] == (ctx.service.owner, ctx.job.id)]
+        for row in ours:
+            record_sight(ctx.service.store, row.get("label"), row, now)
+            destroy(ctx, row["id"])
         if ours:
             return
 
@@ -215,13 +219,16 @@ def _stop_and_save(ctx: JobContext) -> None:
 
 def settle(ctx: JobContext) -> None:
     """Settle the job's reservation with what its machines cost."""
-    request, config = ctx.job.request, ctx.service.config
+    request, config, now = ctx.job.request, ctx.service.config, ctx.clock.time()
     if ctx.job.work.spent is None:
-        spending = spent_by(ctx.job.work.rentals, ctx.clock.time())
+        ctx.reread()
+        spending = spent_by(ctx.job.work.rentals, now)
         if spending.unknown_rentals:
             numbers = ", ".join(map(str, spending.unknown_rentals))
             ctx.warn(f"nobody knows what instance {numbers} cost: it is not in the costs")
         ctx.note(spent=spending.dollars)
+    if (kept := ctx.job.work.instance_id) is not None:
+        record_release(ctx.service.store, ctx.job.id, kept, now)
     spent, outcome = ctx.job.work.spent, ctx.job.work.outcome
     assert spent is not None and outcome is not None
     credits = Credits(ctx.service.store, clock=ctx.clock)
@@ -238,7 +245,7 @@ def notify(ctx: JobContext) -> None:
     work = ctx.job.work
     assert work.outcome is not None
     if work.instance_id is not None:
-        close_rental(ctx)
+        ctx.note(instance_id=None)
     clear_below(ctx.local_folder)
     ctx.post(ended(ctx.job))
     ctx.go(work.outcome)

@@ -31,7 +31,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     last_lines,
 )
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.health.host import Disk, disk_question, gpu_question
@@ -48,6 +48,7 @@ from training_monitor.vast.cost import day_start, decide_daily_budget, estimate_
 from training_monitor.vast.instances import destroy_instance, wait_until_ready
 from training_monitor.vast.offers import OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.rent import rent_instance
+from training_monitor.vast.rentals import record_rental
 from training_monitor.vast.training_request import JobState, Rental, TrainingRequest, TrainingSpec, resolve_env
 
 SAMPLE_SIDE = 1024
@@ -287,20 +288,26 @@ def rent(ctx: JobContext) -> None:
         bad_hosts=work.bad_hosts,
         create_timeout=ctx.service.config.create_timeout,
         asked_at=work.asked_at,
-        on_asking=lambda offer: ctx.note(asked_at=ctx.clock.time()),
+        on_asking=lambda offer: ctx.note(
+            asked_at=ctx.clock.time(), asked_gpu=offer.gpu_name, asked_vram_gb=offer.vram_gb
+        ),
         on_event=ctx.tell_waiting,
+        store=ctx.service.store,
         **ctx.ways,
     )
+    work = ctx.job.work
     rental = Rental(
         rented.id,
         work.attempt,
         rented.price_per_hour,
-        ctx.job.work.asked_at or ctx.clock.time(),
+        work.asked_at or ctx.clock.time(),
         machine_id=rented.machine_id,
-        gpu_name=rented.gpu_name,
+        gpu_name=work.asked_gpu or rented.gpu_name,
         host_id=rented.host_id,
+        vram_gb=work.asked_vram_gb,
     )
-    ctx.go(JobState.PREPARING, instance_id=rented.id, rentals=(*work.rentals, rental))
+    record_rental(ctx.service.store, ctx.job.id, rental)
+    ctx.go(JobState.PREPARING, instance_id=rented.id)
     price = "at an unknown price" if rented.price_per_hour is None else f"for ${rented.price_per_hour:.2f} per hour"
     ctx.tell("started", f"instance {rented.id} rented: {rented.gpu_name or 'unknown GPU'} {price}")
 
@@ -386,12 +393,12 @@ def replace_instance(ctx: JobContext) -> None:
     """Destroy the machine and verify that it is gone; rent another one unless the limit of machines is reached."""
     destroy_rented(ctx)
     work = ctx.job.work
-    rental = work.rentals[-1] if work.rentals else None
-    if len(work.rentals) >= ctx.job.request.max_instances:
+    if work.attempt >= ctx.job.request.max_instances:
         last = work.warnings[-1] if work.warnings else "it was lost"
-        ctx.end(JobState.FAILED, f"{plural(len(work.rentals), 'machine')} used up; {last}")
+        ctx.end(JobState.FAILED, f"{plural(work.attempt, 'machine')} used up; {last}")
         return
-    bad = {*work.bad_machines, *([rental.machine_id] if rental and rental.machine_id else [])}
+    left = {each.machine_id for each in work.rentals if each.attempt == work.attempt and each.machine_id}
+    bad = {*work.bad_machines, *left}
     ctx.go(JobState.RENTING, attempt=work.attempt + 1, asked_at=None, bad_machines=tuple(sorted(bad)))
 
 
@@ -409,26 +416,16 @@ def leave_to_others(ctx: JobContext) -> None:
 
 
 def destroy_rented(ctx: JobContext) -> None:
-    """Destroy the job's machine, verify that it is gone, and record when. Raises AlreadySupervised."""
+    """Destroy the job's machine, and verify that it is gone. Raises AlreadySupervised."""
     number = ctx.job.work.instance_id
     if number is None:
         return
     leave_to_others(ctx)
     destroy(ctx, number)
-    close_rental(ctx)
+    ctx.note(instance_id=None)
 
 
 def destroy(ctx: JobContext, number: int) -> None:
     """Destroy an instance, verify that it is gone, and report whether vast.ai acknowledged it."""
-    done = destroy_instance(str(number), on_event=ctx.tell_waiting, **ctx.ways)
+    done = destroy_instance(str(number), on_event=ctx.tell_waiting, store=ctx.service.store, **ctx.ways)
     ctx.tell("stopped", f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}")
-
-
-def close_rental(ctx: JobContext) -> None:
-    """Record that the job has no machine any more, and until when it paid for it."""
-    work, now = ctx.job.work, ctx.clock.time()
-    rentals = [
-        replace(each, ended_at=now) if each.instance_id == work.instance_id and each.ended_at is None else each
-        for each in work.rentals
-    ]
-    ctx.note(instance_id=None, rentals=tuple(rentals))

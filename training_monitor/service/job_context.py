@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.core.clock import Clock
@@ -18,19 +18,20 @@ from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store
-from training_monitor.core.units import format_duration
 from training_monitor.core.values import LogUpdate, Notice
 from training_monitor.notify.heartbeat import Lookout
 from training_monitor.notify.notice_text import command_line, next_command
 from training_monitor.notify.templates import ACCOUNT
 from training_monitor.service.config import ServiceConfig
+from training_monitor.service.limits import reached_limit
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.targets.asking import Site
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.vast.cost import HOUR, BurnForecast, Limit, decide_budget, spent_by
+from training_monitor.vast.cost import BurnForecast, Limit
 from training_monitor.vast.instances import show_instance
+from training_monitor.vast.rentals import record_sight
 from training_monitor.vast.training_request import JobState, QueuedJob, Rental, format_label
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 OnLine = Callable[[LogUpdate], None]
 RENEWALS = 4  # per lease period
+LEAST_LOOK_SECONDS = 10.0  # between two looks at the price of a machine
 NOTED_EVERY = 60.0  # seconds between two records that a long operation is still running
 _TITLES = {
     "machine_lost": "🔁 Machine Given Up",
@@ -52,45 +54,6 @@ _TITLES = {
 _LIMITS = ("hard_timeout", "soft_timeout", "budget")
 _WAITS = ("budget", *(state.value for state in JobState))
 _GENERATIONS = {"job_waiting": _WAITS, "limit": _LIMITS, "soft_limit": _LIMITS}
-
-
-def instance_seconds(job: QueuedJob, now: float) -> float:
-    """Return how long the job has had machines, in total."""
-    return sum(max(0.0, (each.ended_at or now) - each.started_at) for each in job.work.rentals)
-
-
-def reached_limit(job: QueuedJob, now: float) -> Limit | None:
-    """Return the limit that ends the job; else one to report, as it is passed or will be; None if there is neither."""
-    request, seconds = job.request, instance_seconds(job, now)
-    if seconds >= request.hard_timeout:
-        allowed = format_duration(request.hard_timeout)
-        reason = f"hard timeout: {format_duration(seconds)} on machines, {allowed} allowed"
-        return Limit("hard_timeout", reason, ends=True)
-    budget = _budget(job, now)
-    if request.soft_timeout is not None and seconds >= request.soft_timeout and not (budget and budget.ends):
-        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
-    return budget
-
-
-def seconds_left(job: QueuedJob, now: float) -> float:
-    """Return how long the job may keep its machine: until its hard timeout, or until its budget is used up."""
-    left, running = job.request.hard_timeout - instance_seconds(job, now), _running(job)
-    if job.request.budget is not None and running and running.price_per_hour:
-        left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / running.price_per_hour * HOUR)
-    return max(0.0, left)
-
-
-def _running(job: QueuedJob) -> Rental | None:
-    return next((each for each in reversed(job.work.rentals) if each.ended_at is None), None)
-
-
-def _budget(job: QueuedJob, now: float) -> Limit | None:
-    work, running = job.work, _running(job)
-    left: float | None = None
-    if running and work.step and work.total_steps:  # at the pace of this machine, including its setup
-        left = (now - running.started_at) * max(0, work.total_steps - work.step) / work.step
-    price = running.price_per_hour if running else None
-    return decide_budget(job.request.budget, spent_by(work.rentals, now), price_per_hour=price, seconds_left=left)
 
 
 @dataclass(frozen=True)
@@ -178,6 +141,7 @@ class JobContext:
         self.looked_at: float | None = None
         self.seen_status: str | None = None
         self._target: Target | None = None
+        self._priced_at = self.clock.monotonic()
 
     # ------------------------------------------------------------ the job
 
@@ -221,11 +185,33 @@ class JobContext:
         return self.to_end is not None or ((limit := self.limit) is not None and limit.ends)
 
     def check(self) -> None:
-        """Raise Interrupted when this step should stop."""
+        """Raise Interrupted when this step should stop; look at the price of the machine when that is due."""
+        self._look_at_price()
         if self.lease.lost or self.service.stopping.is_set() or self.must_end:
             raise Interrupted
 
     # ------------------------------------------------------------ its machine
+
+    def _look_at_price(self) -> None:
+        """Record now and then that the machine is listed, and its price, which the limits count from then on."""
+        number, begun = self.job.work.instance_id, self.clock.monotonic()
+        if number is None or begun - self._priced_at < max(LEAST_LOOK_SECONDS, self.service.config.check_interval):
+            return
+        self._priced_at, now = begun, self.clock.time()
+        try:
+            self.saw(show_instance(str(number), transport=self.service.transport), now)
+        except TrainingMonitorError as error:  # neither its absence nor its price is known by this
+            get_logger().info("%s: the price of instance %s is unknown: %s", self.job.id, number, error.what)
+
+    def saw(self, row: Mapping[str, Any], now: float) -> None:
+        """Record that the machine is in an answer of the service, requested at `now`."""
+        record_sight(self.service.store, self.label, row, now)
+        self.reread()
+
+    def reread(self) -> None:
+        """Take over what was recorded of the job's machines."""
+        rentals = self.service.queue.get(self.job.id).work.rentals
+        self.job = replace(self.job, work=replace(self.job.work, rentals=rentals))
 
     @property
     def label(self) -> str:

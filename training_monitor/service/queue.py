@@ -216,7 +216,7 @@ class TrainingQueue:
                 execute(f"UPDATE training_jobs SET {changes} WHERE id = ? AND worker = ?", (job_id, worker))
 
     def save(self, job: QueuedJob, worker: str, *, progressed: bool = False) -> QueuedJob:
-        """Save the `state` and `work` of a job durably.
+        """Save the `state` and `work` of a job durably; the records of its machines are those of `vast/rentals.py`.
 
         Args:
             job: with the new state and work; its other fields are not written.
@@ -230,11 +230,14 @@ class TrainingQueue:
             LeaseLost: another worker holds it, or none; nothing was written.
             InvalidTransition: the stored state does not lead to this one; nothing was written.
         """
-        now, work = self._clock.time(), format_record(job.work)
+        now = self._clock.time()
         with self._store.transaction() as execute:
             _check_holder(execute, job.id, worker)
             kept = self._find(execute, job.id)
             check_transition(kept.state, job.state)
+            known = {each.instance_id for each in kept.work.rentals}
+            new = (each for each in job.work.rentals if each.instance_id not in known)
+            work = format_record(replace(job.work, rentals=(*kept.work.rentals, *new)))
             changed = job.state is not kept.state
             times = (now if changed else kept.changed_at, now if changed or progressed else kept.progressed_at)
             execute(

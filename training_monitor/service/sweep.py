@@ -13,9 +13,10 @@ from collections.abc import Mapping, Set as AbstractSet
 from typing import Any, TypedDict
 
 from training_monitor.core.frozen import dataclass, field, replace
-from training_monitor.core.units import known_number
+from training_monitor.core.units import format_duration, known_number
 from training_monitor.service.config import ServiceConfig
-from training_monitor.vast.cost import forecast_burn
+from training_monitor.service.limits import reached_limit
+from training_monitor.vast.cost import cost_per_hour, forecast_burn
 from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 FORGET_SECONDS = 86400.0  # an instance that was not listed for this long is forgotten
@@ -31,7 +32,8 @@ class JudgedInstance(TypedDict):
     """An instance, and what a sweep does with it. `label` and `status` are those of vast.ai.
 
     action: keep | terminate | foreign, which is never touched.
-    kind: foreign | kept (on purpose) | finished | left_over | stuck | max_runtime | orphan | down | at_work.
+    kind: foreign | kept (on purpose) | finished | left_over | stuck | max_runtime | orphan | down | abandoned
+        (by all workers) | at_work.
     reason: one sentence.
     job_id: the job in its label; None for a foreign one.
     runtime_seconds: seconds since it was rented, or first seen if that is unknown; None for a foreign one.
@@ -60,7 +62,7 @@ class SweepMemory:
 
     Attributes:
         first_seen: when a listing first showed an instance of ours, by its id; last_seen: when the last one did.
-        workers: the worker seen to hold an instance's job, and since when.
+        workers: the worker seen to hold an instance's job (None: nobody), and since when.
         destroying: instances being destroyed, by id, to be reported once they are gone.
         outages: how many times the listing began to fail.
         outage_since: when it last began to fail; None while it works.
@@ -90,7 +92,7 @@ class SweepMemory:
         return replace(self, workers={**self.workers, instance_id: {"worker": worker, "since": now}})
 
     def worker_since(self, instance_id: str) -> float | None:
-        """Return when the current worker of the instance's job was first seen; None: it has no job."""
+        """Return when the current worker, or that there is none, was first seen; None: it has no job."""
         return self.workers.get(instance_id, {}).get("since")
 
     def fail(self, now: float) -> SweepMemory:
@@ -120,7 +122,7 @@ class _Look:
     @property
     def is_leased(self) -> bool:
         """Whether a worker holds the job, and so handles what it can."""
-        return self.job is not None and self.job.lease_until is not None and self.job.lease_until > self.now
+        return self.job is not None and is_held(self.job, self.now)
 
     @property
     def grace_of_worker(self) -> float:
@@ -157,7 +159,8 @@ def decide_sweep(
         owner: whose instances are judged.
         first_seen: when a listing first showed it; like `now` in epoch seconds.
         config: the limits.
-        worker_since: when the job's current worker was first seen, epoch seconds; None: long ago.
+        worker_since: when the job's current worker, or that it has none, was first seen, epoch seconds; None: long ago
+            for a worker, just now for none.
     """
     label = read_label(row.get("label"))
     if label is None or label[0] != owner:
@@ -167,7 +170,8 @@ def decide_sweep(
     first_seen = min(first_seen, now)
     runtime = now - _started_at(row, job, first_seen, now)
     look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since)
-    for rule in (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status):
+    rules = (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status, _judge_holder)
+    for rule in rules:
         if found := rule(look):
             kind, reason, seconds = found
             action, left = ("keep", seconds) if seconds is None or seconds > 0 else ("terminate", None)
@@ -199,6 +203,23 @@ def _describe(
     )
 
 
+def is_held(job: QueuedJob, now: float) -> bool:
+    """Return whether a worker has the job."""
+    return job.worker is not None and (job.lease_until or 0.0) > now
+
+
+def why_over(job: QueuedJob, now: float) -> str | None:
+    """Return why a job has only its end left, which any sweep may do where no worker has it; None: it goes on."""
+    if job.state.is_terminal:
+        return None
+    if job.work.outcome is not None:
+        return f"{job.work.outcome.value.lower()}: {job.work.reason}"
+    if job.to_end is not None:
+        return job.to_end[1]
+    limit = reached_limit(job, now)
+    return limit.reason if limit and limit.ends else None
+
+
 def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
     """Return whether the job is unfinished and this is the machine it has or asked for."""
     label, has = read_label(row.get("label")), job.work.instance_id
@@ -220,12 +241,16 @@ def _judge_end(look: _Look) -> _Found:
         return "kept", f"kept as asked (on_finish: {job.request.on_finish}); {what} on costing money", None
     if job.state.is_terminal:
         return "finished", f"Training {job.state} but instance not terminated", 0.0
+    if not look.is_leased and is_at_work(look.row, job) and (why := why_over(job, look.now)):
+        return "finished", f"its job has only to end, and no worker has it ({why})", 0.0
     return None
 
 
 def _judge_attempt(look: _Look) -> _Found:
     """Judge a machine that the job has left: the grace period runs from then, as it may be being replaced."""
     job = look.job
+    if job is not None and job.state is JobState.REPLACING and not look.is_leased and is_at_work(look.row, job):
+        return "left_over", "its job has given it up, and no worker has it", 0.0
     if job is None or is_at_work(look.row, job):
         return None
     where = f"on instance {job.work.instance_id}" if job.work.instance_id is not None else "without a machine"
@@ -272,6 +297,17 @@ def _judge_status(look: _Look) -> _Found:
     return "down", f"Instance is {status} and {who} replaces it", left
 
 
+def _judge_holder(look: _Look) -> _Found:
+    """Judge a machine that nobody is responsible for: a worker may come back, but not at any price."""
+    if look.job is None or look.is_leased:
+        return None
+    waited = 0.0 if look.worker_since is None else look.now - look.worker_since
+    left = look.config.abandoned_after - waited
+    if left > 0:
+        return "at_work", _work_in_words(look), left
+    return "abandoned", f"no worker took its job, {look.job.state}, for {format_duration(waited)}", left
+
+
 def _work_in_words(look: _Look) -> str:
     """Describe what a machine in use is needed for."""
     assert look.job  # an instance without a job is an orphan
@@ -297,7 +333,7 @@ def _status(row: Mapping[str, Any]) -> str | None:
 
 
 def _is_last_instance(row: Mapping[str, Any], job: QueuedJob) -> bool:
-    last = job.work.rentals[-1].instance_id if job.work.rentals else None
+    last = next((each.instance_id for each in reversed(job.work.rentals) if each.leaving_at is None), None)
     return _is_same(last if job.work.instance_id is None else job.work.instance_id, row.get("id"))
 
 
@@ -314,6 +350,17 @@ class SweepError(TypedDict):
 
     instance_id: int | None
     error: str
+
+
+class SweptJob(TypedDict):
+    """A job that has only its end left and that no worker has; `state` is how the sweep left it, `reason` why it ends.
+
+    In a dry run it is left as it is.
+    """
+
+    job_id: str
+    state: str
+    reason: str
 
 
 class SweepAlert(TypedDict):
@@ -342,12 +389,6 @@ def describe_alert(judged: JudgedInstance) -> SweepAlert | None:
         seconds=judged["runtime_seconds"],
         cost_per_hour=judged["cost_per_hour"],
     )
-
-
-def cost_per_hour(row: Mapping[str, Any]) -> float | None:
-    """Return its current cost in dollars: a stopped one is only billed for storage. None when the row does not say."""
-    burn = forecast_burn([row], None)
-    return None if burn.unknown else burn.dollars_per_hour
 
 
 def _text(value: object) -> str | None:

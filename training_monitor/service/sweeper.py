@@ -1,15 +1,17 @@
 """Destroys the rented instances that no job needs, and touches nothing else in the account.
 
 A sweep lists the account, then reads the job that each label of ours names, and lets `service/sweep.py` decide. An
-instance is checked once more right before it is destroyed; its job is asked to end first, so that a worker settles it.
-A listing that failed is unknown: nothing is destroyed, nothing is forgotten.
+instance is checked once more right before it is destroyed; its job is asked to end first. A job that has only its end
+left, and no worker, is claimed and taken the way that a worker takes: its newest checkpoint is saved, its machine
+destroyed, its account settled. A listing that failed is unknown: nothing is destroyed, nothing is forgotten.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -21,7 +23,7 @@ from training_monitor.core.errors import (
     JobNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store
@@ -29,23 +31,30 @@ from training_monitor.core.units import format_duration
 from training_monitor.core.values import Notice
 from training_monitor.notify import templates
 from training_monitor.service.config import ServiceConfig
-from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
+from training_monitor.service.job_context import Service
+from training_monitor.service.pipeline import finish_job
+from training_monitor.service.queue import TrainingQueue, UnknownState, load_owner, load_service_config
 from training_monitor.service.sweep import (
     JudgedInstance,
     SweepAlert,
     SweepError,
     SweepMemory,
+    SweptJob,
     decide_sweep,
     describe_alert,
     is_at_work,
+    is_held,
+    why_over,
 )
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.vast.instances import Destruction, destroy_instance, list_instances
+from training_monitor.vast.instances import Destruction, destroy_instance, find_instance, list_instances
+from training_monitor.vast.rentals import note_end, record_life, record_sight
 from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
+_UNFINISHED = [state for state in JobState if not state.is_terminal]
 BACKOFF = (5.0, 15.0, 30.0, 60.0, 120.0)  # seconds until the next sweep, while none succeeds
 
 
@@ -53,8 +62,8 @@ class SweepReport(TypedDict):
     """What a sweep saw and did; JSON-ready.
 
     `instances_checked` is None when the listing failed; else each instance is in one of the lists. `planned` is what a
-    dry run would destroy, `kept` is what of ours stays, and why. `skipped`: another sweep of this store was running,
-    and nothing was done.
+    dry run would destroy, `kept` is what of ours stays, and why. `jobs` had only their end left, and no worker.
+    `skipped`: another sweep of this store was running, and nothing was done.
     """
 
     instances_checked: int | None
@@ -64,6 +73,7 @@ class SweepReport(TypedDict):
     errors: list[SweepError]
     alerts: list[SweepAlert]
     foreign: list[JudgedInstance]
+    jobs: list[SweptJob]
     dry_run: bool
     skipped: bool
 
@@ -77,6 +87,7 @@ def sweep_instances(
     store: Store | None = None,
     outbox: Outbox | None = None,
     on_event: OnEvent | None = None,
+    stopping: threading.Event | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SweepReport:
@@ -85,12 +96,13 @@ def sweep_instances(
     Idempotent, also after a crash at any point.
 
     Args:
-        dry_run: only report what would be destroyed. It only writes when it saw which instance of ours.
+        dry_run: only report what would be destroyed. It only writes when it saw which instance of ours, and its price.
         all_instances: destroy everything in the account, including instances of other owners.
         owner: whose labels are judged. Default: `load_owner`.
         config: the limits; default: those of the settings file.
         store: the queue, and the memory between sweeps.
         outbox: sends the notices. on_event: called with each event.
+        stopping: set it to end the sweep early; the next one goes on.
 
     Raises:
         SettingsError: TRAINING_MONITOR_OWNER is not a valid name.
@@ -105,6 +117,7 @@ def sweep_instances(
         errors=[],
         alerts=[],
         foreign=[],
+        jobs=[],
         dry_run=dry_run,
         skipped=True,
     )
@@ -123,6 +136,7 @@ def sweep_instances(
             queue=TrainingQueue(store, clock=clock),
             outbox=outbox,
             on_event=on_event,
+            stopping=stopping or threading.Event(),
             transport=transport or LocalTransport(),
             clock=clock,
         ).run()
@@ -174,13 +188,16 @@ class _Sweep:
     queue: TrainingQueue
     outbox: Outbox | None
     on_event: OnEvent | None
+    stopping: threading.Event
     transport: Transport
     clock: Clock
     memory: SweepMemory = SweepMemory()
+    doomed: dict[str, JudgedInstance] = field(default_factory=dict)  # machines that go with their jobs, by job
 
     def run(self) -> None:
         # Keys of a later version are dropped: the listing shows the facts again.
         self.memory = self.store.load_run(f"sweep {self.owner}", SweepMemory, drop_unknown=True) or SweepMemory()
+        asked_at = self.clock.time()
         try:
             rows = list_instances(transport=self.transport)
         except TrainingMonitorError as error:
@@ -188,8 +205,10 @@ class _Sweep:
             self._note_outage(error)
             return
         self.report["instances_checked"] = len(rows)
-        ours = {str(row["id"]) for row in rows if self._job_id(row) is not None}
-        self._remember(self.memory.see(ours, self.clock.time()))
+        ours = {str(row["id"]): row for row in rows if self._job_id(row) is not None}
+        for row in ours.values():
+            record_sight(self.store, row.get("label"), row, asked_at)
+        self._remember(self.memory.see(ours.keys(), self.clock.time()))
         if not self.report["dry_run"]:
             self._end_outage()
             self._end_earlier({str(row["id"]) for row in rows})
@@ -199,6 +218,7 @@ class _Sweep:
             except TrainingMonitorError as error:
                 self._add_error(row["id"], error)
         self._remember(self.memory)
+        self._end_jobs({row["id"] for row in rows})
 
     def _sweep(self, row: Mapping[str, Any]) -> None:
         judged, _ = self._judge(row)
@@ -223,7 +243,7 @@ class _Sweep:
         now, job = self.clock.time(), self._find_job(self._job_id(row))
         number = str(row["id"])
         if job:
-            self.memory = self.memory.see_worker(number, job.worker, now)
+            self.memory = self.memory.see_worker(number, job.worker if is_held(job, now) else None, now)
         first_seen, since = self.memory.first_seen.get(number, now), self.memory.worker_since(number)
         judged = decide_sweep(row, job, self.owner, first_seen, now, self.config, worker_since=since)
         if self.all_instances and judged["action"] != "terminate":
@@ -256,13 +276,22 @@ class _Sweep:
             self._tell("refused", f"instance {number} is kept after all: {judged['reason']}", judged["job_id"])
             self.report["kept"].append(judged)
             return
+        if job and is_at_work(row, job) and job.state is not JobState.REPLACING:
+            if why_over(job, self.clock.time()) is None:
+                self.queue.request_end(job.id, JobState.FAILED, judged["reason"])
+            if not is_held(job, self.clock.time()):
+                self.doomed[job.id] = judged
+                return
+        self._destroy_now(judged)
+
+    def _destroy_now(self, judged: JudgedInstance) -> None:
+        """Destroy an instance and verify that it is gone."""
+        number = judged["instance_id"]
         doomed = {"swept": judged, "runtime": judged["runtime_seconds"]}
         self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
-        if job and job.work.outcome is None and is_at_work(row, job):
-            self.queue.request_end(job.id, JobState.FAILED, judged["reason"])
         self._tell("stopping", f"destroying instance {number}: {judged['reason']}", judged["job_id"])
         try:
-            done = destroy_instance(str(number), transport=self.transport, clock=self.clock)
+            done = destroy_instance(str(number), store=self.store, transport=self.transport, clock=self.clock)
         except (CommandFailed, AccessDenied) as error:
             about = _about(number, judged["job_id"])
             self._post(templates.instance_not_destroyed(**about, reason=judged["reason"], error=error.what))
@@ -277,7 +306,7 @@ class _Sweep:
         """
         for number in sorted(set(self.memory.destroying) - listed):
             try:
-                done = destroy_instance(number, transport=self.transport, clock=self.clock)
+                done = destroy_instance(number, store=self.store, transport=self.transport, clock=self.clock)
                 self._end_destroying(number, done)
             except TrainingMonitorError as error:
                 self._add_error(int(number), error)
@@ -287,16 +316,70 @@ class _Sweep:
 
     def _end_destroying(self, number: str, done: Destruction) -> None:
         """Report that an instance is gone, then forget it: a crash in between does not send a second notice."""
-        doomed = self.memory.destroying[number]
-        swept: JudgedInstance = doomed["swept"]
-        swept["acknowledged"] = done.acknowledged
-        self.report["terminated"].append(swept)
+        swept: JudgedInstance = self.memory.destroying[number]["swept"]
         text = f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}"
         self._tell("stopped", text, swept["job_id"])
-        about = {**_about(swept["instance_id"], swept["job_id"]), "cost_per_hour": swept["cost_per_hour"]}
-        self._post(templates.instance_swept(**about, reason=swept["reason"], runtime=doomed["runtime"]))
+        self._add_terminated(swept, acknowledged=done.acknowledged)
         left = {each: row for each, row in self.memory.destroying.items() if each != number}
         self._remember(replace(self.memory, destroying=left))
+
+    def _add_terminated(self, swept: JudgedInstance, *, acknowledged: bool) -> None:
+        swept["acknowledged"] = acknowledged
+        self.report["terminated"].append(swept)
+        about = {**_about(swept["instance_id"], swept["job_id"]), "cost_per_hour": swept["cost_per_hour"]}
+        self._post(templates.instance_swept(**about, reason=swept["reason"], runtime=swept["runtime_seconds"]))
+
+    # ---------------------------------------------------------------- jobs that have only their end left
+
+    def _end_jobs(self, listed: Collection[int]) -> None:
+        """Take the jobs that no worker has and that have only their end left the way out; record what is gone."""
+        for job in self.queue.list_jobs(_UNFINISHED, on_damaged=lambda _, error: self._add_error(None, error)):
+            now = self.clock.time()
+            if is_held(job, now) or isinstance(job.state, UnknownState) or self.stopping.is_set():
+                continue
+            try:
+                if reason := why_over(job, now):
+                    self._end_job(job, reason)
+                elif not self.report["dry_run"]:
+                    self._end_rentals(job, listed)
+            except TrainingMonitorError as error:
+                self._add_error(job.work.instance_id, error)
+
+    def _end_job(self, job: QueuedJob, reason: str) -> None:
+        swept = SweptJob(job_id=job.id, state=str(job.state), reason=reason)
+        self.report["jobs"].append(swept)
+        if self.report["dry_run"]:
+            self._tell("detected", f"{job.id} would be ended: {reason}", job.id)
+            return
+        name = f"sweep-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        claimed = self.queue.claim(name, self.config.lease_seconds, job.id)
+        if claimed is None:
+            return  # a worker was faster
+        self._tell("stopping", f"ending {job.id}, which no worker has: {reason}", job.id)
+        given = (self.store, self.queue, self.config, name, self.owner, self.clock, self.stopping, self.transport)
+        judged = self.doomed.get(job.id)
+        try:
+            claimed = finish_job(Service(*given, self.outbox, self.on_event), claimed)
+        except AlreadySupervised:
+            raise
+        except TrainingMonitorError:
+            if judged:  # whatever went wrong, its machine must not go on costing money
+                self._destroy_now(judged)
+            raise
+        finally:
+            self.queue.release(job.id, name)
+        swept["state"] = str(claimed.state)
+        ended = {each.instance_id: each for each in claimed.work.rentals if each.ended_at is not None}
+        if judged and judged["instance_id"] in ended:
+            self._add_terminated(judged, acknowledged=ended[judged["instance_id"]].acknowledged)
+
+    def _end_rentals(self, job: QueuedJob, listed: Collection[int]) -> None:
+        """Record which machines of a job that no worker has are gone, each by two answers."""
+        for rental in job.work.rentals:
+            number = rental.instance_id
+            is_open = rental.ended_at is None and number not in listed
+            if is_open and find_instance(str(number), transport=self.transport, clock=self.clock) is None:
+                record_life(self.store, number, note_end)
 
     # ---------------------------------------------------------------- a listing that fails
 

@@ -25,10 +25,12 @@ from training_monitor.restart.notices import RestartNotices
 from training_monitor.restart.state import RunState, load_run_state
 from training_monitor.restart.supervisor import Supervisor
 from training_monitor.service.instance_steps import give_up_instance, tell_copying
-from training_monitor.service.job_context import JobContext, seconds_left
+from training_monitor.service.job_context import JobContext
+from training_monitor.service.limits import seconds_left
 from training_monitor.service.sync import SyncReport, fetch_folder
 from training_monitor.targets.asking import Site
 from training_monitor.vast.instances import find_instance
+from training_monitor.vast.rentals import note_end, record_life
 from training_monitor.vast.training_request import JobState, TrainingRequest, resolve_env
 from training_monitor.watch.state import decide_alerts
 from training_monitor.watch.watcher import TrainingWatcher
@@ -281,7 +283,7 @@ class TrainingStep:
     def _reason_to_move(self) -> str | None:
         """Return why the next attempt should run on another machine, if the job may have one."""
         failure = self._run.attempts[-1]["failure"]
-        may_move = len(self.ctx.job.work.rentals) < self.ctx.job.request.max_instances
+        may_move = self.ctx.job.work.attempt < self.ctx.job.request.max_instances
         if not may_move or failure is None or failure["action"] != "restart_elsewhere":
             return None
         return f"{failure['category']}: {failure['evidence']}"
@@ -304,14 +306,17 @@ def find_lost(ctx: JobContext) -> str | None:
 
     It is gone; or it was stopped, seen twice; or it has been silent for `unreachable_after` while the service answered.
     """
-    now = ctx.clock.monotonic()
+    now, asked_at, number = ctx.clock.monotonic(), ctx.clock.time(), ctx.job.work.instance_id
     try:
-        row = find_instance(str(ctx.job.work.instance_id), **ctx.ways)
+        row = find_instance(str(number), **ctx.ways)
     except TrainingMonitorError:
         ctx.looked_at = None  # a failed request does not count as silence
         return None
     if row is None:
+        if number is not None:
+            record_life(ctx.service.store, number, note_end)
         return "it is gone"
+    ctx.saw(row, asked_at)
     status = row.get("actual_status")
     if status in _STOPPED and ctx.seen_status == status:
         return f"it is {status} (outbid, or stopped by somebody)"

@@ -11,25 +11,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import (
-    AccessDenied,
-    AlreadySupervised,
     CommandError,
-    CommandFailed,
-    CommandTimedOut,
-    InstanceNotFound,
-    InsufficientCredits,
-    LeaseLost,
-    NoOffers,
     SettingsError,
-    TargetUnreachable,
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import replace
@@ -38,14 +27,11 @@ from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
-from training_monitor.service import finishing_steps, instance_steps
+from training_monitor.service import instance_steps
 from training_monitor.service.config import MOST_JOBS_AT_ONCE, ServiceConfig
 from training_monitor.service.dataset import validate_dataset
 from training_monitor.service.file_lists import list_folder
 from training_monitor.service.job_context import (
-    Interrupted,
-    JobContext,
-    Lease,
     OnLine,
     Service,
     credit_low,
@@ -53,9 +39,9 @@ from training_monitor.service.job_context import (
     of_job,
     of_worker,
 )
+from training_monitor.service.pipeline import run_job
 from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
 from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
-from training_monitor.service.training_step import TrainingStep, find_lost
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.account import account_balance
@@ -68,27 +54,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 MOST_TOLD = 3  # shown errors of an invalid dataset
-LONGEST_WAIT = 60.0
-_WITHOUT_INSTANCE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
-_MAY_LOSE_INSTANCE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING)
-_ENDING = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
-_SAVED = (JobState.SAMPLING, JobState.REGISTERING)
-_HOPELESS = (SettingsError, InsufficientCredits)
-_NO_ANSWER = (TargetUnreachable, CommandTimedOut, InstanceNotFound, AccessDenied)  # AccessDenied: also by its sshd
-_STEPS: dict[JobState, Callable[[JobContext], None]] = {
-    JobState.CHARGING: instance_steps.charge,
-    JobState.RENTING: instance_steps.rent,
-    JobState.PREPARING: instance_steps.prepare,
-    JobState.SYNCING: instance_steps.sync,
-    JobState.CHECKING: instance_steps.check,
-    JobState.REPLACING: instance_steps.replace_instance,
-    JobState.UPLOADING: finishing_steps.upload,
-    JobState.SAMPLING: finishing_steps.sample,
-    JobState.REGISTERING: finishing_steps.register,
-    JobState.DESTROYING: finishing_steps.leave_instance,
-    JobState.SETTLING: finishing_steps.settle,
-    JobState.NOTIFYING: finishing_steps.notify,
-}
 
 
 def submit_training(
@@ -227,6 +192,7 @@ def _sweep(service: Service, stopping: threading.Event) -> None:
         store=service.store,
         outbox=service.outbox,
         on_event=tell,
+        stopping=stopping,
         transport=service.transport,
         clock=service.clock,
     )
@@ -335,152 +301,3 @@ def warn_of_burn(
     if outbox and burn.hours_left is not None and burn.hours_left <= warn_hours_left:
         outbox.post(credit_low(burn, credit, day=int(clock.time() // DAY)))
     return burn
-
-
-# ---------------------------------------------------------------- one job
-
-
-def run_job(service: Service, job: QueuedJob) -> QueuedJob:
-    """Run a job that this worker has claimed, from its current state on.
-
-    Returns:
-        The job: at its end, or where it was when the lease was lost or the worker was stopped.
-    """
-    with Lease(service, job) as lease:
-        pipeline = _Pipeline(JobContext(service, job, lease))
-        with closing(pipeline):
-            return pipeline.run()
-
-
-class _Pipeline:
-    def __init__(self, ctx: JobContext) -> None:
-        self.ctx = ctx
-        self._training: TrainingStep | None = None
-        self._wait = 0.0
-
-    def close(self) -> None:
-        if self._training:
-            self._training.close()
-            self._training = None
-
-    def run(self) -> QueuedJob:
-        ctx = self.ctx
-        while not ctx.job.state.is_terminal:
-            try:
-                self._go_on()
-            except Interrupted:
-                if ctx.lease.lost or ctx.service.stopping.is_set():
-                    break
-            except LeaseLost as error:
-                ctx.tell("detected", error.what)
-                break
-        return ctx.job
-
-    def _go_on(self) -> None:
-        """Do one step, and handle its failure."""
-        try:
-            if not self._obey_request() and not self._obey_limit():
-                self.ctx.check()
-                self._act()
-            self._wait = 0.0
-        except (LeaseLost, Interrupted):
-            raise
-        except TrainingMonitorError as error:
-            self._failed(error)
-        except Exception as error:  # for example this machine's disk: the rented machine must not go on costing money
-            get_logger().exception("%s: %s failed", self.ctx.job.id, self.ctx.job.state)
-            self._failed(TrainingMonitorError(f"{type(error).__name__}: {error}"))
-
-    def _act(self) -> None:
-        ctx, state = self.ctx, self.ctx.job.state
-        if state is JobState.QUEUED:
-            ctx.go(JobState.CHARGING)
-        elif state is JobState.TRAINING:
-            self._training = self._training or TrainingStep(ctx)
-            self._training.step()
-        else:
-            _STEPS[state](ctx)
-            ctx.answered()
-            ctx.lookout.note(None)
-        if ctx.job.state is not JobState.TRAINING:
-            self.close()
-
-    def _obey_request(self) -> bool:
-        """End the job if that was requested."""
-        ctx = self.ctx
-        if ctx.to_end is None:
-            return False
-        self.close()
-        ctx.end(*ctx.to_end)
-        return True
-
-    def _obey_limit(self) -> bool:
-        """Send a notice of the limit that the job has reached; end the job if the limit does."""
-        ctx, limit = self.ctx, self.ctx.limit
-        if limit is None:
-            return False
-        if limit.ends:
-            self.close()
-        ctx.post_problem("limit" if limit.ends else "soft_limit", limit.reason, limit.kind)
-        if limit.ends:
-            ctx.end(JobState.COMPLETED if ctx.job.state in _SAVED else JobState.FAILED, limit.reason)
-        return limit.ends
-
-    # ------------------------------------------------------------ failures
-
-    def _failed(self, error: TrainingMonitorError) -> None:
-        """Handle a failed step: end the job, replace the machine, or retry."""
-        ctx, state = self.ctx, self.ctx.job.state
-        if state not in _ENDING and self._is_hopeless(error, state):
-            self.close()
-            ctx.end(JobState.FAILED, error.what)
-            return
-        if isinstance(error, AlreadySupervised):
-            self.close()  # its claim is lost; the retry claims it again
-        if isinstance(error, _NO_ANSWER) and self._lost():
-            return
-        self._ask_again(error)
-
-    def _is_hopeless(self, error: TrainingMonitorError, state: JobState) -> bool:
-        """Return whether a retry cannot help, or the patience ran out before anything was rented."""
-        if isinstance(error, _HOPELESS):
-            return True
-        if state is JobState.RENTING and isinstance(error, CommandFailed):
-            return True  # the service refused
-        waited = self.ctx.clock.time() - self.ctx.job.changed_at
-        patience = self.ctx.service.config.patience
-        return state in _WITHOUT_INSTANCE and waited >= patience
-
-    def _lost(self) -> bool:
-        """Handle a lost machine; return whether it is lost."""
-        ctx, state = self.ctx, self.ctx.job.state
-        if state not in _MAY_LOSE_INSTANCE:
-            return False
-        reason = find_lost(ctx)
-        if reason is None:
-            ctx.forget_address()
-            return False
-        uploaded = [each.destination for each in ctx.job.work.uploads if each.verified]
-        if state is JobState.SAMPLING:
-            ctx.warn(f"no samples: the machine was lost: {reason}")
-            ctx.go(JobState.REGISTERING)
-        elif uploaded:
-            ctx.go(JobState.SAMPLING, model_url=uploaded[0])
-        else:
-            self.close()
-            instance_steps.give_up_instance(ctx, reason)
-        return True
-
-    def _ask_again(self, error: TrainingMonitorError) -> None:
-        ctx = self.ctx
-        first = ctx.service.config.retry_wait
-        self._wait = min(2 * self._wait, LONGEST_WAIT) if self._wait else first
-        has_answered = isinstance(error, (NoOffers, AlreadySupervised))
-        ctx.lookout.note(None if has_answered else error)
-        kind = "waiting" if has_answered else "unreachable"
-        ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
-        if isinstance(error, (NoOffers, AccessDenied, AlreadySupervised)) or ctx.job.state in _ENDING:
-            ctx.post_problem("job_waiting", error.what, ctx.job.state.value)
-        # ctx.clock would return at once for a job that is to end but could not be saved as ended
-        clock = ctx.service.clock if ctx.must_end else ctx.clock
-        clock.wait(ctx.service.stopping, self._wait)

@@ -87,17 +87,29 @@ def least_seconds(request: TrainingRequest) -> float:
 
 
 def spent_by(rentals: Iterable[Rental], now: float, *, since: float = -inf) -> Spending:
-    """Return what these machines cost until `now`, epoch seconds; one that has not ended still costs."""
+    """Return what these machines cost until `now`, epoch seconds; one that has not ended still costs.
+
+    Each price counts from the look that found it until the next one.
+    """
     dollars, unknown = 0.0, []
     for rental in rentals:
         end = now if rental.ended_at is None else min(rental.ended_at, now)
-        seconds = end - max(rental.started_at, since)
-        price = known_number(rental.price_per_hour)
-        if price is not None and price >= 0:
-            dollars += price * max(0.0, seconds) / HOUR
-        elif seconds > 0:
-            unknown.append(rental.instance_id)
+        begins = [rental.started_at, *(each.since for each in rental.prices)]
+        prices = [rental.price_per_hour, *(each.per_hour for each in rental.prices)]
+        for begin, until, each in zip(begins, [*begins[1:], end], prices, strict=True):
+            seconds = min(until, end) - max(begin, since)
+            price = known_number(each)
+            if price is not None and price >= 0:
+                dollars += price * max(0.0, seconds) / HOUR
+            elif seconds > 0:
+                unknown.append(rental.instance_id)
     return Spending(dollars, tuple(unknown))
+
+
+def cost_per_hour(row: Mapping[str, Any]) -> float | None:
+    """Return what an instance costs now, in dollars: a stopped one pays for its storage only. None: unknown."""
+    burn = forecast_burn([row], None)
+    return None if burn.unknown else burn.dollars_per_hour
 
 
 def forecast_burn(rows: Iterable[Mapping[str, Any]], credit: float | None) -> BurnForecast:

@@ -31,6 +31,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult, Question
 from training_monitor.core.regex import regex
+from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration
 from training_monitor.targets.asking import ask, read_text
 from training_monitor.targets.connect import VAST_TIMEOUT, read_address
@@ -45,12 +46,14 @@ from training_monitor.vast.asking import (
     read_answer,
     run_vastai,
 )
+from training_monitor.vast.rentals import note_answer, note_end, note_sent, record_life
 
 PAGE, MOST_PAGES = 25, 400
 GONE_SECONDS = 120.0
 APART_SECONDS = 5.0  # between the two answers that prove that an instance is gone
 FIRST_WAIT, LONGEST_WAIT = 2.0, 10.0
 STOPPED = ("stopped", "exited")
+_NOT_THERE = regex(r"\berror 404\b")
 _OLD_CLI = "unrecognized arguments"
 _NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions fail on an instance that does not exist
 READY_EVERY, READY_AT_MOST = 5.0, 30.0
@@ -199,6 +202,7 @@ def destroy_instance(
     instance_id: str,
     *,
     on_event: Callable[[str], None] | None = None,
+    store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Destruction:
@@ -208,6 +212,7 @@ def destroy_instance(
 
     Args:
         on_event: called with a line that says what is waited for.
+        store: has the jobs, of which one may have rented it; when it ended is recorded there.
 
     Raises:
         CommandFailed: it still exists after two minutes, and still costs money.
@@ -219,8 +224,17 @@ def destroy_instance(
     def is_gone() -> bool:
         return find_instance(instance_id, transport=runner, clock=clock) is None
 
+    def ask_to_destroy() -> tuple[bool, str]:
+        sent = clock.time()
+        record_life(store, number, lambda known: note_sent(known, sent))
+        taken, said = _ask_to_destroy(number, runner)
+        if taken or _NOT_THERE.search(said):
+            now = clock.time()
+            record_life(store, number, lambda known: note_answer(known, sent, now, acknowledged=taken))
+        return taken, said
+
     acknowledged = _ask_until(
-        lambda: _ask_to_destroy(number, runner),
+        ask_to_destroy,
         is_gone,
         f"waiting for instance {number} to be gone",
         f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed",
@@ -228,6 +242,7 @@ def destroy_instance(
         on_event=on_event,
         clock=clock,
     )
+    record_life(store, number, note_end)
     return Destruction(number, acknowledged)
 
 

@@ -35,11 +35,13 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
+from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import OTHER_KEY_NEXT, clean_line, find_denial, last_words
 from training_monitor.vast.instances import destroy_instance, find_instance, list_instances, show_instance
 from training_monitor.vast.offers import Offer, OfferQuery, find_loose_wishes, search_everything, search_offers
+from training_monitor.vast.rentals import record_sight
 
 MOST_OFFERS = 10
 LOOK_EVERY, REFUSED_LOOK = 2.0, 2.0
@@ -100,6 +102,7 @@ def rent_instance(
     asked_at: float | None = None,
     on_asking: Callable[[Offer], None] | None = None,
     on_event: Callable[[str], None] | None = None,
+    store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RentedInstance:
@@ -118,6 +121,7 @@ def rent_instance(
             request is sent.
         on_asking: called with each offer before it is requested: record the time.
         on_event: called with a line about each event and each wait.
+        store: has the job that the label names: all instances with the label are recorded there, surplus ones too.
 
     Raises:
         NoOffers: nothing is left to rent; it says what to change.
@@ -128,7 +132,8 @@ def rent_instance(
     """
     _check_words(label, image, onstart)
     tell, taken = on_event or (lambda text: None), on_asking or (lambda offer: None)
-    renter = _Renter(query, label, image, onstart, create_timeout, taken, tell, transport or LocalTransport(), clock)
+    given = (query, label, image, onstart, create_timeout, taken, tell, store, transport or LocalTransport(), clock)
+    renter = _Renter(*given)
     looks = LEAST_LOOKS if asked_at is None else RECOVERY_LOOKS
     if found := renter.look_for(seconds_uncertain(asked_at, create_timeout, clock), looks):
         tell(f"instance {found.id} is there already")
@@ -181,18 +186,26 @@ class _Renter:
     create_timeout: float
     on_asking: Callable[[Offer], None]
     tell: Callable[[str], None]
+    store: Store | None
     runner: Transport
     clock: Clock
 
     def look(self, number: int | None = None) -> RentedInstance | None:
         """Return the instance with the label, from the listing or as instance `number`; destroy surplus ones."""
+        now = self.clock.time()
         rows = self.patiently(lambda: find_rented(self.label, transport=self.runner))
         if not rows and number is not None and (row := self.patiently(lambda: self.show(number))):
             rows = [row] if row.get("label") == self.label else []
+        for row in rows:
+            self.record(row, now)
         for row in rows[1:]:
             self.tell(f"instance {row['id']} is one too many and is to go")
             self.destroy(row["id"])
         return read_rented(rows[0]) if rows else None
+
+    def record(self, row: dict[str, Any], now: float) -> None:
+        if self.store:
+            record_sight(self.store, self.label, row, now)
 
     def show(self, number: int) -> dict[str, Any] | None:
         try:
@@ -271,7 +284,10 @@ class _Renter:
 
         Raises CommandFailed for one without its label.
         """
+        now = self.clock.time()
         row = self.patiently(lambda: find_instance(str(number), transport=self.runner, clock=self.clock))
+        if row is not None:
+            self.record(row, now)
         self.tell(f"instance {number} was not seen under its label and is to go")
         self.destroy(number)
         if row is not None:
@@ -279,7 +295,9 @@ class _Renter:
 
     def destroy(self, number: int) -> None:
         done = self.patiently(
-            lambda: destroy_instance(str(number), on_event=self.tell, transport=self.runner, clock=self.clock)
+            lambda: destroy_instance(
+                str(number), on_event=self.tell, store=self.store, transport=self.runner, clock=self.clock
+            )
         )
         self.tell(f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}")
 

@@ -228,8 +228,26 @@ class TrainingRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceChange:
+    """A price in dollars per hour, and since when it holds: epoch seconds of the look that found it."""
+
+    since: float
+    per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
 class Rental:
-    """One machine that was rented for a job; times in epoch seconds, `ended_at` when it was seen to be gone."""
+    """One machine that was rented for a job, as `vast/rentals.py` records its life; times in epoch seconds.
+
+    Attributes:
+        price_per_hour: its first known price, dollars. prices: the later ones.
+        started_at: when it was created.
+        ended_at: when it was destroyed or last seen, or when the job left it to its user; None: it is there.
+        gpu_name: the GPU that was rented. vram_gb: of each of its GPUs, as it was offered.
+        seen_at: when it was last listed.
+        leaving_at: when vast.ai last acknowledged a request to destroy it, or without that, when one was sent.
+        acknowledged: it acknowledged one.
+    """
 
     instance_id: int
     attempt: int
@@ -239,6 +257,16 @@ class Rental:
     machine_id: int | None = None
     gpu_name: str | None = None
     host_id: int | None = None
+    vram_gb: float | None = None
+    prices: tuple[PriceChange, ...] = ()
+    seen_at: float | None = None
+    leaving_at: float | None = None
+    acknowledged: bool = False
+
+    @property
+    def newest_price(self) -> float | None:
+        """Its price now, in dollars per hour; None: unknown."""
+        return self.prices[-1].per_hour if self.prices else self.price_per_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +276,7 @@ class JobWork:
     Attributes:
         attempt: the number of its machine, from 1; 0 before the first.
         asked_at: when the machine of this attempt was requested, epoch seconds; it may exist already.
+        asked_gpu: the GPU of the offer that was requested. asked_vram_gb: the memory of each.
         instance_id: the machine it has; None when it has none.
         rentals: all machines it had.
         bad_machines: ids of machines to avoid from now on.
@@ -260,11 +289,14 @@ class JobWork:
         model_url: where its model is.
         outcome: how it ends, once that is known: COMPLETED | FAILED | CANCELLED, and why.
         warnings: what went wrong without ending it.
+        limits_told: the kinds of the limits that were reported, see `Limit`.
         spent: what its machines cost, dollars.
     """
 
     attempt: int = 0
     asked_at: float | None = None
+    asked_gpu: str | None = None
+    asked_vram_gb: float | None = None
     instance_id: int | None = None
     rentals: tuple[Rental, ...] = ()
     bad_machines: tuple[int, ...] = ()
@@ -280,6 +312,7 @@ class JobWork:
     outcome: JobState | None = None
     reason: str | None = None
     warnings: tuple[str, ...] = ()
+    limits_told: tuple[str, ...] = ()
     spent: float | None = None
 
 

@@ -346,6 +346,7 @@ class _Terminator:
         return destroy_instance(
             number,
             on_event=lambda text: self.tell("waiting", text),
+            store=self.watcher.store,
             transport=self.watcher.site.transport,
             clock=self.watcher.clock,
         ).acknowledged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.service.job_context import instance_seconds, reached_limit
+from training_monitor.service.limits import instance_seconds, reached_limit
 from training_monitor.vast.cost import Limit
 from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, Rental, TrainingRequest
 

@@ -23,11 +23,13 @@ from training_monitor.core.values import UploadReport
 from training_monitor.service import finishing_steps, instance_steps
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.file_lists import INCOMING, PARTIAL
-from training_monitor.service.job_context import JobContext, Lease, Service, seconds_left
+from training_monitor.service.job_context import JobContext, Lease, Service
+from training_monitor.service.limits import seconds_left
+from training_monitor.service.pipeline import run_job
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.sweeper import sweep_instances, watch_sweeps
 from training_monitor.service.training_step import TrainingStep, find_lost
-from training_monitor.service.worker import run_job, run_worker
+from training_monitor.service.worker import run_worker
 from training_monitor.vast.training_request import (
     Hook,
     JobState,
