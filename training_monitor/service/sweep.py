@@ -208,16 +208,13 @@ def is_held(job: QueuedJob, now: float) -> bool:
     return job.worker is not None and (job.lease_until or 0.0) > now
 
 
-def why_over(job: QueuedJob, now: float) -> str | None:
+def why_over(job: QueuedJob) -> str | None:
     """Return why a job has only its end left, which any sweep may do where no worker has it; None: it goes on."""
     if job.state.is_terminal:
         return None
     if job.work.outcome is not None:
         return f"{job.work.outcome.value.lower()}: {job.work.reason}"
-    if job.to_end is not None:
-        return job.to_end[1]
-    limit = reached_limit(job, now)
-    return limit.reason if limit and limit.ends else None
+    return job.to_end and job.to_end[1]
 
 
 def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
@@ -241,7 +238,7 @@ def _judge_end(look: _Look) -> _Found:
         return "kept", f"kept as asked (on_finish: {job.request.on_finish}); {what} on costing money", None
     if job.state.is_terminal:
         return "finished", f"Training {job.state} but instance not terminated", 0.0
-    if not look.is_leased and is_at_work(look.row, job) and (why := why_over(job, look.now)):
+    if not look.is_leased and is_at_work(look.row, job) and (why := why_over(job)):
         return "finished", f"its job has only to end, and no worker has it ({why})", 0.0
     return None
 
@@ -298,14 +295,20 @@ def _judge_status(look: _Look) -> _Found:
 
 
 def _judge_holder(look: _Look) -> _Found:
-    """Judge a machine that nobody is responsible for: a worker may come back, but not at any price."""
+    """Judge a machine that nobody is responsible for: a worker may come back, but not at any price.
+
+    The limits of the job, which a worker would obey at once, shorten that.
+    """
     if look.job is None or look.is_leased:
         return None
     waited = 0.0 if look.worker_since is None else look.now - look.worker_since
-    left = look.config.abandoned_after - waited
+    limit = reached_limit(look.job, look.now)
+    is_over = limit is not None and limit.ends
+    left = (look.config.orphan_grace if is_over else look.config.abandoned_after) - waited
     if left > 0:
         return "at_work", _work_in_words(look), left
-    return "abandoned", f"no worker took its job, {look.job.state}, for {format_duration(waited)}", left
+    reason = f"no worker has taken its job, {look.job.state}, for {format_duration(waited)}"
+    return "abandoned", f"{limit.reason}; {reason}" if limit and limit.ends else reason, left
 
 
 def _work_in_words(look: _Look) -> str:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 _UNFINISHED = [state for state in JobState if not state.is_terminal]
+_NAME = "sweep on "  # begins the names of sweeps that hold jobs; no host's name has spaces
 BACKOFF = (5.0, 15.0, 30.0, 60.0, 120.0)  # seconds until the next sweep, while none succeeds
 
 
@@ -96,7 +97,7 @@ def sweep_instances(
     Idempotent, also after a crash at any point.
 
     Args:
-        dry_run: only report what would be destroyed. It only writes when it saw which instance of ours, and its price.
+        dry_run: only report what would be destroyed. It only writes when it saw which instance of ours.
         all_instances: destroy everything in the account, including instances of other owners.
         owner: whose labels are judged. Default: `load_owner`.
         config: the limits; default: those of the settings file.
@@ -206,8 +207,10 @@ class _Sweep:
             return
         self.report["instances_checked"] = len(rows)
         ours = {str(row["id"]): row for row in rows if self._job_id(row) is not None}
-        for row in ours.values():
-            record_sight(self.store, row.get("label"), row, asked_at)
+        if not self.report["dry_run"]:
+            self._free_jobs()
+            for row in ours.values():
+                record_sight(self.store, row.get("label"), row, asked_at)
         self._remember(self.memory.see(ours.keys(), self.clock.time()))
         if not self.report["dry_run"]:
             self._end_outage()
@@ -277,18 +280,24 @@ class _Sweep:
             self.report["kept"].append(judged)
             return
         if job and is_at_work(row, job) and job.state is not JobState.REPLACING:
-            if why_over(job, self.clock.time()) is None:
+            if why_over(job) is None:
                 self.queue.request_end(job.id, JobState.FAILED, judged["reason"])
             if not is_held(job, self.clock.time()):
                 self.doomed[job.id] = judged
+                self._remember_destroying(judged)
                 return
         self._destroy_now(judged)
+
+    def _remember_destroying(self, judged: JudgedInstance) -> None:
+        """Record what is destroyed, so that a later sweep reports it where this one is killed."""
+        doomed = {"swept": judged, "runtime": judged["runtime_seconds"]}
+        number = str(judged["instance_id"])
+        self._remember(replace(self.memory, destroying={**self.memory.destroying, number: doomed}))
 
     def _destroy_now(self, judged: JudgedInstance) -> None:
         """Destroy an instance and verify that it is gone."""
         number = judged["instance_id"]
-        doomed = {"swept": judged, "runtime": judged["runtime_seconds"]}
-        self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
+        self._remember_destroying(judged)
         self._tell("stopping", f"destroying instance {number}: {judged['reason']}", judged["job_id"])
         try:
             done = destroy_instance(str(number), store=self.store, transport=self.transport, clock=self.clock)
@@ -316,18 +325,16 @@ class _Sweep:
 
     def _end_destroying(self, number: str, done: Destruction) -> None:
         """Report that an instance is gone, then forget it: a crash in between does not send a second notice."""
-        swept: JudgedInstance = self.memory.destroying[number]["swept"]
+        doomed = self.memory.destroying[number]
+        swept: JudgedInstance = doomed["swept"]
+        swept["acknowledged"] = done.acknowledged
+        self.report["terminated"].append(swept)
         text = f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}"
         self._tell("stopped", text, swept["job_id"])
-        self._add_terminated(swept, acknowledged=done.acknowledged)
+        about = {**_about(swept["instance_id"], swept["job_id"]), "cost_per_hour": swept["cost_per_hour"]}
+        self._post(templates.instance_swept(**about, reason=swept["reason"], runtime=doomed["runtime"]))
         left = {each: row for each, row in self.memory.destroying.items() if each != number}
         self._remember(replace(self.memory, destroying=left))
-
-    def _add_terminated(self, swept: JudgedInstance, *, acknowledged: bool) -> None:
-        swept["acknowledged"] = acknowledged
-        self.report["terminated"].append(swept)
-        about = {**_about(swept["instance_id"], swept["job_id"]), "cost_per_hour": swept["cost_per_hour"]}
-        self._post(templates.instance_swept(**about, reason=swept["reason"], runtime=swept["runtime_seconds"]))
 
     # ---------------------------------------------------------------- jobs that have only their end left
 
@@ -338,12 +345,18 @@ class _Sweep:
             if is_held(job, now) or isinstance(job.state, UnknownState) or self.stopping.is_set():
                 continue
             try:
-                if reason := why_over(job, now):
+                if reason := why_over(job):
                     self._end_job(job, reason)
                 elif not self.report["dry_run"]:
                     self._end_rentals(job, listed)
             except TrainingMonitorError as error:
                 self._add_error(job.work.instance_id, error)
+
+    def _free_jobs(self) -> None:
+        """Release the jobs of sweeps that were killed: this one holds the lock of all sweeps."""
+        for job in self.queue.list_jobs(_UNFINISHED, on_damaged=lambda _, error: None):
+            if job.worker and job.worker.startswith(_NAME):
+                self.queue.release(job.id, job.worker)
 
     def _end_job(self, job: QueuedJob, reason: str) -> None:
         swept = SweptJob(job_id=job.id, state=str(job.state), reason=reason)
@@ -351,7 +364,7 @@ class _Sweep:
         if self.report["dry_run"]:
             self._tell("detected", f"{job.id} would be ended: {reason}", job.id)
             return
-        name = f"sweep-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        name = f"{_NAME}{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         claimed = self.queue.claim(name, self.config.lease_seconds, job.id)
         if claimed is None:
             return  # a worker was faster
@@ -369,9 +382,9 @@ class _Sweep:
         finally:
             self.queue.release(job.id, name)
         swept["state"] = str(claimed.state)
-        ended = {each.instance_id: each for each in claimed.work.rentals if each.ended_at is not None}
-        if judged and judged["instance_id"] in ended:
-            self._add_terminated(judged, acknowledged=ended[judged["instance_id"]].acknowledged)
+        for each in claimed.work.rentals:
+            if judged and each.instance_id == judged["instance_id"] and each.ended_at is not None:
+                self._end_destroying(str(each.instance_id), Destruction(each.instance_id, each.acknowledged))
 
     def _end_rentals(self, job: QueuedJob, listed: Collection[int]) -> None:
         """Record which machines of a job that no worker has are gone, each by two answers."""

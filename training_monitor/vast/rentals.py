@@ -20,7 +20,7 @@ from training_monitor.core.records import format_record, read_record
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
 from training_monitor.vast.cost import cost_per_hour
-from training_monitor.vast.training_request import JobWork, PriceChange, Rental, read_label
+from training_monitor.vast.training_request import NAME, JobWork, PriceChange, Rental, read_label
 
 Change = Callable[[JobWork, float, Rental | None], Rental | None]  # of a job, and when that was created
 
@@ -89,7 +89,8 @@ def note_end(rental: Rental) -> Rental:
 
 def record_sight(store: Store, label: object, row: Mapping[str, Any], now: float) -> None:
     """Record an instance that an answer, requested at `now`, lists under a label of ours, for the job named there."""
-    if ours := read_label(label):
+    ours = read_label(label)
+    if ours and NAME.fullmatch(ours[1]):
         _, job_id, attempt = ours
 
         def change(work: JobWork, created_at: float, known: Rental | None) -> Rental | None:

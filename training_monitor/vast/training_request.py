@@ -276,7 +276,6 @@ class JobWork:
     Attributes:
         attempt: the number of its machine, from 1; 0 before the first.
         asked_at: when the machine of this attempt was requested, epoch seconds; it may exist already.
-        asked_gpu: the GPU of the offer that was requested. asked_vram_gb: the memory of each.
         instance_id: the machine it has; None when it has none.
         rentals: all machines it had.
         bad_machines: ids of machines to avoid from now on.
@@ -289,14 +288,13 @@ class JobWork:
         model_url: where its model is.
         outcome: how it ends, once that is known: COMPLETED | FAILED | CANCELLED, and why.
         warnings: what went wrong without ending it.
-        limits_told: the kinds of the limits that were reported, see `Limit`.
         spent: what its machines cost, dollars.
+        limits_told: the kinds of the limits that were reported, see `Limit`.
+        asked_gpu: the GPU of the offer that was requested last. asked_vram_gb: the memory of each.
     """
 
     attempt: int = 0
     asked_at: float | None = None
-    asked_gpu: str | None = None
-    asked_vram_gb: float | None = None
     instance_id: int | None = None
     rentals: tuple[Rental, ...] = ()
     bad_machines: tuple[int, ...] = ()
@@ -312,8 +310,10 @@ class JobWork:
     outcome: JobState | None = None
     reason: str | None = None
     warnings: tuple[str, ...] = ()
-    limits_told: tuple[str, ...] = ()
     spent: float | None = None
+    limits_told: tuple[str, ...] = ()
+    asked_gpu: str | None = None
+    asked_vram_gb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

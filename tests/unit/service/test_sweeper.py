@@ -235,6 +235,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "acknowledged": False,
             **common,
             "runtime_seconds": 7.0,
+            "seconds_left": 1800.0,
         }
     ]
     [other] = report["foreign"]
@@ -450,8 +451,8 @@ def test_all_instances_means_also_foreign_kept_and_busy_ones(bench: Bench) -> No
     assert ids(bench.sweep(dry_run=True, all_instances=True)["planned"]) == [1, 2, 3]
     assert bench.account.destroyed == []
     report = bench.sweep(all_instances=True)
-    assert ids(report["terminated"]) == [1, 2, 3] and bench.account.rows == {}
-    assert report["terminated"][2]["reason"] == "All instances are to be destroyed (it has no label of a training)"
+    assert ids(report["terminated"]) == [1, 3, 2] and bench.account.rows == {}
+    assert report["terminated"][1]["reason"] == "All instances are to be destroyed (it has no label of a training)"
     ended = bench.queue.get("busy").to_end
     assert ended and ended[0] is JobState.FAILED and bench.queue.get("done").to_end is None
 
@@ -655,9 +656,10 @@ def test_a_machine_whose_destruction_failed_and_that_is_needed_after_all_is_not_
     job = bench.add_job("busy", JobState.TRAINING, instance_id=2)
     bench.add_machine(2, "busy")
     bench.account.undestroyable = {2}
-    bench.clock.sleep(3 * HOUR)
-    bench.sweep()
     bench.queue.claim("w", 9 * HOUR, "busy")
+    bench.sweep()
+    bench.clock.sleep(3 * HOUR)
+    assert ids(bench.sweep()["errors"]) == [2]
     bench.queue.save(job, "w", progressed=True)
     bench.sweep()
     bench.account.rows.clear()
@@ -747,7 +749,7 @@ def test_a_swept_machine_is_told_in_these_words(bench: Bench) -> None:
     bench.add_machine(2, "busy", start_date=EPOCH)
     bench.clock.sleep(2.5 * HOUR)
     bench.sweep()
-    [notice] = bench.notices
+    [_, notice] = bench.notices
     assert (notice.job_id, notice.generation, notice.priority) == ("busy", 2, "high")
     assert render(notice, PLAIN) == (
         "🧹 Instance Swept\n\nTraining: busy\nTarget: vast://2\n"
