@@ -22,11 +22,13 @@ import json
 import random
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from tests.loopback.vast_rows import (
+    HOURS_IN_A_MONTH,
     KEY,
     Json,
     failure,
@@ -144,6 +146,7 @@ def _act(api: VastApi, request: str, after: int, limit: int, sent: Json) -> Answ
         return 404, failure("no_such_instance", f"Instance {number} not found")
     if found[1] == "PUT":
         return 200, api.set_state(number, sent["state"])
+    api.bill(number, 0.0)
     if not api.keeps_destroyed:
         del api.instances[number]
     api.gone.append(number)
@@ -184,6 +187,7 @@ class VastApi:
         self.ssh_keys: list[Json] = []
         self.created: list[Json] = []
         self.gone: list[int] = []
+        self.bills: dict[int, list[tuple[float, float]]] = {}  # since when each instance costs what per hour
         self.asked: list[Json] = []  # the bodies of all that was asked to be rented
         # how new instances are
         self.details: Json = {}  # of the row of each instance that is rented
@@ -276,8 +280,36 @@ class VastApi:
     def set_state(self, number: int, state: str) -> Json:
         if not self.keeps_running:
             now = "exited" if state == "stopped" else "running"
-            self.instances[number] |= {"intended_status": state, "cur_state": state, "actual_status": now}
+            row = self.instances[number]
+            row |= {"intended_status": state, "cur_state": state, "actual_status": now}
+            self.bill(number, row["storage_total_cost" if state == "stopped" else "dph_total"])
         return {"success": True}
+
+    # ---------------------------------------------------------------- what instances cost, whoever counts it elsewhere
+
+    def bill(self, number: int, per_hour: float) -> None:
+        """Charge another price from now on; 0: it is gone."""
+        self.bills.setdefault(number, []).append((time.time(), per_hour))
+
+    def set_price(self, number: int, per_hour: float) -> None:
+        with self.lock:
+            self.instances[number]["dph_total"] = per_hour
+            self.bill(number, per_hour)
+
+    def lose(self, number: int) -> None:
+        """Let an instance go that nobody asked to destroy."""
+        with self.lock:
+            del self.instances[number]
+            self.bill(number, 0.0)
+
+    def cost(self, *numbers: int) -> float:
+        """The dollars that these instances have cost; all of them by default."""
+        dollars, now = 0.0, time.time()
+        for number in numbers or self.bills:
+            changes = self.bills[number]
+            ends = [*(since for since, _ in changes[1:]), now]
+            dollars += sum(price * (end - since) for (since, price), end in zip(changes, ends, strict=True)) / 3600
+        return dollars
 
     def about_instances(self) -> list[str]:
         """The requests, without those of every start of the CLI (the names of GPUs, the user's role)."""
@@ -328,6 +360,7 @@ class VastApi:
         found |= {"rented": True, "rentable": False}
         row = self._new_row(found, sent)
         self.created.append(dict(row))
+        self.bill(row["id"], row["dph_total"])
         if self.late:
             self._coming.append((self.late, row))
         else:
@@ -338,7 +371,9 @@ class VastApi:
         number = FIRST_CREATED + len(self.created)
         price = priced(found, {"allocated_storage": sent["disk"], "type": sent["price"] and "bid"})["dph_total"]
         row = instance(number, label=sent["label"], machine_id=found["machine_id"], gpu_name=found["gpu_name"])
-        row |= {"dph_total": price, "image_uuid": sent["image"], "onstart": sent["onstart"], **self.details}
+        disk = found["storage_cost"] * sent["disk"] / HOURS_IN_A_MONTH
+        row |= {"dph_total": price, "storage_total_cost": disk, "start_date": time.time(), "gpu_ram": found["gpu_ram"]}
+        row |= {"image_uuid": sent["image"], "onstart": sent["onstart"], **self.details}
         self.boots[number] = [dict(step) for step in self.boot]
         return row | self.boot[0]
 
