@@ -87,7 +87,7 @@ class SweepMemory:
 
     def see_worker(self, instance_id: str, worker: str | None, now: float) -> SweepMemory:
         """Return the memory after this worker was seen to hold an instance's job."""
-        if self.workers.get(instance_id, {}).get("worker") == worker:
+        if instance_id in self.workers and self.workers[instance_id].get("worker") == worker:
             return self
         return replace(self, workers={**self.workers, instance_id: {"worker": worker, "since": now}})
 

@@ -1,0 +1,216 @@
+"""Kills, prices and lost machines: what is charged against the market's own account of each machine.
+
+A job may be charged 5 % more or less than its machines cost, whoever destroyed them, and whenever its worker died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import Behaviour
+from tests.hostile.tries import tried
+from tests.job_states import STEPS
+from tests.unit.killing import Killed
+from tests.unit.service.market_world import REQUEST, JobWorld
+from training_monitor.service.credits import Credits
+from training_monitor.service.queue import load_owner
+from training_monitor.service.sweeper import SweepReport, sweep_instances
+from training_monitor.vast.training_request import JobState
+
+MINUTE, HOUR = 60.0, 3600.0
+PAUSES = (0.0, 2 * MINUTE, 20 * MINUTE)  # until somebody looks again
+ACCURACY = 0.05
+LONG = Behaviour(total=1200, save_every=20)  # 20 minutes
+
+
+@pytest.fixture
+def worlds(memory_path: Path) -> Iterator[JobWorld]:
+    """One world after the other, each with its job."""
+
+    def make(number: int) -> JobWorld:
+        world = JobWorld(memory_path / str(number))
+        world.submit()
+        return world
+
+    return (make(number) for number in range(10_000))
+
+
+def sweep(world: JobWorld) -> SweepReport:
+    return sweep_instances(
+        False,
+        owner=load_owner(world.store),
+        config=world.config,
+        store=world.store,
+        transport=world.market.transport,
+        clock=world.clock,
+    )
+
+
+def run_killed(world: JobWorld) -> None:
+    """Let one worker run, which may be killed."""
+    try:
+        world._work_once()
+    except Killed:
+        pass
+
+
+def check_charged(world: JobWorld, context: object, *, unseen: float = 0.0) -> None:
+    """The job is over, no machine is left, and it was charged what its machines cost, less a time nobody saw them."""
+    job, market = world.job, world.market
+    shown = (context, job.state, job.work.rentals, market.bills, [event.text for event in world.events][-5:])
+    assert job.state.is_terminal and market.ours() == [], shown
+    spent, cost = job.work.spent or 0.0, market.cost()
+    assert -ACCURACY * cost - 0.1 * unseen / HOUR <= spent - cost <= ACCURACY * cost, (spent, cost, shown)
+    movements = Credits(world.store, clock=world.clock).movements("alice")
+    assert [each.kind for each in movements] in (["deposit"], ["deposit", "reserve", "settle"]), shown
+    tried()
+
+
+def sweep_until_over(world: JobWorld, every: float) -> None:
+    for _ in range(20):
+        world.clock.sleep(every)
+        report = sweep(world)
+        assert report["errors"] == [], report
+        if world.job.state.is_terminal:
+            return
+
+
+def test_a_sweep_alone_ends_a_job_whose_work_is_done_when_its_worker_dies(worlds: Iterator[JobWorld]) -> None:
+    for state in (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING, JobState.COMPLETED):
+        for when in ("before", "after"):
+            if (state, when) in ((JobState.DESTROYING, "before"), (JobState.COMPLETED, "after")):
+                continue  # its work is not done, or it is over
+            world = next(worlds)
+            world.kill_at = (state, when)
+            run_killed(world)
+            world.clock.sleep(2 * MINUTE)
+            sweep(world)
+            assert world.job.state is JobState.COMPLETED, (state, when)
+            check_charged(world, (state, when))
+
+
+def test_a_sweep_alone_ends_a_job_that_failed_or_was_cancelled_when_its_worker_dies(worlds: Iterator[JobWorld]) -> None:
+    for outcome in (JobState.FAILED, JobState.CANCELLED):
+        for state in (*STEPS[1 : STEPS.index(JobState.DESTROYING)],):
+            world = next(worlds)
+            world.kill_at = (state, "after")
+            run_killed(world)
+            world.queue.request_end(world.job.id, outcome, "enough")
+            world.clock.sleep(2 * MINUTE)
+            sweep(world)
+            is_saved = outcome is JobState.FAILED and state in (JobState.SAMPLING, JobState.REGISTERING)
+            assert world.job.state is (JobState.COMPLETED if is_saved else outcome), (outcome, state)
+            check_charged(world, (outcome, state))
+
+
+def test_sweeps_alone_end_each_job_whose_worker_never_returns(worlds: Iterator[JobWorld]) -> None:
+    """Also a job whose work is not done, after a while in which a worker could have come."""
+    for state in STEPS[STEPS.index(JobState.PREPARING) :]:
+        for when in ("before", "after"):
+            world = next(worlds)
+            world.kill_at = (state, when)
+            run_killed(world)
+            began = world.clock.elapsed
+            sweep_until_over(world, 5 * MINUTE)
+            if (state, when) == (JobState.PREPARING, "before") and not world.job.state.is_terminal:
+                assert world.job.state is JobState.RENTING
+            check_charged(world, (state, when))
+            assert world.clock.elapsed - began < HOUR
+
+
+def test_a_killed_sweep_is_followed_by_one_that_ends_the_job(worlds: Iterator[JobWorld]) -> None:
+    for number in range(1, 40):
+        world = next(worlds)
+        world.kill_at = (JobState.DESTROYING, "after")
+        run_killed(world)
+        world.clock.sleep(2 * MINUTE)
+        world.market.dies_after = len(world.market.calls) + number
+        try:
+            sweep(world)
+            break
+        except Killed:
+            world.clock.sleep(20 * MINUTE)
+            sweep(world)
+        check_charged(world, number)
+    assert number > 4
+
+
+def test_a_job_is_charged_what_its_machine_cost_when_its_worker_is_killed_at_any_call(
+    worlds: Iterator[JobWorld],
+) -> None:
+    undisturbed = next(worlds)
+    undisturbed.work()
+    for number in range(1, len(undisturbed.market.calls) + 1):
+        for pause in PAUSES:
+            world = next(worlds)
+            world.market.dies_after = number
+            run_killed(world)
+            world.clock.sleep(pause + 2 * world.config.lease_seconds)
+            world.work()
+            check_charged(world, (number, pause))
+
+
+def test_a_job_is_charged_what_its_machine_cost_when_a_sweep_destroys_it_first(worlds: Iterator[JobWorld]) -> None:
+    for state in (JobState.PREPARING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING):
+        world = next(worlds)
+        world.kill_at = (state, "after")
+        run_killed(world)
+        for _ in range(8):
+            world.clock.sleep(5 * MINUTE)
+            sweep(world)
+        world.clock.sleep(3 * HOUR)
+        assert world.job.state.is_terminal
+        check_charged(world, state)
+
+
+def test_a_job_is_charged_each_price_from_the_look_that_found_it(worlds: Iterator[JobWorld]) -> None:
+    for factor in (100.0, 2.0, 0.1):
+        for after in (3 * MINUTE, 8 * MINUTE):
+            world = next(worlds)
+            world.market.behaviour = LONG
+            world.clock.at(after, lambda world=world, factor=factor: world.market.set_price(0.1 * factor))
+            world.work()
+            check_charged(world, (factor, after))
+
+
+def test_a_budget_ends_a_job_whose_price_rises(memory_path: Path) -> None:
+    for number, factor in enumerate((100.0, 20.0)):
+        world = JobWorld(memory_path / f"budget {number}")
+        world.submit(replace(REQUEST, budget=0.1))
+        world.market.behaviour = LONG
+        world.clock.at(5 * MINUTE, lambda world=world, factor=factor: world.market.set_price(0.1 * factor))
+        world.work()
+        assert world.job.state is JobState.FAILED and "budget" in (world.job.work.reason or "")
+        assert 0.1 <= world.market.cost() < 0.1 + 3 * MINUTE * 0.1 * factor / HOUR
+        check_charged(world, factor)
+
+
+def test_a_machine_that_goes_by_itself_is_charged_until_it_was_last_seen(worlds: Iterator[JobWorld]) -> None:
+    for after in (5 * MINUTE, 12 * MINUTE):
+        world = next(worlds)
+        world.market.behaviour = LONG
+        world.clock.at(after, world.market.lose_ours)
+        world.work()
+        assert len(world.job.work.rentals) >= 2
+        check_charged(world, after, unseen=MINUTE)
+
+
+def test_a_machine_that_goes_while_nobody_looks_is_charged_until_it_was_last_seen(worlds: Iterator[JobWorld]) -> None:
+    for returns in (True, False):
+        world = next(worlds)
+        world.market.behaviour = LONG
+        world.market.dies_after = 45
+        run_killed(world)
+        world.clock.sleep(20.0)
+        world.market.lose_ours()
+        world.clock.sleep(2 * HOUR)
+        if not returns:
+            sweep(world)
+        charged = sum((each.ended_at or 0.0) - each.started_at for each in world.job.work.rentals)
+        assert returns or 0 < charged < HOUR
+        world.work()
+        check_charged(world, returns)
