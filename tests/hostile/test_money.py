@@ -1,4 +1,4 @@
-"""Kills, prices and lost machines: what is charged against the market's own account of each machine.
+"""What jobs are charged when workers die and prices rise: it is compared with the market's own account.
 
 A job may be charged 5 % more or less than its machines cost, whoever destroyed them, and whenever its worker died.
 """
@@ -187,6 +187,36 @@ def test_a_budget_ends_a_job_whose_price_rises(memory_path: Path) -> None:
         assert world.job.state is JobState.FAILED and "budget" in (world.job.work.reason or "")
         assert 0.1 <= world.market.cost() < 0.1 + 3 * MINUTE * 0.1 * factor / HOUR
         check_charged(world, factor)
+
+
+def test_a_machine_with_another_gpu_than_was_rented_trains_nothing(memory_path: Path) -> None:
+    others = ("RTX 3090", "NVIDIA GeForce RTX 3090", "NVIDIA A100-SXM4-80GB", "RTX 4090D", "NVIDIA GeForce RTX 4080")
+    lists: list[dict[str, object]] = [{"gpu_name": name} for name in others]
+    lists += [{"num_gpus": 0}, {"gpu_ram": 12_288}]
+    for number, (other, row) in enumerate([*((name, {}) for name in others), *(("", row) for row in lists)]):
+        for bad in ({70_001}, {70_001, 70_002, 70_003}):
+            world = JobWorld(memory_path / f"{number} {len(bad)}")
+            world.submit()
+            world.market.gpu = lambda at, bad=bad, other=other: other if other and at in bad else "RTX 4090"
+            world.market.listed = lambda at, bad=bad, row=row: row if at in bad else {}
+            world.work()
+            job = world.job
+            assert job.state is (JobState.COMPLETED if len(bad) == 1 else JobState.FAILED), (other, row)
+            assert all(not world.market.machines[each].starts for each in bad), (other, row)
+            assert [each.instance_id for each in job.work.rentals] == [70_001, 70_002, 70_003][: len(bad) + 1]
+            assert "rented" in job.work.warnings[0] and 501 in job.work.bad_machines and 801 in job.work.bad_hosts
+            check_charged(world, (other, row))
+
+
+def test_a_gpu_that_is_spelled_otherwise_or_not_recognised_is_the_rented_one(memory_path: Path) -> None:
+    for number, name in enumerate(("GeForce RTX 4090", "RTX_4090", "RTX4090", "Graphics Device", "NVIDIA")):
+        world = JobWorld(memory_path / str(number))
+        world.submit()
+        world.market.gpu = lambda at, name=name: name
+        world.market.listed = lambda at, name=name: {"gpu_name": name, "gpu_ram": 24_000}
+        world.work()
+        assert world.job.state is JobState.COMPLETED and len(world.job.work.rentals) == 1, name
+        check_charged(world, name)
 
 
 def test_a_machine_that_goes_by_itself_is_charged_until_it_was_last_seen(worlds: Iterator[JobWorld]) -> None:

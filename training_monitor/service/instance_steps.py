@@ -14,6 +14,7 @@ import json
 import os
 import posixpath
 import shlex
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -33,7 +34,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question
-from training_monitor.core.units import format_bytes, plural
+from training_monitor.core.units import format_bytes, known_number, plural
 from training_monitor.health.host import Disk, disk_question, gpu_question
 from training_monitor.jobs.claims import see_unclaimed
 from training_monitor.runs.files import write_atomically
@@ -44,8 +45,10 @@ from training_monitor.service.sync import SyncProgress, push_folder
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.vast.asking import clean_line
 from training_monitor.vast.cost import day_start, decide_daily_budget, estimate_cost, spent_by
-from training_monitor.vast.instances import destroy_instance, wait_until_ready
+from training_monitor.vast.gpu_names import contradicts, is_less_memory
+from training_monitor.vast.instances import destroy_instance, find_instance, wait_until_ready
 from training_monitor.vast.offers import OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.rent import rent_instance
 from training_monitor.vast.rentals import record_rental
@@ -143,6 +146,8 @@ def check_instance(
     min_disk_gb: float = 0,
     folder: str = "/",
     command: str | None = None,
+    gpu_name: str | None = None,
+    vram_gb: float | None = None,
     transport: Transport | None = None,
 ) -> PreflightReport:
     """Check the GPUs and the disk of a machine, and run a check command of the user there.
@@ -153,6 +158,7 @@ def check_instance(
         min_disk_gb: free space, in 10^9 bytes, on the disk of `folder`.
         folder: an absolute path there, which need not exist yet.
         command: a line for `sh` there that exits with 0 on a good machine, within two minutes.
+        gpu_name: the GPU that was rented. vram_gb: its memory, as it was offered.
 
     Raises:
         SettingsError: `folder` is not absolute.
@@ -162,6 +168,7 @@ def check_instance(
     gpus, problems = _read_gpus(gpu)
     if not problems or gpus:
         problems += _judge_gpus(gpus, num_gpus, min_vram_gb)
+        problems += [problem for gpu in gpus for problem in _find_difference(gpu, gpu_name, vram_gb)]
     free = _read_disk(disk, is_needed=min_disk_gb > 0)
     if free is not None and free < min_disk_gb:
         problems.append(f"{free:.1f} GB are free for {folder}, {min_disk_gb:g} GB are needed")
@@ -216,6 +223,26 @@ def _judge_gpu(gpu: Gpu, min_vram_gb: float) -> list[str]:
     if heat is not None and heat >= HOTTEST:
         problems.append(f"has {heat:g} °C without work")
     return problems
+
+
+def _find_difference(gpu: Gpu, gpu_name: str | None, vram_gb: float | None) -> list[str]:
+    """Return what a GPU has that contradicts the one that was rented."""
+    name, total = gpu.name, gpu.memory_total_mb
+    if gpu_name and name and contradicts(gpu_name, name):
+        return [f"it has {clean_line(name, 60)}, {clean_line(gpu_name, 60)} was rented"]
+    if vram_gb and total is not None and is_less_memory(vram_gb, total):
+        return [f"its GPU has {total / 1000:.1f} GB of memory, {vram_gb:g} GB were rented"]
+    return []
+
+
+def find_other_gpu(row: Mapping[str, Any], rental: Rental, num_gpus: int) -> str | None:
+    """Return what the listing of an instance says that contradicts what was rented; None: nothing."""
+    name, count, ram = row.get("gpu_name"), row.get("num_gpus"), known_number(row.get("gpu_ram"))
+    if type(count) is int and count < num_gpus:
+        return f"it is listed with {plural(count, 'GPU')}, {num_gpus} were rented"
+    gpu = Gpu(None, name=name if isinstance(name, str) else None, memory_total_mb=ram)
+    problems = _find_difference(gpu, rental.gpu_name, rental.vram_gb)
+    return f"by its listing, {problems[0]}" if problems else None
 
 
 def _read_disk(answer: Answer[tuple[Disk, ...]], *, is_needed: bool) -> float | None:
@@ -315,6 +342,8 @@ def rent(ctx: JobContext) -> None:
 def prepare(ctx: JobContext) -> None:
     """Wait until the machine accepts ssh; give it up if it does not."""
     assert ctx.rental
+    if _has_other_gpu(ctx):
+        return
     left = ctx.service.config.ready_timeout - (ctx.clock.time() - ctx.rental.started_at)
     try:
         wait_until_ready(str(ctx.job.work.instance_id), timeout=max(left, 30.0), on_event=ctx.tell_waiting, **ctx.ways)
@@ -358,20 +387,37 @@ def tell_copying(ctx: JobContext, name: str, seen: SyncProgress) -> None:
 
 
 def check(ctx: JobContext) -> None:
-    """Check that the machine is what was rented."""
-    query = offer_query(ctx.job.request)
+    """Check that the machine is what was rented, by its listing and by its own answers."""
+    if _has_other_gpu(ctx):
+        return
+    query, rental = offer_query(ctx.job.request), ctx.rental
     report = check_instance(
         ctx.target(),
         num_gpus=query.num_gpus,
         min_vram_gb=query.min_vram_gb,
         min_disk_gb=query.disk_gb * DISK_SHARE,
         folder=ctx.folder,
+        gpu_name=rental.gpu_name if rental else None,
+        vram_gb=rental.vram_gb if rental else None,
         transport=ctx.service.transport,
     )
     if not report.ok:
         give_up_host(ctx, "; ".join(report.problems))
         return
     ctx.go(JobState.TRAINING)
+
+
+def _has_other_gpu(ctx: JobContext) -> bool:
+    """Give the machine up if its listing contradicts what was rented."""
+    now, rental = ctx.clock.time(), ctx.rental
+    row = find_instance(str(ctx.job.work.instance_id), **ctx.ways)
+    if row is None or rental is None:
+        return False
+    ctx.saw(row, now)
+    problem = find_other_gpu(row, rental, offer_query(ctx.job.request).num_gpus)
+    if problem is not None:
+        give_up_host(ctx, problem)
+    return problem is not None
 
 
 def give_up_host(ctx: JobContext, reason: str) -> None:

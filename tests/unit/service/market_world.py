@@ -92,6 +92,8 @@ class FakeMarket:
     on_create: Callable[[int], str | None] = lambda number: None  # an error that is answered instead
     boots: Callable[[int], bool] = lambda number: True
     not_booted: str = "exited"
+    gpu: Callable[[int], str] = lambda number: "NVIDIA GeForce RTX 4090"  # as the machine itself names it
+    listed: Callable[[int], dict[str, Any]] = lambda number: {}  # keys of an instance's row
     behaviour: Behaviour = field(default_factory=lambda: Behaviour(total=STEPS_TRAINED, save_every=20))
 
     def __post_init__(self) -> None:
@@ -181,8 +183,8 @@ class FakeMarket:
         label, new = words[words.index("--label") + 1], 70_001 + len(self.created)
         details = {name: found[name] for name in ("machine_id", "host_id", "dph_total")}
         details |= {"actual_status": "loading", "start_date": self.clock.time(), "ssh_port": 22}
-        self.rows[new] = instance(new, label=label, **details)
-        self.machines[new] = FakeJobs(self.clock, [self.behaviour], gpus=gpu_answer(0))
+        self.rows[new] = instance(new, label=label, **details) | self.listed(new)
+        self.machines[new] = FakeJobs(self.clock, [self.behaviour], gpus=gpu_answer(0).replace("H100", self.gpu(new)))
         self.created.append(dict(self.rows[new]))
         self.bill(new, self.rows[new]["dph_total"])
         return json.dumps({"success": True, "new_contract": new}), ""
