@@ -162,22 +162,20 @@ class TestPush:
             push_folder(str(here), over_ssh.address, str(there))
         assert not there.exists()
 
-    def test_hidden_files_and_links_out_of_the_folder_stay_here(
+    def test_links_to_files_are_copied_as_files_and_hidden_files_stay_here(
         self, over_ssh: Place, by: str, here: Path, there: Path
     ) -> None:
         write(here, a="one")
         write_file(here / ".git" / "config")
         write_file(here / ".env")
-        write_file(here.parent / "secret", "secret")
+        write_file(here.parent / "shared" / "b", "two")
         (here / "link").symlink_to("a")
-        (here / "out").symlink_to(here.parent / "secret")
-        (here / "nowhere").symlink_to("gone")
-        (here / "folder").symlink_to(here.parent)
-        os.mkfifo(here / "pipe")
+        (here / "out").symlink_to(here.parent / "shared" / "b")
+        (here / "empty").mkdir()
         report = push_folder(str(here), over_ssh.address, str(there))
-        assert tree(there) == {"a": b"one", "link": b"one"}
-        assert (report.files, report.skipped) == (2, 4)
-        assert not (there / "link").is_symlink()
+        assert tree(there) == {"a": b"one", "link": b"one", "out": b"two"}
+        assert (report.files, report.skipped, report.hidden, report.empty) == (3, 0, 2, 1)
+        assert not (there / "link").is_symlink() and not (there / "out").is_symlink()
 
     def test_an_empty_folder_arrives(self, over_ssh: Place, by: str, here: Path, there: Path) -> None:
         report = push_folder(str(here), over_ssh.address, str(there))

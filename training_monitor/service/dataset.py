@@ -20,7 +20,7 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, plural
-from training_monitor.service.file_lists import find_name_problem, list_folder
+from training_monitor.service.file_lists import find_file_problem, find_name_problem, list_folder
 from training_monitor.service.images import (
     HEAD_BYTES,
     ImageHeader,
@@ -114,19 +114,16 @@ def _entries(folder: Path, root: Path, findings: Findings) -> list[os.DirEntry[s
 
 
 def _regular_file(path: Path, root: Path, findings: Findings) -> DatasetFile | None:
-    """Return the file; None for anything else, and for a link that is broken or leads out of the folder."""
+    """Return the file, also behind a link; None for anything else, which is an error, as it cannot be copied."""
     name = _name(path, root)
+    if problem := find_file_problem(str(path), str(root)):
+        findings.errors.append(f"{name} is {problem}")
+        findings.other += 1
+        return None
     try:
-        target = path.resolve(strict=True)
-        if not target.is_relative_to(root):
-            findings.errors.append(f"{name} is a link out of the folder: put the file itself in its place")
-            return None
-        if not target.is_file():
-            findings.other += 1
-            return None
-        size = target.stat().st_size
-        target.open("rb").close()  # every file is copied, so every one must be readable
-    except (OSError, RuntimeError) as error:
+        size = path.stat().st_size
+        path.open("rb").close()  # every file is copied, so every one must be readable
+    except OSError as error:
         findings.errors.append(cannot_read(name, error))
         return None
     return DatasetFile(path, name, size)
@@ -142,10 +139,7 @@ def check_copying(root: Path, findings: Findings) -> None:
     try:
         list_folder(str(root))
     except SettingsError as error:
-        name = _printable(
-            os.path.relpath(str(error.value), root) if os.path.isabs(str(error.value)) else str(error.value)
-        )
-        findings.errors.append(f"{name} cannot be copied to a machine: expected {error.expected}")
+        findings.errors.append(f"it cannot be copied to a machine: expected {_printable(error.expected)}")
 
 
 def _name(path: Path, root: Path) -> str:

@@ -16,13 +16,16 @@ from training_monitor.core.errors import CommandFailed, ParseError, SettingsErro
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
-from training_monitor.core.units import format_bytes
+from training_monitor.core.shown import shown
+from training_monitor.core.units import format_bytes, name_some
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 
 PARTIAL = ".training_monitor_partial"
 INCOMING = f"{PARTIAL}/incoming"  # temporary files being written; the leftovers of a killed writer are never resumed
 MOST_FILES = 20_000
+MOST_PROBLEMS = 50  # named entries that cannot be copied
+_SYSTEM = ("/proc/", "/sys/", "/dev/")
 LIST_SECONDS = 120.0
 SPARE_BYTES = 64 * 1024 * 1024  # what is copied leaves so much free on the disk of this machine
 MOST_BYTES = 16 * 1024**4  # of all files of a folder
@@ -51,6 +54,7 @@ class FileList:
         tools: which of rsync and tar are installed.
         is_file: the path is a file: the only one of `files`; `root` is its folder.
         complaint: the error output about folders that cannot be read.
+        hidden: how many hidden entries were left out. empty: the folders without any other.
     """
 
     root: str
@@ -61,6 +65,8 @@ class FileList:
     tools: frozenset[str] = frozenset()
     is_file: bool = False
     complaint: str = ""
+    hidden: int = 0
+    empty: tuple[str, ...] = ()
 
 
 def find_name_problem(name: str) -> str | None:
@@ -211,52 +217,74 @@ def list_remote(site: Site, path: str, names: Collection[str] = (), *, make: boo
 
 
 def list_folder(folder: str) -> FileList:
-    """List the regular files below a folder of this machine, including links to files inside it.
+    """List the files below a folder of this machine that are not hidden; a link to a file counts as that file.
 
     Raises:
-        SettingsError: it is not a folder, a part of it cannot be read, or a name cannot be copied.
+        SettingsError: it is not a folder, holds too many files, or holds what cannot be copied: each is named.
     """
     if not folder or "\0" in folder:
         raise SettingsError("local", folder, "a folder that can be read")
     root = os.path.realpath(folder)
     files: dict[str, ListedFile] = {}
-    others: set[str] = set()
-    waiting = [""]
+    problems: list[str] = []
+    empty: list[str] = []
+    hidden, waiting = 0, [""]
     while waiting:
         below = waiting.pop()
-        for entry in _entries(os.path.join(root, below)):
+        try:
+            entries = _entries(os.path.join(root, below))
+        except OSError as error:
+            if not below:
+                raise SettingsError("local", folder, f"a folder that can be read ({error})") from error
+            problems.append(f"{shown(below[:200])} cannot be read ({error.strerror})")
+            continue
+        seen = [entry for entry in entries if not entry.name.startswith(".")]
+        hidden += len(entries) - len(seen)
+        if below and not seen:
+            empty.append(below)
+        for entry in seen:
             name = os.path.join(below, entry.name)
-            if entry.name.startswith("."):
-                continue
             if problem := find_name_problem(name):
-                raise SettingsError("local", name, f"names that can be copied, not {problem}: rename it")
-            if entry.is_dir(follow_symlinks=False):
+                problems.append(f"{shown(name[:200])} has {problem}: rename it")
+            elif entry.is_dir(follow_symlinks=False):
                 waiting.append(name)
-            elif file := _regular_file(entry, root):
+            elif problem := find_file_problem(entry.path, root):
+                problems.append(f"{shown(name[:200])} is {problem}")
+            elif file := _look(entry.path, follow_links=True):
                 files[name] = file
-            else:
-                others.add(name)
         if len(files) > MOST_FILES:
             raise SettingsError("local", folder, f"a folder with at most {MOST_FILES} files: pack them into archives")
-    return FileList(root, files, frozenset(others))
+    if problems:
+        said = name_some(sorted(problems), MOST_PROBLEMS, "; ")
+        raise SettingsError("local", folder, f"a folder of which all can be copied, but {said}")
+    return FileList(root, files, hidden=hidden, empty=tuple(sorted(empty)))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        return list(found)
+
+
+def find_file_problem(path: str, root: str) -> str | None:
+    """Return what an entry of a folder is that cannot be copied, in words behind "is"; None for a file that can.
+
+    A link is followed to a file, wherever that is, but not to what is hidden (keys, tokens, settings) or no file of a
+    disk. A link to a folder is not followed: it may lead to the whole disk, or in a circle.
+    """
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        target = os.path.realpath(path, strict=True)
+        mode = os.stat(target).st_mode
     except OSError as error:
-        raise SettingsError("local", folder, f"a folder that can be read ({error})") from error
-
-
-def _regular_file(entry: os.DirEntry[str], root: str) -> ListedFile | None:
-    """Return the file; None for anything else, and for a link that is broken or leads out of the folder."""
-    try:
-        if entry.is_symlink() and not os.path.realpath(entry.path).startswith(os.path.join(root, "")):
-            return None
-        return _listed(entry.stat())
-    except OSError:
-        return None
+        return f"a link that cannot be followed ({error.strerror})" if os.path.islink(path) else None
+    if os.path.islink(path):
+        outside = os.path.relpath(target, os.path.commonpath((target, root)))
+        if stat.S_ISDIR(mode):
+            return "a link to a folder: put the folder itself in its place"
+        if target.startswith(_SYSTEM) or (not is_inside(outside) and not target.startswith(os.path.join(root, ""))):
+            return f"a link to {shown(target[:200])}, which is hidden or the system's: put the file itself in its place"
+    if not stat.S_ISREG(mode):
+        return "a socket, a pipe or a device: remove it"
+    return None if os.access(target, os.R_OK) else "a file that cannot be read: check its permissions"
 
 
 def _listed(seen: os.stat_result) -> ListedFile | None:
@@ -276,9 +304,9 @@ def list_arrived(folder: str, names: Iterable[str]) -> FileList:
     return FileList(folder, files, partial_bytes=partial)
 
 
-def _look(path: str) -> ListedFile | None:
+def _look(path: str, *, follow_links: bool = False) -> ListedFile | None:
     try:
-        return _listed(os.stat(path, follow_symlinks=False))
+        return _listed(os.stat(path, follow_symlinks=follow_links))
     except OSError:
         return None
 

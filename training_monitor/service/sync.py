@@ -79,8 +79,8 @@ class SyncProgress:
 class SyncReport:
     """A folder that is on both sides, judging by names and sizes.
 
-    `sent_files` of `files` had to be copied. `by` is the tool that copied, or would have. `skipped` counts links that
-    lead out of the folder, sockets and the like; hidden files are not counted.
+    `sent_files` of `files` had to be copied. `by` is the tool that copied, or would have. `skipped` counts links,
+    sockets and the like on a target; `hidden` and `empty` count hidden entries and empty folders of this machine.
     """
 
     files: int
@@ -90,6 +90,8 @@ class SyncReport:
     duration: float
     by: Tool
     skipped: int = 0
+    hidden: int = 0
+    empty: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,8 @@ class _Copying:
             duration=self.clock.monotonic() - begin,
             by=self.used or self._tool(seen, 0),
             skipped=len(seen.source.others),
+            hidden=seen.source.hidden,
+            empty=len(seen.source.empty),
         )
 
     def _try(self, seen: _Look, missing: dict[str, ListedFile], failures: int, deadline: float) -> _Look | None:
@@ -252,8 +256,8 @@ def push_folder(
 ) -> SyncReport:
     """Copy the files below a folder of this machine to a target, and verify that they arrived.
 
-    Hidden files are left out, and so are links that lead out of the folder; links to files inside it become files. The
-    folder on the target is created, accessible to its owner only; nothing in it is deleted.
+    Hidden files are left out, and links to files become files, see `list_folder`. The folder on the target is created,
+    accessible to its owner only; nothing in it is deleted.
 
     Args:
         local: a folder here.
@@ -262,7 +266,8 @@ def push_folder(
         timeout: seconds for all of it.
 
     Raises:
-        SettingsError: `local` cannot be read, or holds names that cannot be copied (newlines, not UTF-8).
+        SettingsError: `local` cannot be read, or holds what cannot be copied: names with newlines or not UTF-8, links
+            to folders, to nowhere or to hidden files, sockets.
         CommandFailed: files did not arrive in three tries without progress, or the disk there is full.
         CommandTimedOut: not everything was copied in time; call again to resume.
         CommandError: the target could not be asked.
