@@ -11,7 +11,7 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest.mock import patch
@@ -41,7 +41,8 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self._process.exitcode is None and self._process.pid:
-            os.kill(self._process.pid, number)
+            with suppress(ProcessLookupError):  # the fork server has just seen it end
+                os.kill(self._process.pid, number)
 
 
 @contextmanager

@@ -61,6 +61,7 @@ class World:
     folder: Path
     gate: StorageGate
     services: Services
+    name: str = JOB  # of the job
 
     @property
     def queue(self) -> TrainingQueue:
@@ -68,7 +69,7 @@ class World:
 
     @property
     def job(self) -> QueuedJob:
-        return self.queue.get(JOB)
+        return self.queue.get(self.name)
 
     @property
     def machine(self) -> Path:
@@ -85,7 +86,7 @@ class World:
         once = f'[ -e "$OUTPUT/.once" ] || {{ {train} --crash-at 0 --steps 25; touch "$OUTPUT/.once"; exit 1; }}; '
         train = f"{'' if crash else once}exec {train} --steps {STEPS_TRAINED} {crash or '--crash-at 0'}"
         sample = 'test -s "$MODEL/model.safetensors" && echo picture > "$SAMPLES/one.png"'
-        words = ["launch", "--watch", "--id", JOB, "--name", "demo", "--command", train]
+        words = ["launch", "--watch", "--id", self.name, "--name", "demo", "--command", train]
         words += ["--dataset", str(self.folder / "data set"), "--disk", "1", "--account", "alice"]
         words += ["--upload", f"s3://{BUCKET}/models", "--samples", sample]
         return [*words, "--register", self.services.webhook, "--notify", *more]
@@ -100,15 +101,19 @@ class World:
             assert status is not None, f"no end after {PATIENCE} s: {self.log()[-3000:]}"
             return status
 
+    def killing(self, state: str, when: str) -> Act:
+        """What kills its process just before or after it writes down that a job goes to a state."""
+        return partial(die_as_it_saves, state, when)
+
     def run_killed(self, state: str, when: str, *argv: str) -> None:
         """Run the command, which kills itself just before or after it writes down that a job goes to a state.
 
         What it holds of the queue it holds no longer, as when its lease has run out.
         """
-        status = self.run(*argv, act=partial(die_as_it_saves, state, when))
+        status = self.run(*argv, act=self.killing(state, when))
         assert status == -signal.SIGKILL, (state, when, status, self.log()[-3000:])
         if worker := self.job.worker:
-            self.queue.release(JOB, worker)
+            self.queue.release(self.name, worker)
 
     def log(self) -> str:
         return (self.folder / "launch.log").read_text("utf-8", "replace")
