@@ -45,6 +45,7 @@ from training_monitor.service.dataset import DatasetReport
 from training_monitor.service.sweeper import SweepReport
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.vast.account import SshKeyReport
+from training_monitor.vast.cost import Limit
 from training_monitor.vast.offers import Offer, OfferQuery
 from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
 from training_monitor.watch.kept_waits import KeptWait
@@ -585,6 +586,7 @@ class RentedJob(TypedDict):
     lease_until: float | None
     to_end: tuple[JobState, str] | None
     total_cost: float
+    limit: Limit | None
 
 
 class LaunchResult(TypedDict):

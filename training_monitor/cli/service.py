@@ -49,11 +49,12 @@ from training_monitor.core.values import LogUpdate, UploadReport
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.service import Credits, JobState, QueuedJob, TrainingQueue, TrainingRequest, run_worker
 from training_monitor.service.instance_steps import offer_query
+from training_monitor.service.limits import reached_limit
 from training_monitor.service.queue import load_service_config
 from training_monitor.service.worker import check_request, queue_checked
 from training_monitor.targets.connect import find_vast_key
 from training_monitor.vast import OfferQuery, account_balance
-from training_monitor.vast.cost import spent_by
+from training_monitor.vast.cost import Limit, spent_by
 from training_monitor.vast.offers import judge_request, search_everything
 
 _SPEC = ("trigger", "steps", "save_every", "learning_rate", "rank", "alpha", "base_model")
@@ -392,8 +393,11 @@ def queue(args: Namespace) -> int:
         return status
     header = ("JOB", "STATE", "STEP", "MACHINE", "COST", "AGE", "WORKER")
     print_table(header, [_row(job) for job in found], gives_way=(6,))
+    for job in found:
+        if limit := _limit(job):
+            hint(f"! {job.id}: {limit.reason}")
     if any(_is_to_end(job) for job in found):
-        hint("* to be ended by its worker; without one: training-monitor worker --until-empty")
+        hint("* to be ended by its worker; without one: training-monitor sweep --force")
     return status
 
 
@@ -404,7 +408,7 @@ def _who_ends(job: QueuedJob) -> str:
         return "it has no machine, and is over" + (f"; what it had reserved is back with {account}" if account else "")
     if holder := _holder(job):
         return f"{holder} has it, and ends it: it saves what there is and destroys the machine"
-    return "nobody has it, and it may have a machine: training-monitor worker --until-empty ends both"
+    return "no worker has it, and it may have a machine: training-monitor sweep --force ends both, as does a worker"
 
 
 def _is_to_end(job: QueuedJob) -> bool:
@@ -418,6 +422,12 @@ def _last_step(job: QueuedJob) -> int | None:
 
 def _cost(job: QueuedJob) -> float:
     return job.work.spent if job.work.spent is not None else spent_by(job.work.rentals, time.time()).dollars
+
+
+def _limit(job: QueuedJob) -> Limit | None:
+    """Return the limit that an unfinished job has reached, or will reach."""
+    is_over = job.state.is_terminal or job.work.outcome is not None
+    return None if is_over else reached_limit(job, time.time())
 
 
 def _row(job: QueuedJob) -> tuple[str, ...]:
@@ -441,13 +451,14 @@ def _print_job(job: QueuedJob) -> None:
         say(f"  step {last} of {work.total_steps or '?'}")
     for rental in work.rentals:
         ended = "runs" if rental.ended_at is None else f"{format_duration(rental.ended_at - rental.started_at)}"
-        price = "unknown price" if rental.price_per_hour is None else f"${rental.price_per_hour:.2f}/h"
+        price = "unknown price" if rental.newest_price is None else f"${rental.newest_price:.2f}/h"
         say(f"  machine {rental.attempt}: instance {rental.instance_id}, {rental.gpu_name or '?'}, {price}, {ended}")
     for line, times in Counter(_upload_line(upload) for upload in work.uploads).items():
         say(f"  {line}{f' ({times} times)' if times > 1 else ''}")
     if work.saved_path:
         say(f"  step {work.saved_step} is in {work.saved_path}")
-    for warning in work.warnings:
+    limit = _limit(job)
+    for warning in (*work.warnings, *([limit.reason] if limit else [])):
         say(f"  ! {warning}")
     say(f"  cost ${_cost(job):.2f}" + (f" of ${work.estimate:.2f} estimated" if work.estimate else ""))
 
@@ -464,7 +475,7 @@ def _job_keys(job: QueuedJob) -> dict[str, Any]:
     shown["request"]["env"] = {
         name: value if value.startswith("env:") else MASK for name, value in job.request.env.items()
     }
-    return {**shown, "total_cost": _cost(job)}
+    return {**shown, "total_cost": _cost(job), "limit": _limit(job)}
 
 
 # ---------------------------------------------------------------- worker

@@ -214,20 +214,40 @@ class TrainingStep:
         os.makedirs(self.ctx.local_folder, mode=0o700, exist_ok=True)
         with open(os.path.join(self.ctx.local_folder, "training.log"), "a", encoding="utf-8", errors="replace") as file:
             file.write(update.line + "\n")
-        if self.ctx.service.on_line:
+        step = job_progress(update.progress).step
+        if self.ctx.service.on_line and not (
+            step is not None and self._watcher and self._is_older(step, self._place())
+        ):
             self.ctx.service.on_line(update)
 
     def _note(self, status: TrainingStatus) -> None:
         """Save the progress, and send the notices due."""
-        ctx, job = self.ctx, job_progress(status.progress)
-        if job.step is not None and job.step != ctx.job.work.step:
-            ctx.note(progressed=True, step=job.step, total_steps=job.total_steps or ctx.job.work.total_steps)
         assert self._watcher
+        ctx, job, place = self.ctx, job_progress(status.progress), self._place()
+        if job.step is not None and job.step != ctx.job.work.step and not self._is_older(job.step, place):
+            total = job.total_steps or ctx.job.work.total_steps
+            ctx.note(progressed=True, step=job.step, total_steps=total, step_place=place)
         told = self._watcher.state.alerts
         told, notices = decide_alerts(told, status, self._watcher.config, ctx.job.id, ends=False)
         for notice in notices:
             ctx.post(notice)
         self._watcher.save_alerts(told)
+
+    def _place(self) -> tuple[str, int, int]:
+        """Return how far the log was read: the job, and the file and the position in it."""
+        assert self._watcher
+        cursor = self._watcher.state.cursor
+        return self._watcher.job.job_id or "", cursor.inode if cursor else 0, cursor.offset if cursor else 0
+
+    def _is_older(self, step: int, place: tuple[str, int, int]) -> bool:
+        """Return whether a lower step comes from a part of the log that was read before: a connection was lost.
+
+        A training that went back to a checkpoint prints its lower step further on, or in the log of another attempt.
+        """
+        work = self.ctx.job.work
+        if work.step is None or step >= work.step or work.step_place is None:
+            return False
+        return place[:2] == work.step_place[:2] and place[2] <= work.step_place[2]
 
     def _show(self, event: Event) -> None:
         """Report an event as one of the job; the end of the training is reported after the rest of its log."""

@@ -362,6 +362,10 @@ def judge_request(
     if daily_budget is not None and daily_budget < needed:
         cost.append(f"${needed:.2f} is more than the daily budget of ${daily_budget:.2f}: raise it in the settings")
     notes += (f"best now: {clean_line(good[0].gpu_name, 60)} for ${price:.3f} per hour, ${estimate:.2f} at most",)
+    cheapest = min(good, key=lambda offer: offer.price_per_hour or 0.0)
+    if 0 < (least := cheapest.price_per_hour or 0.0) < price:
+        name, most = clean_line(cheapest.gpu_name, 60), estimate_cost(request, least)
+        notes += (f"cheapest that fits: {name} for ${least:.3f} per hour, ${most:.2f} at most",)
     if (seconds := least_seconds(request)) > request.hard_timeout:
         notes += (
             f"at {request.seconds_per_step:g} s a step it takes {format_duration(seconds)}, and is ended after"

@@ -290,6 +290,7 @@ class JobWork:
         warnings: what went wrong without ending it.
         spent: what its machines cost, dollars.
         limits_told: the kinds of the limits that were reported, see `Limit`.
+        step_place: the job, the log and the position in it up to which that showed `step`.
         asked_gpu: the GPU of the offer that was requested last. asked_vram_gb: the memory of each.
     """
 
@@ -312,6 +313,7 @@ class JobWork:
     warnings: tuple[str, ...] = ()
     spent: float | None = None
     limits_told: tuple[str, ...] = ()
+    step_place: tuple[str, int, int] | None = None
     asked_gpu: str | None = None
     asked_vram_gb: float | None = None
 

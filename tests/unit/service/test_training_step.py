@@ -201,3 +201,21 @@ def test_a_training_that_was_never_started_has_no_log_to_warn_of(tmp_path: Path)
     world.machine.refuse_starts = "no such folder"
     assert world.run() is JobState.DESTROYING
     assert (world.context.job.work.outcome, world.context.job.work.warnings) == (JobState.FAILED, ())
+
+
+def test_the_newest_step_stays_when_an_older_part_of_the_log_is_read_again(world: World) -> None:
+    with world.training() as step:
+        while (world.context.job.work.step or 0) < 20:
+            step.step()
+            world.clock.sleep(10.0)
+        watcher, newest = step._watcher, world.context.job.work.step
+        assert watcher and newest and watcher.state.cursor
+        status, end = watcher.poll(), watcher.state.cursor
+        older = replace(status, progress=replace(status.progress, step=7))
+        for offset, kept in [(end.offset - 50, newest), (end.offset, newest), (end.offset + 70, 7)]:
+            watcher.state.cursor = replace(end, offset=offset)
+            step._note(older)
+            assert world.context.job.work.step == kept, offset
+        watcher.state.cursor = replace(end, inode=end.inode + 1, offset=3)  # another log, as after a restart
+        step._note(replace(status, progress=replace(status.progress, step=5)))
+        assert world.context.job.work.step == 5

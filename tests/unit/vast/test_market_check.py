@@ -32,7 +32,15 @@ def judge(
 
 def test_what_can_be_done_is_told_with_what_it_would_cost() -> None:
     found = judge({"preferred_gpus": ("4090",)}, budget=5.0)
-    assert found == MarketCheck((), ("best now: RTX 4090 for $0.411 per hour, $1.64 at most",))
+    best, cheapest = found.notes
+    assert found.obstacles == () and best == "best now: RTX 4090 for $0.411 per hour, $1.64 at most"
+    assert cheapest == "cheapest that fits: RTX 3090 for $0.205 per hour, $0.82 at most"
+
+
+def test_the_cheapest_offer_is_named_only_when_it_is_another_one() -> None:
+    assert len(judge({"preferred_gpus": ("3090",)}).notes) == 1
+    [best] = judge({"preferred_gpus": ("4090",), "only_preferred": True}).notes
+    assert best.startswith("best now: RTX 4090")
 
 
 def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: pytest.Subtests) -> None:
