@@ -14,9 +14,17 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH, FakeClock, FakeJobs, FakeTransport, is_call, read_call
+from tests.integration.conftest import wait_until
 from tests.job_states import STEPS
 from tests.loopback.vast_rows import offer
-from training_monitor.core.errors import LeaseLost, LocalFailure, SettingsError, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.errors import (
+    LeaseLost,
+    LocalFailure,
+    SettingsError,
+    StateError,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Store
 from training_monitor.core.values import UploadReport
@@ -171,6 +179,61 @@ def test_a_bad_machine_is_remembered_also_by_whoever_goes_on_after_it_was_destro
     context = world.context(world.job(JobState.REPLACING, replace(RENTED, instance_id=None, rentals=(ended,))))
     instance_steps.replace_instance(context)
     assert (context.job.state, context.job.work.bad_machines) == (JobState.RENTING, (55,))
+
+
+def test_a_limit_that_passes_in_replacing_is_obeyed_once_the_machine_is_gone(world: World) -> None:
+    """The machine was given up: nothing of it is saved, and no other one is rented."""
+    world.clock.sleep(5 * HOUR)
+    context = world.context(world.job(JobState.REPLACING))
+    assert (context.limit, context.must_end) == (None, False)
+    ended = world.run(context.job)
+    assert ended.work.reason and ended.work.reason.startswith("hard timeout")
+    assert (ended.state, ended.work.attempt, world.rows) == (JobState.FAILED, 2, {})
+
+
+def test_a_job_has_no_more_machines_than_it_may_have(world: World) -> None:
+    for attempt, state in ((2, JobState.RENTING), (3, JobState.DESTROYING)):
+        context = world.context(world.job(JobState.REPLACING, replace(RENTED, attempt=attempt, instance_id=None)))
+        instance_steps.replace_instance(context)
+        assert context.job.state is state
+    assert context.job.work.reason and context.job.work.reason.startswith("3 machines used up")
+
+
+class UnreadableStore(Store):
+    """A state file that cannot be used while `fails`; `tries` counts what was tried meanwhile."""
+
+    fails, tries = False, 0
+
+    def transaction(self, *, durable: bool = True) -> Any:
+        if self.fails:
+            self.tries += 1
+            raise StateError("disk I/O error")
+        return super().transaction(durable=durable)
+
+
+def test_a_lease_that_cannot_be_renewed_is_lost_after_half_its_period(tmp_path: Path) -> None:
+    store = UnreadableStore(str(tmp_path / "unreadable"))
+    world = World(store, config=ServiceConfig(lease_seconds=0.2))
+
+    def try_again() -> None:
+        before = store.tries
+        assert wait_until(lambda: store.tries > before + 2 or lease.lost, 60.0)
+
+    with Lease(world.service, world.job(JobState.TRAINING)) as lease:
+        store.fails = True
+        try_again()
+        world.clock.sleep(0.09)
+        try_again()
+        assert not lease.lost
+        store.fails = False  # once it works, the next failure counts from its own beginning
+        renewed = world.queue.list_jobs()[0].lease_until
+        world.clock.sleep(1.0)
+        assert wait_until(lambda: world.queue.list_jobs()[0].lease_until != renewed, 60.0)
+        store.fails = True
+        try_again()
+        assert not lease.lost
+        world.clock.sleep(0.11)
+        assert wait_until(lambda: lease.lost, 60.0)
 
 
 # ---------------------------------------------------------------- failures of this side
