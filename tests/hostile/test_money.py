@@ -19,6 +19,7 @@ from tests.unit.service.market_world import REQUEST, JobWorld
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import load_owner
 from training_monitor.service.sweeper import SweepReport, sweep_instances
+from training_monitor.vast.instances import destroy_instance
 from training_monitor.vast.training_request import JobState
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -175,6 +176,45 @@ def test_a_job_is_charged_each_price_from_the_look_that_found_it(worlds: Iterato
             world.clock.at(after, lambda world=world, factor=factor: world.market.set_price(0.1 * factor))
             world.work()
             check_charged(world, (factor, after))
+
+
+def test_a_job_is_charged_what_its_machine_cost_when_the_clock_is_set_back(worlds: Iterator[JobWorld]) -> None:
+    for back in (10 * MINUTE, HOUR, 24 * HOUR):
+        for after in (3 * MINUTE, 12 * MINUTE):
+            world = next(worlds)
+            world.market.behaviour = LONG
+            world.clock.at(after, lambda world=world, back=back: setattr(world.clock, "ahead", -back))
+            world.work()
+            assert world.job.state is JobState.COMPLETED, (back, after)
+            check_charged(world, (back, after))
+
+
+def test_a_machine_that_a_person_destroys_is_charged_until_then(worlds: Iterator[JobWorld]) -> None:
+    for pause in PAUSES:
+        world = next(worlds)
+        world.kill_at = (JobState.TRAINING, "after")
+        run_killed(world)
+        world.clock.sleep(10 * MINUTE)
+        [number] = world.market.ours()
+        destroy_instance(str(number), store=world.store, transport=world.market.transport, clock=world.clock)
+        world.clock.sleep(pause + 2 * MINUTE)
+        world.queue.request_end(world.job.id, JobState.FAILED, "enough")
+        world.work()
+        check_charged(world, pause)
+
+
+def test_limits_are_told_once_though_nobody_gets_notices(memory_path: Path) -> None:
+    """To whoever watches, in the job, and in the queue."""
+    for number, (wish, words) in enumerate(
+        [({"soft_timeout": 3 * MINUTE}, "soft timeout"), ({"budget": 0.02}, "will be used up")]
+    ):
+        world = JobWorld(memory_path / f"told {number}")
+        world.submit(replace(REQUEST, **wish))  # type: ignore[arg-type]
+        world.market.behaviour = LONG
+        world.work()
+        told = [event.text for event in world.events if event.kind == "detected" and words in event.text]
+        assert len(told) == 1 and [each for each in world.job.work.warnings if words in each] == told
+        check_charged(world, words)
 
 
 def test_a_budget_ends_a_job_whose_price_rises(memory_path: Path) -> None:

@@ -372,9 +372,8 @@ def sync(ctx: JobContext) -> None:
             tell = partial(tell_copying, ctx, local)
             report = push_folder(local, target, remote, on_progress=tell, **ctx.ways)
             said = f"{plural(report.files, 'file')}, {format_bytes(report.total_bytes)} verified on the machine"
-            left = [plural(report.hidden, "hidden one") if report.hidden else ""]
-            left += [plural(report.empty, "empty folder") if report.empty else ""]
-            said += f", without {' and '.join(filter(None, left))}" if any(left) else ""
+            if report.hidden or report.empty:
+                said += f"; left out: {report.hidden} hidden, {plural(report.empty, 'empty folder')}"
             ctx.tell("reached", f"{local}: {said} ({report.by})")
     except CommandFailed as error:
         give_up_instance(ctx, error.what)

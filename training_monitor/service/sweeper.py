@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 _UNFINISHED = [state for state in JobState if not state.is_terminal]
-_NAME = "sweep on "  # begins the names of sweeps that hold jobs; no host's name has spaces
+_NAME = "sweeper/"  # begins the names of sweeps that hold jobs; no host's name has a slash
 BACKOFF = (5.0, 15.0, 30.0, 60.0, 120.0)  # seconds until the next sweep, while none succeeds
 
 

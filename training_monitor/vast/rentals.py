@@ -3,7 +3,7 @@
 A machine costs from its creation until it is destroyed, and each look's price holds from that look on. A machine that
 was destroyed by an acknowledged request ended then. Otherwise the truth lies between the last time it was listed, or
 was asked to go, and the first time it was not listed: the earlier one counts, so that nobody is charged for a time in
-which nobody saw the machine.
+which nobody saw the machine. Where the clock of this machine was set back, the record moves with it.
 
 The record is a help: a store that cannot be written to stops no destruction.
 """
@@ -22,6 +22,7 @@ from training_monitor.core.units import known_number
 from training_monitor.vast.cost import cost_per_hour
 from training_monitor.vast.training_request import NAME, JobWork, PriceChange, Rental, read_label
 
+MOST_OUT_OF_ORDER = 180.0  # seconds by which looks of several processes may be recorded in another order
 Change = Callable[[JobWork, float, Rental | None], Rental | None]  # of a job, and when that was created
 
 
@@ -53,6 +54,7 @@ def note_sight(rental: Rental, row: Mapping[str, Any], now: float) -> Rental:
 
     A machine that was taken for gone is there again, unless the answer was requested before its end.
     """
+    rental = _follow_clock(rental, now)
     if rental.ended_at is not None and now <= rental.ended_at:
         return rental
     price = cost_per_hour(row)
@@ -65,6 +67,7 @@ def note_sight(rental: Rental, row: Mapping[str, Any], now: float) -> Rental:
 
 def note_sent(rental: Rental, now: float) -> Rental:
     """Return the record when a request to destroy the machine is about to be sent: its answer may never be read."""
+    rental = _follow_clock(rental, now)
     is_older = rental.leaving_at is not None and (rental.seen_at or 0.0) <= rental.leaving_at
     return rental if is_older else replace(rental, leaving_at=now, acknowledged=False)
 
@@ -72,6 +75,7 @@ def note_sent(rental: Rental, now: float) -> Rental:
 def note_answer(rental: Rental, sent: float, now: float, *, acknowledged: bool) -> Rental:
     """Return the record after the answer to a request sent at `sent`: acknowledged, or there was no such instance."""
     if acknowledged:
+        rental = _follow_clock(rental, now)
         return replace(rental, leaving_at=now, acknowledged=True)
     return replace(rental, leaving_at=None) if rental.leaving_at == sent and not rental.acknowledged else rental
 
@@ -82,6 +86,16 @@ def note_end(rental: Rental) -> Rental:
         return rental
     known = (rental.started_at, rental.seen_at or 0.0, rental.leaving_at or 0.0)
     return replace(rental, ended_at=max(known))
+
+
+def _follow_clock(rental: Rental, now: float) -> Rental:
+    """Move the record of a machine that is there back with the clock: what was seen before cannot be to come."""
+    back = (rental.seen_at or now) - now
+    if back <= MOST_OUT_OF_ORDER or rental.ended_at is not None:
+        return rental
+    prices = tuple(replace(each, since=each.since - back) for each in rental.prices)
+    leaving_at = None if rental.leaving_at is None else rental.leaving_at - back
+    return replace(rental, started_at=rental.started_at - back, prices=prices, seen_at=now, leaving_at=leaving_at)
 
 
 # ---------------------------------------------------------------- keeping it

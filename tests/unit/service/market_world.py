@@ -38,7 +38,11 @@ class OneThreadsClock(FakeClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._owner = threading.current_thread()
+        self._owner, self.ahead = threading.current_thread(), 0.0
+
+    def time(self) -> float:
+        """The time of this machine's clock, which may be set `ahead`, or back."""
+        return super().time() + self.ahead
 
     def sleep(self, seconds: float) -> None:
         self.wait(threading.Event(), seconds)
@@ -108,7 +112,7 @@ class FakeMarket:
 
     def bill(self, number: int, per_hour: float) -> None:
         """Charge another price from now on; 0: it is gone."""
-        self.bills.setdefault(number, []).append((self.clock.time(), per_hour))
+        self.bills.setdefault(number, []).append((self.clock.elapsed, per_hour))
 
     def set_price(self, per_hour: float) -> None:
         """Let all our instances cost this from now on."""
@@ -120,7 +124,7 @@ class FakeMarket:
         """The dollars that our instances have cost."""
         dollars = 0.0
         for changes in self.bills.values():
-            ends = [*(since for since, _ in changes[1:]), self.clock.time()]
+            ends = [*(since for since, _ in changes[1:]), self.clock.elapsed]
             dollars += sum(price * (end - since) for (since, price), end in zip(changes, ends, strict=True)) / 3600
         return dollars
 
