@@ -340,7 +340,7 @@ class _Sweep:
 
     def _end_jobs(self, listed: Collection[int]) -> None:
         """Take the jobs that no worker has and that have only their end left the way out; record what is gone."""
-        for job in self.queue.list_jobs(_UNFINISHED, on_damaged=lambda _, error: self._add_error(None, error)):
+        for job in self._unfinished():
             now = self.clock.time()
             if is_held(job, now) or isinstance(job.state, UnknownState) or self.stopping.is_set():
                 continue
@@ -354,9 +354,13 @@ class _Sweep:
 
     def _free_jobs(self) -> None:
         """Release the jobs of sweeps that were killed: this one holds the lock of all sweeps."""
-        for job in self.queue.list_jobs(_UNFINISHED, on_damaged=lambda _, error: None):
+        for job in self._unfinished():
             if job.worker and job.worker.startswith(_NAME):
                 self.queue.release(job.id, job.worker)
+
+    def _unfinished(self) -> list[QueuedJob]:
+        """Return the unfinished jobs that can be read; what is wrong with the others is an error of their machines."""
+        return self.queue.list_jobs(_UNFINISHED, on_damaged=lambda job_id, error: get_logger().warning("%s", error))
 
     def _end_job(self, job: QueuedJob, reason: str) -> None:
         swept = SweptJob(job_id=job.id, state=str(job.state), reason=reason)
