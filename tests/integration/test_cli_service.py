@@ -26,7 +26,14 @@ from training_monitor.cli.main import main
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import TrainingQueue, load_owner
-from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, format_label
+from training_monitor.vast.training_request import (
+    JobState,
+    PriceChange,
+    QueuedJob,
+    Rental,
+    TrainingRequest,
+    format_label,
+)
 
 LONG = "a-name-of-a-job-that-is-longer-than-most-columns-are"
 
@@ -76,9 +83,7 @@ def test_options_that_do_not_go_together_queue_nothing(surroundings: Surrounding
     ("jobs", "expected"),
     [("0", "above 0"), ("two", "a whole number"), ("65", "1 to 64 at the same time"), ("9999999", "1 to 64")],
 )
-def test_a_worker_of_more_jobs_than_it_has_threads_for_is_wrong_use(
-    vast: VastApi, jobs: str, expected: str
-) -> None:
+def test_a_worker_of_more_jobs_than_it_has_threads_for_is_wrong_use(vast: VastApi, jobs: str, expected: str) -> None:
     done = cli("worker", "--jobs", jobs, "--until-empty")
     assert done.returncode == 2 and expected in done.stderr
 
@@ -167,6 +172,41 @@ def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Su
     assert done.stdout.splitlines()[1].split()[:2] == [LONG, "QUEUED*"]
     assert "* to be ended by its worker" in done.stderr
     assert "to be ended: enough" in cli("queue", LONG).stdout
+
+
+def test_the_queue_shows_a_limit_that_a_job_has_passed(surroundings: Surroundings) -> None:
+    """Also where no worker is there to report it."""
+    request = TrainingRequest("demo", command="true", soft_timeout=60.0, budget=9.0)
+    TrainingQueue().submit(request, "one")
+    held = TrainingQueue().claim("worker", 60, "one")
+    assert held and "!" not in cli("queue").stderr
+    rental = Rental(7, 1, 0.4, time.time() - 600, prices=(PriceChange(time.time() - 300, 60.0),))
+    TrainingQueue().save(replace(held, work=replace(held.work, instance_id=7, rentals=(rental,))), "worker")
+    assert "! one: soft timeout: 10m" in cli("queue").stderr
+    shown = cli("queue", "one").stdout
+    assert "  ! soft timeout: 10m" in shown and "$60.00/h" in shown and "  cost $5.0" in shown
+    [told] = json.loads(cli("queue", "--json").stdout)["jobs"]
+    assert (told["limit"]["kind"], told["limit"]["ends"]) == ("soft_timeout", False) and told["total_cost"] > 5.0
+
+
+def test_a_sweep_ends_a_job_that_no_worker_has(vast: VastApi) -> None:
+    owner = load_owner(Store())
+    request = TrainingRequest("demo", command="true")
+    TrainingQueue().submit(request, "left")
+    held = TrainingQueue().claim("worker", 600, "left")
+    assert held
+    vast.add_instance(7, label=format_label(owner, "left", 1), start_date=time.time() - 60, ssh_port=1)
+    work = replace(held.work, attempt=1, instance_id=7, outcome=JobState.COMPLETED, reason="completed")
+    TrainingQueue().save(replace(held, state=JobState.DESTROYING, work=work), "worker")
+    assert cli("sweep").returncode == 0 and vast.instances  # its worker has it
+    TrainingQueue().release("left", "worker")
+    done = cli("sweep")
+    assert done.returncode == 1 and "7 would be destroyed: its job has only to end" in done.stdout
+    assert "job left would be ended: completed: completed" in done.stdout and vast.instances
+    done = cli("sweep", "--force")
+    assert done.returncode == 0 and vast.instances == {} and "7 destroyed: " in done.stdout
+    assert "job left is completed: " in done.stdout and "nothing was destroyed" not in done.stderr
+    assert TrainingQueue().get("left").state is JobState.COMPLETED
 
 
 def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Surroundings) -> None:
