@@ -282,7 +282,7 @@ class VastApi:
             now = "exited" if state == "stopped" else "running"
             row = self.instances[number]
             row |= {"intended_status": state, "cur_state": state, "actual_status": now}
-            self.bill(number, row["storage_total_cost" if state == "stopped" else "dph_total"])
+            self.bill(number, row.get("storage_total_cost", 0.0) if state == "stopped" else row["dph_total"])
         return {"success": True}
 
     # ---------------------------------------------------------------- what instances cost, whoever counts it elsewhere
