@@ -155,6 +155,27 @@ def test_a_job_is_charged_what_its_machine_cost_when_its_worker_is_killed_at_any
             check_charged(world, (number, pause))
 
 
+def test_a_job_is_charged_all_its_machines_when_its_worker_is_killed_while_one_is_replaced(
+    worlds: Iterator[JobWorld],
+) -> None:
+    undisturbed = next(worlds)
+    undisturbed.market.boots = lambda number: number != 70_001
+    undisturbed.work()
+    assert len(undisturbed.market.created) == 2
+    for number in range(1, len(undisturbed.market.calls) + 1):
+        for sweeps in (False, True):
+            world = next(worlds)
+            world.market.boots = lambda number: number != 70_001
+            world.market.dies_after = number
+            run_killed(world)
+            world.clock.sleep(12 * MINUTE)
+            if sweeps:
+                sweep(world)
+            world.work()
+            assert len(world.job.work.rentals) == len(world.market.created) == 2, (number, sweeps)
+            check_charged(world, (number, sweeps))
+
+
 def test_a_job_is_charged_what_its_machine_cost_when_a_sweep_destroys_it_first(worlds: Iterator[JobWorld]) -> None:
     for state in (JobState.PREPARING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING):
         world = next(worlds)

@@ -22,6 +22,7 @@ from training_monitor.core.units import known_number
 from training_monitor.vast.cost import cost_per_hour
 from training_monitor.vast.training_request import NAME, JobWork, PriceChange, Rental, read_label
 
+MOST_PRICES = 500  # that are kept of one machine
 MOST_OUT_OF_ORDER = 180.0  # seconds by which looks of several processes may be recorded in another order
 Change = Callable[[JobWork, float, Rental | None], Rental | None]  # of a job, and when that was created
 
@@ -61,8 +62,18 @@ def note_sight(rental: Rental, row: Mapping[str, Any], now: float) -> Rental:
     if rental.price_per_hour is None:
         rental = replace(rental, price_per_hour=price)  # the first known price counts from the beginning
     elif price is not None and price != rental.newest_price:
-        rental = replace(rental, prices=(*rental.prices, PriceChange(now, price)))
+        rental = replace(rental, prices=_bound((*rental.prices, PriceChange(now, price))))
     return replace(rental, seen_at=max(now, rental.seen_at or now), ended_at=None)
+
+
+def _bound(prices: tuple[PriceChange, ...]) -> tuple[PriceChange, ...]:
+    """Merge the two oldest prices, without changing what they add up to, where a price changes at every look."""
+    if len(prices) <= MOST_PRICES:
+        return prices
+    first, second, third, *rest = prices
+    one, other = second.since - first.since, third.since - second.since
+    mean = (first.per_hour * one + second.per_hour * other) / (one + other) if one + other > 0 else second.per_hour
+    return PriceChange(first.since, mean), third, *rest
 
 
 def note_sent(rental: Rental, now: float) -> Rental:

@@ -12,6 +12,7 @@ from training_monitor.core.store import Store
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.vast.cost import spent_by
 from training_monitor.vast.rentals import (
+    MOST_PRICES,
     new_rental,
     note_answer,
     note_end,
@@ -53,6 +54,14 @@ def test_each_price_counts_from_the_look_that_found_it() -> None:
     assert spent_by([rental], 8 * HOUR).dollars == pytest.approx(2 * 1.0 + 4 * 3.0 + 2 * 0.5)
     assert spent_by([rental], 8 * HOUR, since=5 * HOUR).dollars == pytest.approx(3.0 + 2 * 0.5)
     assert rental.newest_price == 0.5
+
+
+def test_a_price_that_changes_at_every_look_takes_a_bounded_record() -> None:
+    rental, dollars = RENTAL, 0.0
+    for look in range(1, 3000):
+        dollars += (rental.newest_price or 0.0) * 30 / HOUR
+        rental = note_sight(rental, row(1.0 + look % 7), 30.0 * look)
+    assert len(rental.prices) == MOST_PRICES and spent_by([rental], 30.0 * 2999).dollars == pytest.approx(dollars)
 
 
 def test_the_first_known_price_counts_from_the_beginning() -> None:
