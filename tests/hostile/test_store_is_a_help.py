@@ -20,11 +20,14 @@ from tests.fakes import EPOCH, Behaviour
 from tests.hostile.tries import Tries
 from tests.integration.conftest import wait_until
 from tests.unit.restart.test_auto_restart import Bench as RestartBench
+from tests.unit.service.test_sweeper import Bench as SweepBench
 from tests.unit.watch.test_terminate import SAVE_AND_DESTROY, Bench as TerminateBench
 from training_monitor.core.best_effort_store import RETRY_SECONDS, BestEffortStore
 from training_monitor.core.errors import StateError
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
+from training_monitor.service.sweeper import sweep_instances
+from training_monitor.vast.training_request import JobState
 from training_monitor.watch import terminate_training
 
 ROOT = Path(__file__).parents[2]
@@ -189,6 +192,24 @@ def test_a_training_is_ended_saved_and_its_machine_destroyed_while_the_disk_is_f
     report = terminate_training(bench.watcher(BestEffortStore(bench.folder)), SAVE_AND_DESTROY)
     assert (report.success, report.stopped, report.destroyed) == (True, True, True)
     assert report.uploads[0].verified and bench.vast.destroyed == ["7"]
+
+
+@pytest.mark.parametrize("fault", ["full", "read-only", "damaged"])
+def test_a_sweep_destroys_what_no_job_needs_only_where_it_can_read_the_queue(disk: Path, fault: str) -> None:
+    bench = SweepBench(disk)
+    bench.add_job("over", JobState.COMPLETED, instance_id=1)
+    bench.add_job("at-work", JobState.TRAINING, instance_id=2)
+    for number, job in ((1, "over"), (2, "at-work"), (3, "unknown")):
+        bench.add_machine(number, job)
+    bench.see_before()
+    with broken(disk, fault):
+        store = BestEffortStore(bench.folder)
+        report = sweep_instances(False, owner="me", store=store, transport=bench.transport, clock=bench.clock)
+    if fault == "damaged":
+        assert bench.account.destroyed == [] and len(report["errors"]) == 3
+        assert "which machines are needed is unknown" in report["errors"][0]["error"]
+    else:
+        assert sorted(bench.account.destroyed) == [1, 3] and not report["errors"]
 
 
 # ---------------------------------------------------------------- in one process

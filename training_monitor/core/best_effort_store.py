@@ -100,7 +100,8 @@ class BestEffortStore(Store):
         """Continue in memory, and log why."""
         with self._lock:
             if self._memory is None:
-                self._memory, self._left_at = copy_in_memory(self.folder, self.path), time.time()
+                self._memory, is_copy = copy_in_memory(self.folder, self.path)
+                self.is_blank, self._left_at = not is_copy, time.time()
                 tell(f"could not be remembered: {error.what}")
             self.problem, self._retry_at = error, time.monotonic() + RETRY_SECONDS
 
@@ -112,6 +113,6 @@ class BestEffortStore(Store):
             super()._prepare()
             with self.transaction() as execute:
                 execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", each=saved)
-            self.problem = None
+            self.problem, self.is_blank = None, False
         except StateError:
             self._memory, self._retry_at = memory, time.monotonic() + RETRY_SECONDS

@@ -146,6 +146,7 @@ class Store:
     """This machine's state file. One short connection per call: safe for any thread and process."""
 
     problem: StateError | None = None  # why nothing is kept on disk, see BestEffortStore
+    is_blank = False  # whether nothing is known of what was kept on disk
 
     def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
         self.folder = folder or state_dir()
@@ -474,8 +475,8 @@ def read_column(statement: str, folder: str | None = None) -> list[str]:
         database.close()
 
 
-def copy_in_memory(folder: str, path: str) -> Connection:
-    """Return a database in memory with what can be read of a file, without the notices that still wait there.
+def copy_in_memory(folder: str, path: str) -> tuple[Connection, bool]:
+    """Return a database in memory, and whether it is a copy of the file, without the notices that still wait there.
 
     Nothing is read of a file that others could have changed, or of a later version.
     """
@@ -483,6 +484,7 @@ def copy_in_memory(folder: str, path: str) -> Connection:
 
     connect = partial(sqlite3.connect, ":memory:", isolation_level=None, check_same_thread=False)
     memory: Connection = connect()
+    is_copy = True
     try:
         check_folder(folder)
         check_state_file(path)
@@ -492,9 +494,9 @@ def copy_in_memory(folder: str, path: str) -> Connection:
         memory.execute("DELETE FROM notices WHERE state = 'pending'")
     except (OSError, StateError, sqlite3.Error):
         memory.close()
-        memory = connect()
+        memory, is_copy = connect(), False
     _migrate(memory)
-    return memory
+    return memory, is_copy
 
 
 def _open_to_read(path: str, timeout: float = 5.0) -> sqlite3.Connection:

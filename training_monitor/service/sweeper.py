@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
     AccessDenied,
     AlreadySupervised,
     CommandFailed,
     JobNotFound,
+    StateError,
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import dataclass, field, replace
@@ -107,9 +109,8 @@ def sweep_instances(
 
     Raises:
         SettingsError: TRAINING_MONITOR_OWNER is not a valid name.
-        TrainingMonitorError: the store cannot be used.
     """
-    store = store or Store()
+    store = store or BestEffortStore()
     report = SweepReport(
         instances_checked=None,
         terminated=[],
@@ -255,6 +256,9 @@ class _Sweep:
         return judged, job
 
     def _find_job(self, job_id: str | None) -> QueuedJob | None:
+        """Return the job; None if there is no such job. Raises StateError where that cannot be known."""
+        if self.store.is_blank:
+            raise StateError(f"which machines are needed is unknown: {self.store.problem}")
         try:
             return self.queue.get(job_id) if job_id else None
         except JobNotFound:
@@ -279,7 +283,7 @@ class _Sweep:
             self._tell("refused", f"instance {number} is kept after all: {judged['reason']}", judged["job_id"])
             self.report["kept"].append(judged)
             return
-        if job and is_at_work(row, job) and job.state is not JobState.REPLACING:
+        if job and is_at_work(row, job) and job.state is not JobState.REPLACING and not self.store.problem:
             if why_over(job) is None:
                 self.queue.request_end(job.id, JobState.FAILED, judged["reason"])
             if not is_held(job, self.clock.time()):
@@ -340,6 +344,8 @@ class _Sweep:
 
     def _end_jobs(self, listed: Collection[int]) -> None:
         """Take the jobs that no worker has and that have only their end left the way out; record what is gone."""
+        if self.store.problem:  # a job is only claimed where that can be recorded
+            return
         for job in self._unfinished():
             now = self.clock.time()
             if is_held(job, now) or isinstance(job.state, UnknownState) or self.stopping.is_set():

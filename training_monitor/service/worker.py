@@ -14,6 +14,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import (
@@ -189,7 +190,7 @@ def _sweep(service: Service, stopping: threading.Event) -> None:
         dry_run=False,
         owner=service.owner,
         config=service.config,
-        store=service.store,
+        store=BestEffortStore(service.store.folder),
         outbox=service.outbox,
         on_event=tell,
         stopping=stopping,
