@@ -201,7 +201,7 @@ def test_a_sweep_ends_a_job_that_no_worker_has(vast: VastApi) -> None:
     assert cli("sweep").returncode == 0 and vast.instances  # its worker has it
     TrainingQueue().release("left", "worker")
     done = cli("sweep")
-    assert done.returncode == 1 and "7 would be destroyed: its job has only to end" in done.stdout
+    assert done.returncode == 1 and "7 would be destroyed: its job is ending and has no worker" in done.stdout
     assert "job left would be ended: completed: completed" in done.stdout and vast.instances
     done = cli("sweep", "--force")
     assert done.returncode == 0 and vast.instances == {} and "7 destroyed: " in done.stdout

@@ -82,3 +82,25 @@ def test_sweeps_alone_end_the_launch_whose_worker_never_returns(world: World) ->
         lines.append(check_charged(world, state))
     print("\n| launch | killed in | machines | ended | charged | the server's account | |", *lines, sep="\n")
     assert world.vast.instances == {}
+
+
+def test_a_launch_with_a_budget_ends_when_its_price_rises_a_hundred_times(world: World) -> None:
+    with world.start(*world.argv("--budget", "0.05", step_seconds=2.0)) as process:
+        assert wait_until(lambda: world.vast.created and (world.job.work.step or 0) > 2, PATIENCE), world.log()
+        [number] = world.vast.instances
+        world.vast.set_price(number, 31.0)
+        assert process.wait(PATIENCE) == 1, world.log()
+    job = world.job
+    assert job.state is JobState.FAILED and "budget" in (job.work.reason or ""), world.log()[-3000:]
+    assert world.vast.instances == {} and world.vast.cost() < 0.05 + 31.0 * 60 / 3600
+    assert [each.per_hour for each in job.work.rentals[0].prices] == [31.0]
+
+
+def test_a_launch_trains_nothing_on_another_gpu_than_it_rented(world: World) -> None:
+    tool = world.folder / "machine tools" / "nvidia-smi"
+    tool.write_text(tool.read_text().replace("RTX 4090", "RTX 3090"))
+    assert world.run(*world.argv("--max-machines", "2")) == 1, world.log()
+    job = world.job
+    assert job.state is JobState.FAILED and "RTX 3090, RTX 4090 was rented" in (job.work.reason or "")
+    assert job.work.step is None and world.vast.instances == {} and len(world.vast.created) == 2
+    check_charged(world, "another GPU")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 OnLine = Callable[[LogUpdate], None]
 RENEWALS = 4  # per lease period
-LEAST_LOOK_SECONDS = 10.0  # between two looks at the price of a machine
+LEAST_LOOK_SECONDS = 5.0  # between two looks at the price of a machine
 NOTED_EVERY = 60.0  # seconds between two records that a long operation is still running
 _TITLES = {
     "machine_lost": "🔁 Machine Given Up",

@@ -66,7 +66,7 @@ def run_job(service: Service, job: QueuedJob) -> QueuedJob:
 
 
 def finish_job(service: Service, job: QueuedJob) -> QueuedJob:
-    """Take a job that has ended, or is to end, the way out, without retries; whoever calls has claimed it.
+    """Finish a job that is ending and that the caller has claimed, without retries.
 
     Returns:
         The job: at its end, or where it was when the lease was lost or the caller was stopped.

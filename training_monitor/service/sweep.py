@@ -209,7 +209,7 @@ def is_held(job: QueuedJob, now: float) -> bool:
 
 
 def why_over(job: QueuedJob) -> str | None:
-    """Return why a job has only its end left, which any sweep may do where no worker has it; None: it goes on."""
+    """Return why a job is ending: a sweep may finish it where it has no worker. None: it goes on."""
     if job.state.is_terminal:
         return None
     if job.work.outcome is not None:
@@ -239,7 +239,7 @@ def _judge_end(look: _Look) -> _Found:
     if job.state.is_terminal:
         return "finished", f"Training {job.state} but instance not terminated", 0.0
     if not look.is_leased and is_at_work(look.row, job) and (why := why_over(job)):
-        return "finished", f"its job has only to end, and no worker has it ({why})", 0.0
+        return "finished", f"its job is ending and has no worker ({why})", 0.0
     return None
 
 
@@ -247,7 +247,7 @@ def _judge_attempt(look: _Look) -> _Found:
     """Judge a machine that the job has left: the grace period runs from then, as it may be being replaced."""
     job = look.job
     if job is not None and job.state is JobState.REPLACING and not look.is_leased and is_at_work(look.row, job):
-        return "left_over", "its job has given it up, and no worker has it", 0.0
+        return "left_over", "its job gave it up and has no worker", 0.0
     if job is None or is_at_work(look.row, job):
         return None
     where = f"on instance {job.work.instance_id}" if job.work.instance_id is not None else "without a machine"
@@ -356,7 +356,7 @@ class SweepError(TypedDict):
 
 
 class SweptJob(TypedDict):
-    """A job that has only its end left and that no worker has; `state` is how the sweep left it, `reason` why it ends.
+    """A job that is ending and has no worker; `state` is how the sweep left it, `reason` why it ends.
 
     In a dry run it is left as it is.
     """

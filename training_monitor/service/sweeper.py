@@ -1,9 +1,9 @@
 """Destroys the rented instances that no job needs, and touches nothing else in the account.
 
 A sweep lists the account, then reads the job that each label of ours names, and lets `service/sweep.py` decide. An
-instance is checked once more right before it is destroyed; its job is asked to end first. A job that has only its end
-left, and no worker, is claimed and taken the way that a worker takes: its newest checkpoint is saved, its machine
-destroyed, its account settled. A listing that failed is unknown: nothing is destroyed, nothing is forgotten.
+instance is checked once more right before it is destroyed; its job is asked to end first. A job that is ending and has
+no worker is claimed and ended as by a worker: its newest checkpoint is saved, its machine destroyed, its account
+settled. A listing that failed is unknown: nothing is destroyed, nothing is forgotten.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SweepReport(TypedDict):
     """What a sweep saw and did; JSON-ready.
 
     `instances_checked` is None when the listing failed; else each instance is in one of the lists. `planned` is what a
-    dry run would destroy, `kept` is what of ours stays, and why. `jobs` had only their end left, and no worker.
+    dry run would destroy, `kept` is what of ours stays, and why. `jobs` were ending and had no worker.
     `skipped`: another sweep of this store was running, and nothing was done.
     """
 
@@ -340,10 +340,10 @@ class _Sweep:
         left = {each: row for each, row in self.memory.destroying.items() if each != number}
         self._remember(replace(self.memory, destroying=left))
 
-    # ---------------------------------------------------------------- jobs that have only their end left
+    # ---------------------------------------------------------------- jobs that are ending
 
     def _end_jobs(self, listed: Collection[int]) -> None:
-        """Take the jobs that no worker has and that have only their end left the way out; record what is gone."""
+        """End the jobs that are ending and have no worker; record which machines of the others are gone."""
         if self.store.problem:  # a job is only claimed where that can be recorded
             return
         for job in self._unfinished():
