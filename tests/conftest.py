@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,16 @@ def _is_roomy(folder: str) -> bool:
         return False
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize > 1 << 29 and not found.f_flag & os.ST_NOEXEC
+
+
+# What launchers of ranks and schedulers tell their programs. A test's trainings would take it for their own.
+_OF_A_LAUNCHER = r"(\w+_)?(RANK|WORLD_SIZE|PROCID|LOCALID)|MASTER_(ADDR|PORT)|(SLURM|PMI|OMPI|TORCHELASTIC|RAY)_\w+"
+
+
+def pytest_configure() -> None:
+    for name in [*os.environ]:
+        if re.fullmatch(_OF_A_LAUNCHER, name):
+            del os.environ[name]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

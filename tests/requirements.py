@@ -24,7 +24,8 @@ NAMES = {  # where they are not the tool's own
 }
 MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin")  # sshd is in no user's PATH
 TOOLS = (
-    *("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "hf", "moto_server", "busybox"),
+    *("kubectl", "sshd", "ssh", "ssh-keygen", "ray", "vastai", "tmux", "rsync"),
+    *("shellcheck", "hf", "moto_server", "busybox"),
     *("agentskills", "pyproject-build", "twine", "pipx", "uvx"),
     *("zsh", "fish", "mandoc", "unshare", "py-spy", "python3.14"),
     *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter", "chromium", "chromedriver"),

@@ -242,7 +242,8 @@ def answers(port: int) -> bool:
 
 @pytest.fixture
 def sshd(surroundings: Surroundings) -> Iterator[SshServer]:
-    require("sshd")
+    for tool in ("sshd", "ssh", "ssh-keygen"):
+        require(tool)
     server = SshServer(surroundings.folder / "sshd")
     jobs = surroundings.folder / "jobs ssh"
     # With SHLVL, bash does not take itself for a login shell whose .bashrc would change PATH.
