@@ -326,6 +326,22 @@ def test_k_on_a_process_hits_this_one_alone_with_the_signal_that_was_chosen(scre
     screen.ended(0)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away: nothing here was tested")
+def test_k_sends_nothing_on_the_word_of_another_users_file(screen: TopScreen) -> None:
+    process = screen.fill()
+    os.chown(screen.runs / "alive" / "progress.json", 65534, 65534)
+    screen.open()
+    screen.press("k", "Down", "Down")
+    screen.shows("^> SIGKILL", "a signal to run alive")
+    screen.press("Enter")
+    screen.type("yes")
+    screen.press("Enter")
+    screen.shows(f"process {process.pid} .sh.: nothing was sent, the progress file that names it is not its user's")
+    assert process.poll() is None
+    screen.press("q")
+    screen.ended(0)
+
+
 def test_l_hits_all_that_are_running_and_none_that_only_look_so(screen: TopScreen) -> None:
     first, second = screen.fill(), screen.process()
     screen.write("beside", who=identify(second.pid))

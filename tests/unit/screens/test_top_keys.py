@@ -273,6 +273,7 @@ def test_k_asks_which_signal_then_for_yes_and_hits_the_whole_tree_from_the_top()
     assert isinstance(command, SendSignal)
     assert (command.signal, [target.pid for target in command.targets]) == ("KILL", [4711, 4720, 4730])
     assert command.targets[0] == identity(4711)
+    assert {run.process for runs in command.runs for run in runs} == {identity(4711)} and len(command.runs) == 3
     assert (view.screen, view.message) == ("main", "sending SIGKILL to 3 processes")
 
 
