@@ -26,7 +26,7 @@ from training_monitor.notify.heartbeat import Outage
 from training_monitor.restart.state import RunState
 from training_monitor.service.sweep import SweepMemory
 from training_monitor.targets.proc_stat import Identity
-from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
+from training_monitor.vast.training_request import JobState, JobWork, Rental, TrainingRequest
 from training_monitor.watch.kept_waits import WaitState
 from training_monitor.watch.state import WatchState
 from training_monitor.watch.terminate import Termination
@@ -77,6 +77,10 @@ def test_what_the_version_before_wrote_is_read_and_written_again_the_same() -> N
             state["cursor"]["in_key"] = False
         if isinstance(state, dict) and state.get("attempts"):
             state["attempts"] = [{**OF_A_ROLL_CALL, **attempt} for attempt in state["attempts"]]
+        if kind is JobWork:
+            state["rentals"] = [
+                {**encode(Rental(0, 1, None, 0.0)), "prices": [], **rental} for rental in state["rentals"]
+            ]
         if kind is Termination:
             state["plan"] = {"roll_call_timeout": 20.0, "is_hang": False, **state["plan"]}
         if kind in (Termination, WatchState) and (was := state["identity"]):
