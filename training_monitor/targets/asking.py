@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -34,7 +35,7 @@ from training_monitor.core.regex import regex
 from training_monitor.targets.connect import VAST_TIMEOUT, connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target, parse_target
-from training_monitor.targets.transport import Stream, Transport, explain_failure
+from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new process to 128 KiB
@@ -108,7 +109,7 @@ class Site:
 
     def stream(self, script: str) -> Stream:
         """Start a script and return its output as it comes. Raises CommandError."""
-        return connect(self.target, self.transport).stream(["sh", "-s"], input=script)
+        return connect(self.target, self.transport).stream(["sh", "-s"], input=_held(script))
 
 
 def longest_limit(timeout: float) -> float:
@@ -138,11 +139,18 @@ def ask(
     return Site.of(target, namespace, transport).ask(*questions, timeout=timeout)
 
 
-def format_script(questions: Sequence[Question[Any]], nonce: str) -> str:
+def _held(script: str) -> HeldScript:
+    """Return a script that ends when its input does. Of a group, sh reads all before it runs any."""
+    hold = format_call("held", "hold")
+    return HeldScript(f'{{\n[ -z "${{_held:-}}" ] || {{\n{hold}}}\nexec </dev/null\n{script}\nexit\n}}\n')
+
+
+def format_script(questions: Sequence[Question[Any]], nonce: str) -> HeldScript:
     """Return the program for `sh -s` that asks all questions and prints a frame for each."""
     words = [word for question in questions for word in (question.limit, question.script)]
     ends = _format_ends(frozenset(question.limit for question in questions))
-    return format_call("ask", "ask_all", *words, _nonce=nonce, _most=MAX_ANSWER_BYTES, _ends=ends)
+    script = format_call("ask", "ask_all", *words, _nonce=nonce, _most=MAX_ANSWER_BYTES, _ends=ends)
+    return HeldScript(script.rstrip("\n") + "; exit\n")
 
 
 @cache
@@ -245,12 +253,36 @@ def side_by_side(calls: Sequence[Callable[[], R]], threads: int = MAX_THREADS) -
         except TrainingMonitorError as error:
             return error
 
-    if len(calls) < 2:
-        return [guarded(call) for call in calls]
-    from concurrent.futures import ThreadPoolExecutor
+    from training_monitor.core.engine import begin_thread
 
-    with ThreadPoolExecutor(min(threads, len(calls))) as pool:
-        return list(pool.map(guarded, calls))
+    left, results = deque(enumerate(calls)), dict[int, R | TrainingMonitorError]()
+    defects = list[BaseException]()
+
+    def work() -> None:
+        while True:
+            try:
+                number, call = left.popleft()
+            except IndexError:
+                return
+            results[number] = guarded(call)
+
+    def work_beside() -> None:
+        try:
+            work()
+        except BaseException as error:
+            defects.append(error)
+
+    # Daemon threads: those of an executor would keep an interrupted command alive until the last answer.
+    beside = [begin_thread(work_beside, "question") for _ in range(min(threads, len(calls)) - 1)]
+    try:
+        work()
+        for thread in filter(None, beside):
+            thread.join()
+    finally:
+        left.clear()
+    if defects:
+        raise defects[0]
+    return [results[number] for number in range(len(calls))]
 
 
 def ask_many(

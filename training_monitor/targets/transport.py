@@ -45,6 +45,8 @@ _ALARM = (
     "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
     " os.execv(sys.argv[2], sys.argv[3:])"
 )
+# A program begins when its input does, so not before the guard knows of it.
+_BEGIN = 'read -r _ || exit; exec "$@"'
 # kubectl is short-lived: without garbage collection (up to 256 MiB) it needs a quarter less CPU.
 _ENVIRONMENT = {"kubectl": {"GOGC": "off", "GOMEMLIMIT": "256MiB"}}
 _INSTALL = {
@@ -121,6 +123,13 @@ _FOUR_BYTES = regex(rb"[\xf0-\xf4]")
 _KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
 
+class HeldScript(str):
+    """A script for `sh -s` whose input stays open until it ends: it notices when we or the connection are gone.
+
+    It finds _held set, and has to end with `exit`.
+    """
+
+
 class Stream(Protocol):
     def chunks(self) -> Iterator[bytes]:
         """Yield the program's output as it arrives, until it ends or the stream is closed."""
@@ -158,7 +167,8 @@ class LocalTransport:
         assert process.stdin and process.stdout and process.stderr
         most = MAX_OUTPUT_BYTES if input is None else MAX_REPLY_BYTES
         readers = [_Reader(process.stdout, process, most), _EndsReader(process.stderr, process, MAX_STDERR_BYTES)]
-        _start(process, *readers, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
+        feeder = threading.Thread(target=_feed, args=(process.stdin, input), daemon=True)
+        _start(process, *readers, feeder)
         if on_start:
             on_start(partial(_end, process))
         try:
@@ -172,8 +182,9 @@ class LocalTransport:
         finally:
             if process.returncode is None:
                 _kill_group(process)
-            for reader in readers:
-                reader.join(1.0)
+            for thread in (*readers, feeder):
+                thread.join(1.0)
+            process.stdin.close()
         if any(reader.overflowed for reader in readers):
             raise LocalFailure(f"{argv[0]} printed more than {most} bytes", argv=tuple(argv))
         if input is not None and readers[0].is_wide:
@@ -243,6 +254,8 @@ class _ProcessStream:
 
     def close(self) -> None:
         _end(self._process)
+        if self._process.stdin:
+            self._process.stdin.close()
         if self._process.stdout and not self._read:  # otherwise the reader closes it, at its end
             self._process.stdout.close()
 
@@ -251,11 +264,15 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
     import subprocess
 
     surroundings = {**_ENVIRONMENT.get(argv[0], {}), **os.environ, "LC_ALL": "C"}
-    if argv[0] == "vastai":
+    words, is_guarded = list(argv), argv[0] != "vastai"
+    if not is_guarded:
         surroundings = {**without_http_proxies(surroundings), **vast_environment()}
+        words = _limited(argv, limit) if limit else words
+    elif is_guarded := _is_program(argv[0], os.get_exec_path(surroundings)):
+        words = ["/bin/sh", "-c", _BEGIN, *words[:1], *words]
     try:
-        return subprocess.Popen(
-            _limited(argv, limit) if argv[0] == "vastai" and limit else list(argv),
+        process = subprocess.Popen(
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -268,6 +285,94 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
     except OSError as error:
         what, hint = f"{argv[0]} could not be started: {error.strerror}", f"look at the program: type -a {argv[0]}"
         raise LocalFailure(what, argv=tuple(argv), hint=hint) from error
+    process.args = list(argv)
+    if is_guarded:
+        _GUARD.add(process.pid)
+        assert process.stdin
+        with suppress(OSError):
+            process.stdin.write(b"\n")
+    return process
+
+
+def _is_program(name: str, path: Sequence[str]) -> bool:
+    places = [name] if os.sep in name else [os.path.join(folder, name) for folder in path]
+    return any(os.access(place, os.X_OK) and not os.path.isdir(place) for place in places)
+
+
+class _Guard:
+    """Ends the programs of this process when it is gone, however it ended: a shell beside them does, see guard.sh.
+
+    It is told of the end of a program while that is not yet waited for, so that no other one has the number.
+    """
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin without programs, in a new process."""
+        self._lock, self._running = threading.Lock(), set[int]()
+        self._shell: subprocess.Popen[bytes] | None = None
+
+    def leave(self) -> None:
+        """Leave the shell to the parent of this process."""
+        if self._shell and self._shell.stdin:
+            self._shell.stdin.close()
+            self._shell.returncode = 0  # it is no child of this one
+        self.begin()
+
+    def add(self, pid: int) -> None:
+        """Note a program that was started."""
+        with self._lock:
+            self._running.add(pid)
+            self._tell(f"started {pid}\n")
+
+    def drop(self, pid: int, word: str = "ended") -> None:
+        """Note that a program has ended, or with `killed` that all of its session is to end; do nothing for others."""
+        with self._lock:
+            if pid not in self._running:
+                return
+            self._running.remove(pid)
+            self._tell(f"{word} {pid}\n")
+            if not self._running and self._shell:
+                self._shell.communicate()
+                self._shell = None
+
+    def _tell(self, line: str) -> None:
+        """Write to the shell, or start one, which is told of all programs. Without it, they run without a guard."""
+        with suppress(OSError):
+            if not self._write(line):
+                self._start()
+
+    def _write(self, line: str) -> bool:
+        """Return whether the shell is there to read it."""
+        if not (self._shell and self._shell.stdin):
+            return False
+        try:
+            return bool(self._shell.stdin.write(line.encode()))
+        except BrokenPipeError:
+            return False
+
+    def _start(self) -> None:
+        import subprocess
+
+        from training_monitor.targets.scripts import format_call
+
+        words, nothing = ["/bin/sh", "-c", format_call("guard", "guard")], subprocess.DEVNULL
+        self._shell = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
+            cwd="/",
+            env={},
+            bufsize=0,
+        )
+        self._write("".join(f"started {pid}\n" for pid in self._running))
+
+
+_GUARD = _Guard()  # of this process
+os.register_at_fork(after_in_child=_GUARD.leave)
 
 
 def _limited(argv: Sequence[str], limit: float) -> list[str]:
@@ -305,7 +410,9 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
     try:
         exited = os.pidfd_open(process.pid)
     except (AttributeError, OSError):
-        return process.wait(timeout)
+        status = process.wait(timeout)
+        _GUARD.drop(process.pid)
+        return status
     try:
         poll = select.poll()
         poll.register(exited, select.POLLIN)
@@ -313,19 +420,26 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
             raise subprocess.TimeoutExpired(process.args, timeout)
     finally:
         os.close(exited)
+    _GUARD.drop(process.pid)
     return process.wait()
 
 
 def _feed(pipe: IO[bytes], text: str | None) -> None:
-    with suppress(OSError, ValueError), pipe:  # a program that exits before reading its input: its exit status tells
-        if text:
-            pipe.write(text.encode("utf-8", "surrogateescape"))
+    with suppress(OSError, ValueError):  # a program that exits before reading its input: its exit status tells
+        if isinstance(text, HeldScript):
+            pipe.write(b"_held=1\n" + text.encode("utf-8", "surrogateescape"))
+            return
+        with pipe:
+            if text:
+                pipe.write(text.encode("utf-8", "surrogateescape"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill a program that may have ended: then its number may be another's."""
     if process.poll() is None:
         _kill_group(process)
+    else:
+        _GUARD.drop(process.pid)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -335,6 +449,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+    _GUARD.drop(process.pid, "killed")
     process.wait()
 
 

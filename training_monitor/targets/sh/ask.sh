@@ -9,8 +9,6 @@ _now() { read -r _t _rest </proc/uptime || _t=$(date +%s); } 2>/dev/null
 
 # Sleep, and when ended, leave no sleep behind as an orphan (a container's process 1 may never reap it).
 _nap() {
-  _e=''
-  trap '_e=1; kill -9 $_z' TERM
   sleep "$1" &
   _z=$!
   [ "$_e" ] && kill -9 $_z
@@ -20,8 +18,8 @@ _nap() {
 
 # Kill what carries a mark in its environment: at a limit what still runs, and 1 s later the gathering of what not even
 # SIGKILL ends.
-_end() { # VARIABLE LIMIT
-  _mark=$1=$_nonce:$2: _found=''
+_end() { # MARK
+  _mark=$1 _found=''
   if command -v grep; then _found=$(grep -lsF "$_mark" /proc/[0-9]*/environ)
   else
     for _f in /proc/[0-9]*/environ; do case $(cat "$_f") in *"$_mark"*) _found="$_found $_f" ;; esac; done
@@ -34,11 +32,31 @@ _end() { # VARIABLE LIMIT
 
 # One process for all: SECONDS VARIABLE LIMIT... in $_ends says after how long which ones are ended.
 _watch() {
+  _e='' _z=''
+  trap '_e=1; kill -9 $_z' TERM
   set -- $_ends
   while [ $# -gt 0 ]; do
     [ "$1" = 0 ] || _nap "$1"
-    _end "$2" "$3"
+    _end "$2=$_nonce:$3:"
     shift 3
+  done
+} >/dev/null 2>&1
+
+# End all when the input does, which stays open as long as whoever asks is there.
+_hold() {
+  while read -r _line; do :; done
+  _end_all &
+} >/dev/null 2>&1
+
+# End all, until two looks, half a second apart, find nothing: something may just have begun.
+_end_all() {
+  _looks=0 _none=0
+  while [ $_none -lt 2 ] && [ $_looks -lt 20 ]; do
+    [ $_looks -lt 2 ] || _end "TM_READ=$_nonce:"
+    _end "TM_ASK=$_nonce:"
+    _looks=$((_looks + 1)) _none=$((_none + 1))
+    [ -z "$_found" ] || _none=0
+    sleep 0.5
   done
 } >/dev/null 2>&1
 
@@ -69,6 +87,9 @@ _ask_from() { # NUMBER
 }
 
 ask_all() { # LIMIT SCRIPT...
+  [ -z "${_held:-}" ] || _hold <&9 9<&- &
+  _h=$!
+  exec 9<&-
   _watch &
   _w=$!
   _count=0
@@ -78,6 +99,6 @@ ask_all() { # LIMIT SCRIPT...
     shift 2
   done
   [ "$_count" -eq 0 ] || _ask_from 0
-  { kill $_w; wait $_w; } 2>/dev/null
+  { kill $_w; kill -9 $_h; wait $_w $_h; } 2>/dev/null
   printf '\n%s close\n' "$_nonce"
-} </dev/null
+} 9<&0 </dev/null
