@@ -25,6 +25,9 @@ from training_monitor.targets.transport import Transport
 _SEPARATOR = "-- processes --"
 
 
+GPU_SECONDS = 4.0  # beside other questions: a driver that hangs must not hold up their answers
+
+
 @lru_cache(maxsize=4)  # a fleet asks the same of each member
 def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProcess, ...]]]:
     """Ask for all GPUs and their processes: two nvidia-smi calls under one time limit."""

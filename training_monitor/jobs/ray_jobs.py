@@ -58,6 +58,7 @@ _NO_RAY = regex(
 )
 _KILLED = regex(r"\nray exit (?:1[3-9]\d|129)\s*$")  # by a signal
 MAX_LOG_REPLY = 1_000_000
+LISTED = "Ray jobs"  # what of a target was not seen, where these could not be listed
 
 
 def _ask_rest(method: str, path: str, *command: str, seconds: int = ANSWER_SECONDS) -> str:
@@ -144,7 +145,7 @@ def why_not_listed(jobs: Answer[tuple[RayJob, ...]], signs: Answer[bool]) -> Not
     """Return why the Ray jobs of a target are unknown; None if they are known, or there is no Ray."""
     if jobs.failure is None or (isinstance(jobs.failure, TargetUnreachable) and signs.value is False):
         return None
-    return NotSeen("Ray jobs", jobs.failure.what)
+    return NotSeen(LISTED, jobs.failure.what)
 
 
 def log_name(job_id: str) -> str:

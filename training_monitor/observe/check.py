@@ -20,7 +20,7 @@ from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckR
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
 from training_monitor.core.values import JobListing, KeptRollCall, NotSeen, Verdict, WatchedJob
-from training_monitor.health.host import gpu_question
+from training_monitor.health.host import GPU_SECONDS, gpu_question
 from training_monitor.jobs.jobs import get_job_listing
 from training_monitor.judging.gpu_load import gpu_load, gpu_mode, power_fraction
 from training_monitor.judging.judge import VERDICTS, judge
@@ -165,7 +165,7 @@ def _both(first: Any, second: Any) -> tuple[Any, Any]:
 def _look_at(site: Site, trainings: Sequence[MeantTraining], *, alone: bool) -> list[_Seen]:
     """Look at all trainings in one round trip; with `alone`, raise the error that kept us from the only one."""
     asked = [_questions(each.job) for each in trainings]
-    answers = site.ask(gpu_question(8.0), *(each for group in asked for each in group))
+    answers = site.ask(gpu_question(GPU_SECONDS), *(each for group in asked for each in group))
     gpus, rest, seen = answers[0], answers[1:], []
     for meant, group in zip(trainings, asked):
         mine, rest = rest[: len(group)], rest[len(group) :]
@@ -210,7 +210,7 @@ class _Siblings:
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""
-        answers = ask_many(self._pods, gpu_question(8.0), transport=self._site.transport)
+        answers = ask_many(self._pods, gpu_question(GPU_SECONDS), transport=self._site.transport)
         for pod, [answer] in zip(self._pods, answers):
             if answer.failure:
                 self._unread.append(f"{pod.name}: {answer.failure.what}")

@@ -27,7 +27,7 @@ from training_monitor.core.models import (
 )
 from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
-from training_monitor.health.host import gpu_question
+from training_monitor.health.host import GPU_SECONDS, gpu_question
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
 from training_monitor.jobs.process_jobs import ProcessView, log_expression as process_log, process_question
 from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
@@ -306,7 +306,7 @@ def watch_questions(
     look has no earlier one to compare with: it samples the processes for a moment, and asks how the log counts.
     """
     evidence = evidence_question(roots_of(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
-    questions: list[Question[Any]] = [gpu_question(8.0), evidence]
+    questions: list[Question[Any]] = [gpu_question(GPU_SECONDS), evidence]
     if is_first:
         questions.append(epochs_question(log_expression(job, cursor)))
     if job.output_dir is not None:

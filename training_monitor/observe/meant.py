@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError, similar_names
+from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, JobNotFound, SettingsError, similar_names
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.units import name_some
@@ -27,6 +27,7 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 MOST_NAMED = 5
+RAY_SECONDS = 4.0  # for Ray's list of jobs, where it may turn out that nobody needs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,12 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
         return Meant((_by_path(text),))
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
-    questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.jobs_question()]
-    questions += [ray_jobs.signs_question(), *([] if text else [files_question()])]
-    running, names, ray, signs, *files = site.ask(*questions, timeout=timeout)
+    of_ray = ray_jobs.jobs_question()
+    questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.signs_question()]
+    questions += [replace(of_ray, limit=RAY_SECONDS) if text else of_ray, *([] if text else [files_question()])]
+    running, names, signs, ray, *files = site.ask(*questions, timeout=timeout)
+    if isinstance(ray.failure, CommandTimedOut) and text and not (is_pid(text) or _attempt(names.value or (), text)):
+        [ray] = site.ask(of_ray, timeout=timeout)
     not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
     found: FoundTrainings = running.value or FoundTrainings(())
     there = _There(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
@@ -202,12 +206,13 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
     if there.is_job(name):
         return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
-    if there.not_seen:
+    job_id = _attempt(there.names, name)
+    if there.not_seen and not (job_id and all(each.what == ray_jobs.LISTED for each in there.not_seen)):
         raise _incomplete(f"{there.target}: nobody knows which training {name!r} is", there.not_seen)
     named = [each for each in there.ray if training_name(each.submission_id) == name]
     fits = [_by_job(each.submission_id, each.entrypoint) for each in named[-1:]]
-    last = attempt_name(name, next_attempt(there.names, name) - 1)
-    fits += [_by_job(process_jobs.PREFIX + job) for job in (last, name) if job in there.names][:1]
+    if job_id:
+        fits.append(_by_job(job_id))
     if not fits:
         word = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
         fits = [there.by_process(each) for each in there.running if word.search(each.command)]
@@ -215,11 +220,37 @@ def _by_name(there: _There, name: str) -> MeantTraining:
         return fits[0]
     if fits:
         raise SettingsError(f"trainings named {name!r}", len(fits), f"one: say which, by {_listed(fits)}")
-    close = similar_names(name, [*there.names, *(each.submission_id for each in there.ray)])
-    raise JobNotFound(
-        f"{there.target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
+    raise _not_found(there.target, name, [*there.names, *(each.submission_id for each in there.ray)])
+
+
+def _not_found(target: Target, name: str, names: Sequence[str]) -> JobNotFound:
+    close = similar_names(name, names)
+    return JobNotFound(
+        f"{target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
         hint="list what is there with `training-monitor check TARGET`",
     )
+
+
+def _attempt(names: Sequence[str], name: str) -> str | None:
+    """Return the process job that a name means: its latest attempt, or the job of that name."""
+    last = attempt_name(name, next_attempt(names, name) - 1)
+    return next((process_jobs.PREFIX + job for job in (last, name) if job in names), None)
+
+
+def find_process_job(
+    target: str | Target, name: str, namespace: str = "default", *, transport: Transport | None = None
+) -> str:
+    """Return the id of the process job that a name means, see `find_meant`; nothing else on the target is asked.
+
+    Raises:
+        JobNotFound: there is none. CommandError: the target could not be asked.
+    """
+    site = Site.of(target, namespace, transport).resolve()
+    names = site.ask_one(process_jobs.jobs_question())
+    job_id = _attempt(names, name)
+    if job_id is None:
+        raise _not_found(site.target, name, names)
+    return job_id
 
 
 def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:

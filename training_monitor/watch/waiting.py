@@ -35,6 +35,7 @@ from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import CheckpointListing, WaitReport, WatchedJob
 from training_monitor.jobs.attempts import attempt_number, training_name
 from training_monitor.jobs.claims import claim_name, list_question
+from training_monitor.jobs.process_jobs import PREFIX
 from training_monitor.jobs.stopping import ExitWatch
 from training_monitor.judging.gpu_load import gpu_mode
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, format_verdict
@@ -43,7 +44,7 @@ from training_monitor.logs.following import LIMIT_BYTES, log_question_of
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import Look, log_expression
-from training_monitor.observe.meant import find_meant, find_one
+from training_monitor.observe.meant import find_meant, find_one, find_process_job
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -461,8 +462,11 @@ class _Waiting:
         """Return the job id of the newest attempt of the training; None if it has none, or if that is unknown."""
         if self.job.job_id is None:
             return None
+        name = training_name(self.job.job_id)
         with suppress(TrainingMonitorError):
-            return find_meant(self.site.resolve(), training_name(self.job.job_id)).trainings[0].job.job_id
+            if self.job.job_id.startswith(PREFIX):
+                return find_process_job(self.site.target, name, transport=self.transport)
+            return find_meant(self.site.resolve(), name).trainings[0].job.job_id
         return None
 
     # ------------------------------------------------------------ ending
