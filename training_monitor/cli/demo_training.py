@@ -18,6 +18,7 @@ import os
 import random
 import struct
 import sys
+import threading
 import time
 from array import array
 from pathlib import Path
@@ -137,6 +138,20 @@ def hang() -> None:
         time.sleep(3600)
 
 
+def end_with(process: int) -> None:
+    """End this training, also in a hang, soon after that process has ended."""
+
+    def watch() -> None:
+        while True:
+            time.sleep(0.5)
+            try:
+                os.kill(process, 0)
+            except ProcessLookupError:
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def train(options: argparse.Namespace, weights: Weights, start: int) -> None:
     for step in range(start + 1, options.steps + 1):
         loss = train_step(weights, step)
@@ -160,12 +175,15 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--crash-at", type=int, default=70, help="step of the one crash, 0 for none")
     parser.add_argument("--hang-at", type=int, default=130, help="step of the one hang, 0 for none")
     parser.add_argument("--resume", default=os.environ.get("RESUME_FROM_CHECKPOINT"), help="checkpoint folder or file")
+    parser.add_argument("--end-with", type=int, metavar="PID", help="end when that process does")
     return parser.parse_args()
 
 
 def main() -> int:
     options = parse_options()
     options.output.mkdir(parents=True, exist_ok=True)
+    if options.end_with:
+        end_with(options.end_with)
     weights, start = new_weights(), 0
     if options.resume:
         try:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
+    from training_monitor.cli.ending import Ending
+
 _JOB_COMMANDS = ("status", "step", "logs", "stop")
 
 
@@ -28,10 +30,6 @@ def _function(name: str) -> Callable[[Namespace], int]:
     return found
 
 
-def _interrupt(number: int, _frame: object) -> None:
-    raise KeyboardInterrupt(number)
-
-
 def _open_what_is_closed() -> None:
     """Replace standard streams that were closed before the start by /dev/null."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -40,11 +38,32 @@ def _open_what_is_closed() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status."""
+    """Run one command and return the exit status; without `argv`, the command of this process, which signals end."""
     _open_what_is_closed()
-    words = list(sys.argv[1:] if argv is None else argv)
+    if argv is not None:
+        return _main(list(argv))
+    endings: list[Ending] = []
     try:
-        status = 0 if _answer_at_once(words) else _run_interruptibly(words)
+        return _main(sys.argv[1:], lambda: _begin(endings))
+    except KeyboardInterrupt:  # after the last line of the command
+        return 130
+    finally:
+        for ending in endings:
+            ending.finish()
+
+
+def _begin(endings: list[Ending]) -> None:
+    """Handle the signals that end this process; `--help` needs none of that."""
+    from training_monitor.cli.ending import Ending
+
+    endings.append(Ending())
+    endings[0].begin()
+
+
+def _main(words: list[str], begin: Callable[[], None] | None = None) -> int:
+    """Run a command; `begin` is called before there is anything that a signal must clean up."""
+    try:
+        status = 0 if _answer_at_once(words) else _run_words(words, begin)
         sys.stdout.flush()  # here a closed pipe is handled, at interpreter exit it would be an error
         return status
     except KeyboardInterrupt as interrupt:
@@ -96,17 +115,15 @@ def _answer_at_once(words: list[str]) -> bool:
     return True
 
 
-def _run_interruptibly(words: list[str]) -> int:
+def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
     import gc
-    import signal
 
     gc.set_threshold(10_000)  # most objects are made by imports, and stay
     from training_monitor.cli.argument_types import WrongUse
     from training_monitor.cli.parsing import parse
 
-    for number in (signal.SIGTERM, signal.SIGHUP):  # they end a command like Ctrl-C does; nohup still works
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _interrupt)
+    if begin:
+        begin()
     try:
         args = parse(words)
         status = _run(args)
@@ -188,17 +205,20 @@ def _read_alone(args: Namespace) -> None:
 def _meant_job(args: Namespace, error: Exception) -> str:
     """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
     from training_monitor.core.errors import IncompleteAnswer, SettingsError, TrainingMonitorError
-    from training_monitor.observe.meant import find_one, named_job
+    from training_monitor.observe.meant import find_one, find_process_job, named_job
 
     if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
         raise error
     try:
-        job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
+        if args.job.startswith("process:"):
+            meant = find_process_job(args.target, args.job.removeprefix("process:"), args.namespace)
+        else:
+            job = find_one(args.target, args.job, args.namespace).job
+            meant = job.job_id or str(job.pid)
     except (SettingsError, IncompleteAnswer):
         raise
     except TrainingMonitorError as other:
         raise (other if type(other) is type(error) else error) from None
-    meant = job.job_id or str(job.pid)
     if meant == args.job:
         raise error
     return meant

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
 _LISTED = 50
-LEAVING_SECONDS, INTERRUPTED_SECONDS = 60.0, 5.0
+LEAVING_SECONDS, INTERRUPTED_SECONDS = 60.0, 0.3
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def open_heartbeat(url: str | None, on_problem: Callable[[str], None] = hint) ->
         return
     from training_monitor.notify.heartbeat import Heartbeat
 
-    heartbeat, patience = Heartbeat(typed_or_variable("--heartbeat", url), on_problem=on_problem), 1.0
+    heartbeat, patience = Heartbeat(typed_or_variable("--heartbeat", url), on_problem=on_problem), INTERRUPTED_SECONDS
     try:
         yield heartbeat
         patience = 5.0

@@ -6,12 +6,13 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -24,14 +25,12 @@ from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
-from training_monitor.jobs import stop_job
-from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.judging.limits import OUTAGE_AFTER
 from training_monitor.observe.training_command import folders_of_arguments
 from training_monitor.restart.notices import RestartNotices
 from training_monitor.restart.restart import auto_restart, find_run
 from training_monitor.restart.state import RunState
-from training_monitor.targets.asking import Site
+from training_monitor.targets.procfs import identify
 from training_monitor.targets.target import parse_target
 
 DEMO_NAME = "demo"
@@ -203,7 +202,7 @@ def demo(args: Namespace) -> int:
     """Run the demo in a temporary folder; folder and training are removed however it ends."""
     with tempfile.TemporaryDirectory(prefix="training-monitor-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["TRAINING_MONITOR_JOBS_DIR"] = os.path.join(folder, "jobs")
-        with _ended_by_signals(_end_demo):
+        with _ended_by_signals(lambda: _end_demo(folder)):
             try:
                 return _run_demo(folder, args)
             except KeyboardInterrupt as interrupt:
@@ -215,8 +214,11 @@ def demo(args: Namespace) -> int:
 def _ended_by_signals(clean: Callable[[], None]) -> Iterator[None]:
     """Let also Ctrl-\\ and its like interrupt what runs here, once; then clean up, which no other signal interrupts."""
 
-    def interrupt(number: int, _: FrameType | None) -> None:
-        _handle(dict.fromkeys(before, signal.SIG_IGN))
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _handle(dict.fromkeys(before, _pass_over))
+        clean()
+        if callable(former := before[number]):
+            former(number, frame)
         raise KeyboardInterrupt(number)
 
     found = {number: signal.getsignal(number) for number in _ENDS}
@@ -225,11 +227,15 @@ def _ended_by_signals(clean: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        _handle(dict.fromkeys(before, signal.SIG_IGN))
+        _handle(dict.fromkeys(before, _pass_over))
         try:
             clean()
         finally:
             _handle(before)
+
+
+def _pass_over(*_: object) -> None:
+    """Do nothing; unlike SIG_IGN, the programs that are started meanwhile do not inherit it."""
 
 
 def _handle(handlers: Mapping[int, Any]) -> None:
@@ -240,7 +246,7 @@ def _handle(handlers: Mapping[int, Any]) -> None:
 def _run_demo(folder: str, args: Namespace) -> int:
     output = os.path.join(folder, "checkpoints")
     script = os.path.join(os.path.dirname(__file__), "demo_training.py")
-    command = [sys.executable, script, "--output", output]
+    command = [sys.executable, script, "--output", output, "--end-with", str(os.getpid())]
     config: dict[str, object] = {
         "command": command,
         "resume_argument": "--resume",
@@ -262,7 +268,13 @@ def _run_demo(folder: str, args: Namespace) -> int:
     return show_result(report, args)
 
 
-def _end_demo() -> None:
-    for view, _ in find_jobs_named(Site.of("local"), DEMO_NAME, process=True):
-        if not view.status.is_terminal or view.survivors:
-            stop_job("local", view.job_id, grace=1.0)
+def _end_demo(folder: str) -> None:
+    """Kill what runs of the demo, and remove its folder: each attempt has a session and a group of its own."""
+    jobs = os.path.join(folder, "jobs")
+    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
+        with suppress(OSError, ValueError):
+            with open(os.path.join(jobs, name, "pid"), encoding="ascii") as file:
+                pid, start_ticks, _ = file.read().split()
+            if identify(int(pid)).start_ticks == int(start_ticks):
+                os.killpg(int(pid), signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -31,7 +31,7 @@ from training_monitor.runs.values import EDITABLE_TYPES, Limits, RunsSnapshot
 
 PIPED_WIDTH = 200
 _CPU_SECONDS = 1.0
-LEAVE_SECONDS = 2.0  # how long to wait for pending actions; Ctrl-C ends the wait
+LEAVE_SECONDS, INTERRUPTED_SECONDS = 2.0, 0.3  # how long to wait for pending actions
 
 
 def top(args: Namespace) -> int:
@@ -147,22 +147,24 @@ def _show(collector: RunCollector, args: Namespace) -> None:
         file = RunCsv(args.csv_dir)
         if not begin_thread(lambda: _keep_csv(collector, file, args.csv_interval, ended), "CSV"):
             raise TrainingMonitorError("there is no thread left for the CSV files", hint="end other programs here")
+    patience = INTERRUPTED_SECONDS
     try:
         run_top(collector, read_only=args.read_only, title=args.folder)
+        patience = LEAVE_SECONDS
     finally:
         ended.set()
-        _await_acts(collector)
+        _await_acts(collector, patience)
 
 
-def _await_acts(collector: RunCollector) -> None:
+def _await_acts(collector: RunCollector, seconds: float) -> None:
     """Wait briefly for pending actions, which would end with this program, perhaps half done."""
     from training_monitor.screens.kit.text import gain
 
     acts, told = collector.acts(), collector.messages()
     if not acts:
         return
-    hint(f"waiting at most {LEAVE_SECONDS:g} s for: {'; '.join(acts)}")
-    left = collector.wait_for_acts(LEAVE_SECONDS)
+    hint(f"waiting at most {seconds:g} s for: {'; '.join(acts)}")
+    left = collector.wait_for_acts(seconds)
     for message in gain(told, collector.messages()):
         hint(message.text)
     for act in left:

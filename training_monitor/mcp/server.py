@@ -26,7 +26,7 @@ MOST_AT_ONCE = 8  # calls
 MOST_WAITING = 10_000  # calls that wait for their turn
 MOST_BYTES = 4 * 1024 * 1024  # of a message
 MOST_IN_BATCH = 1000
-LEAVING_SECONDS = 1.5  # after the end of stdin, for calls in progress
+LEAVING_SECONDS = 0.8  # after the end of stdin, for calls in progress
 PROGRESS_SECONDS = 5.0
 Reply = Callable[[Table | None], None]  # None: there is nothing to say
 

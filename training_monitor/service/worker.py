@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 MOST_TOLD = 3  # shown errors of an invalid dataset
+INTERRUPTED_SECONDS = 0.3  # for jobs in progress to be released, when the worker is interrupted
 
 
 def submit_training(
@@ -156,20 +157,24 @@ def run_worker(
     given = (store, queue, config, name, load_owner(store), clock, stopping, transport)
     service = Service(*given, outbox, on_event, on_line, heartbeat)
     worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)
-    beside = list[threading.Thread]()
+    beside, patience = list[threading.Thread](), None
     try:
         for number in range(2, jobs + 1):
             beside.append(start_thread(worker.work, f"worker {number}"))
         if sweep:
             beside.append(start_thread(lambda: _sweep(service, worker.ended), "sweep"))
         worker.work()
+    except KeyboardInterrupt:  # each act was written down before; the lease of what is under way runs out
+        stopping.set()
+        patience = INTERRUPTED_SECONDS / max(1, len(beside))
+        raise
     except BaseException:
         stopping.set()
         raise
     finally:
         worker.ended.set()
         for thread in beside:
-            thread.join()
+            thread.join(patience)
     return worker.done
 
 

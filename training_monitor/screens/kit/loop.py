@@ -93,7 +93,7 @@ def run_beside(app: App[V, S], session: Session[V, S], view: V, work: Callable[[
         except BaseException as error:
             reasons.append(error)
         if reasons:
-            os.kill(os.getpid(), signal.SIGINT)  # unlike `interrupt_main`, it ends a wait of the main thread
+            os.kill(os.getpid(), signal.SIGUSR1)  # unlike `interrupt_main`, it ends a wait of the main thread
 
     with open_terminal(mouse=True) as terminal:
         session.start(terminal.bell.ring)
