@@ -21,11 +21,15 @@ from tests.integration.conftest import MARK
 from training_monitor.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-Act = Callable[[Sequence[str]], object]  # as `main` is: it gets the arguments, and returns the exit status
+Act = Callable[[Sequence[str]], object]  # gets the arguments, which are also in sys.argv; returns the exit status
 _CONTEXT = multiprocessing.get_context("forkserver")
 _MODULES = [module.name for module in pkgutil.walk_packages(training_monitor.__path__, "training_monitor.")]
 _MODULES = [name for name in _MODULES if not name.endswith("__main__") and ".sh." not in name]
 _CONTEXT.set_forkserver_preload([*_MODULES, "tests.integration.service_world"])  # whose functions they run
+
+
+def _command(_: Sequence[str]) -> int:
+    return main()
 
 
 class Forked:
@@ -46,7 +50,7 @@ class Forked:
 
 
 @contextmanager
-def forked(argv: Sequence[str], said: Path, act: Act = main) -> Iterator[Forked]:
+def forked(argv: Sequence[str], said: Path, act: Act = _command) -> Iterator[Forked]:
     """Run a command whose stdout and stderr are appended to a file; it is killed in the end."""
     with patch.dict(os.environ):
         os.environ.pop(MARK, None)  # it outlives the test

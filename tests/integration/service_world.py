@@ -164,7 +164,7 @@ def die_as_it_saves(state: str, when: str, argv: Sequence[str]) -> int:
         return result
 
     TrainingQueue.save = watched  # type: ignore[method-assign]
-    return main(argv)
+    return main()
 
 
 def run_script(argv: Sequence[str]) -> None:

@@ -154,7 +154,7 @@ def test_an_interrupted_watch_leaves_the_run_alone(start: object) -> None:
     assert watching.stdout and watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
     _, said = watching.communicate(timeout=20)
-    assert watching.returncode == 130 and "nothing was stopped" in said and run.process.poll() is None
+    assert watching.returncode == -signal.SIGINT and "nothing was stopped" in said and run.process.poll() is None
 
 
 def test_terminate_ends_a_run_and_says_what_is_left(start: object, surroundings: Surroundings) -> None:

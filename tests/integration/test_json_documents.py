@@ -346,11 +346,11 @@ def lines_of(command: str, *words: str, until: int) -> tuple[list[dict[str, Any]
 
 def test_a_worker_and_a_watched_launch(vast: VastApi) -> None:
     [waiting, *_], status = lines_of("worker", "--no-sweep", until=1)
-    assert (waiting["kind"], status) == ("waiting", 143)
+    assert (waiting["kind"], status) == ("waiting", -signal.SIGTERM)
     TrainingQueue().submit(TrainingRequest("demo", command="true"), "one")
     assert TrainingQueue().claim("host-1", 600, "one")
     found, status = lines_of("launch", *LAUNCH, "--id", "one", "--watch", until=1)
-    assert (found[-1]["kind"], found[-1]["job"]["job_id"], status) == ("interrupted", "one", 143)
+    assert (found[-1]["kind"], found[-1]["job"]["job_id"], status) == ("interrupted", "one", -signal.SIGTERM)
 
 
 # ---------------------------------------------------------------- setting up

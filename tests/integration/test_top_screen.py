@@ -673,4 +673,4 @@ def test_a_service_that_closed_its_streams_still_collects(screen: TopScreen) -> 
     top = screen.process(*closed)
     assert wait_until(lambda: (screen.runs.parent / "csv" / "done_overall.csv").exists())
     top.send_signal(signal.SIGTERM)
-    assert top.wait(30) == 143
+    assert top.wait(30) == -signal.SIGTERM

@@ -380,7 +380,7 @@ def test_ctrl_c_says_how_to_go_on(local: Place) -> None:
         assert wait_until(lambda: has_begun("mine"))
         command.send_signal(signal.SIGINT)
         out, err = command.communicate(timeout=60)
-    assert command.returncode == 130 and out == "" and "training-monitor wait --handle mine" in err
+    assert command.returncode == -signal.SIGINT and out == "" and "training-monitor wait --handle mine" in err
     assert look_at_job("local", job).progress.step
 
 

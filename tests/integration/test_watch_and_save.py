@@ -59,7 +59,7 @@ for name in ("save_run", "add_notice", "mark_notice"):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     setattr(Store, name, watched)
-sys.exit(main(sys.argv[1:]))
+sys.exit(main())
 """
 STEPS = (
     ("watch None", "after"),

@@ -29,7 +29,7 @@ def read_log(text: str) -> dict:
     return {"text": text}
 reads.READS = tuple(read_log if each.__name__ == "read_log" else each for each in reads.READS)
 from training_monitor.cli.main import main
-sys.exit(main(sys.argv[1:]))
+sys.exit(main())
 """
 SLOW = """
 import sys, time
@@ -37,7 +37,7 @@ from training_monitor.mcp import reads, calls, server
 server.PROGRESS_SECONDS = 0.05
 calls._START = "import sys, time; open(sys.argv[2], 'w').close(); time.sleep(600)"
 from training_monitor.cli.main import main
-sys.exit(main(sys.argv[1:]))
+sys.exit(main())
 """
 
 
@@ -289,7 +289,7 @@ def test_the_server_ends_with_sigterm_and_takes_its_commands_along(tmp_path: Pat
     wait_for(tmp_path / "begun")
     children = children_of(client)
     client.process.send_signal(signal.SIGTERM)
-    assert client.process.wait(SECONDS) == 143 and "Traceback" not in client.errors
+    assert client.process.wait(SECONDS) == -signal.SIGTERM and "Traceback" not in client.errors
     assert children and not any(os.path.exists(f"/proc/{pid}") for pid in children)
 
 
@@ -330,7 +330,7 @@ def test_a_client_that_does_not_read_is_not_read_from_and_sigterm_still_ends_the
                 break
     assert _is_blocked(process.pid) and written < 10_000_000
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 143
+    assert process.wait(SECONDS) == -signal.SIGTERM
     process.stdin.close()
     process.stdout.close()
 

@@ -1,0 +1,460 @@
+"""However a command is ended: it ends within a second, by that signal, without a traceback, and its children with it.
+
+Every command of the table waits for something that does not answer, and gets each signal. All of one kind run at once:
+they mostly wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hostile.tries import tried
+from tests.integration.conftest import MARK, Surroundings, pids, wait_until
+from tests.requirements import require
+from training_monitor.cli.command_table import GROUPS
+from training_monitor.jobs.process_jobs import start_process_job
+
+ROOT = Path(__file__).parents[2]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AT_ONCE = 20
+# A command has a second on a machine with nothing else to do. Here as many as that run at once, and whatever else the
+# machine does: what a start of Python takes meanwhile, beyond what it takes on such a machine, is added.
+SECOND, QUIET_START = 1.0, 0.05
+LONGEST = list[tuple[float, str]]()
+HANGING = "#!/bin/sh\nexec sleep 987\n"
+# A call of vastai in flight has an alarm of its own; ssh's shared masters stay; a job outlives who started it.
+EXCEPTED = re.compile(r"vastai|\[mux\]|sleep 987 $")
+
+# What each command waits with: TARGET does not answer, and neither does vastai.
+WORDS: dict[str, tuple[str, ...]] = {
+    "check": ("TARGET",),
+    "why": ("TARGET",),
+    "stall": ("TARGET",),
+    "wait": ("TARGET", "process:a", "--for", "finished"),
+    "status": ("TARGET",),
+    "step": ("TARGET", "process:a"),
+    "logs": ("TARGET", "process:a"),
+    "vast": ("--once",),
+    "fleet": ("TARGET", "TARGET#process:a", "TARGET#process:b", "--once"),
+    "web": ("TARGET", "--port", "0"),
+    "metrics": ("TARGET", "TARGET#process:a", "--textfile", "FOLDER/fleet.prom"),
+    "top": ("PROGRESS", "--headless", "--csv-dir", "FOLDER/csv"),
+    "history": ("--since", "24h"),
+    "run": ("--target", "TARGET", "--name", "a", "--checkpoint-dir", "FOLDER/c", "--", "sleep", "986"),
+    "restart": ("TARGET", "a"),
+    "watch": ("TARGET", "process:a"),
+    "terminate": ("TARGET", "process:a"),
+    "upload": ("TARGET", "/out", "hf:me/x"),
+    "stop": ("TARGET", "process:a"),
+    "health": ("TARGET", "--job", "process:a", "--pods", "other"),
+    "gpu": ("TARGET",),
+    "efa": ("TARGET", "--pods", "other"),
+    "resources": ("TARGET",),
+    "checkpoints": ("TARGET", "/out"),
+    "launch": ("--name", "a", "--command", "true", "--id", "a", "--watch"),
+    "queue": (),
+    "worker": (),
+    "sweep": ("--force", "--every", "15m"),
+    "instances": (),
+    "offers": (),
+    "dataset": ("FOLDER",),
+    "keys": (),
+    "credits": (),
+    "mcp": (),
+    "demo": (),
+    "doctor": ("TARGET",),
+    "notify": ("--test",),
+    "skill": (),
+    "completion": ("bash",),
+    "config": ("--check",),
+}
+# These answer without waiting for anyone, and may have ended before the signal comes.
+AT_ONCE_DONE = {"history", "queue", "dataset", "notify", "skill", "completion", "config", "launch", "keys", "top"}
+CALL = {"name": "check_training", "arguments": {"target": "TARGET"}}
+
+
+def test_every_command_has_a_case() -> None:
+    assert sorted(WORDS) == sorted(name for group in GROUPS.values() for name in group)
+
+
+class Command:
+    """A command that runs, with its stdin closed, empty, or a pipe."""
+
+    def __init__(self, name: str, words: list[str], environ: dict[str, str], folder: Path, target: str) -> None:
+        self.name, self.out, self.took = name, folder / f"{os.urandom(4).hex()}-{name}", 0.0
+        closed = ("sh", "-c", 'exec "$@" <&-', "sh") if len(name) % 2 and name != "mcp" else ()
+        with open(self.out, "wb") as file:
+            self.process = subprocess.Popen(
+                [*closed, sys.executable, "-m", "training_monitor", *words],
+                stdin=subprocess.PIPE if name == "mcp" else subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=environ,
+                cwd=folder,
+            )
+        if name == "mcp":
+            self._call(target)
+
+    def _call(self, target: str) -> None:
+        """Call a tool, whose answer does not come."""
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        call = json.loads(json.dumps(CALL).replace("TARGET", target))
+        assert self.process.stdin
+        for number, (method, given) in enumerate((("initialize", hello), ("tools/call", call))):
+            message = {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has started what does not answer, or has ended."""
+        return self.process.poll() is not None or bool(descendants(self.process.pid))
+
+    def end(self, number: int) -> None:
+        self.began = time.monotonic()
+        self.process.send_signal(number)
+
+    def ended(self) -> bool:
+        if self.process.poll() is None:
+            return False
+        self.took = self.took or time.monotonic() - self.began
+        return True
+
+    def said(self) -> str:
+        return self.out.read_text(errors="replace")
+
+
+def descendants(pid: int) -> list[int]:
+    found = list[int]()
+    with suppress(OSError):  # it has ended
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += map(int, path.read_text().split())
+    return found + [each for child in found for each in descendants(child)]
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that takes connections, and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=2000) as server:
+        yield int(server.getsockname()[1])
+
+
+@pytest.fixture
+def environ(surroundings: Surroundings, silent: int) -> dict[str, str]:
+    tools = surroundings.tools
+    (tools / "vastai").write_text(HANGING)
+    (tools / "vastai").chmod(0o755)
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{silent}"}}
+    config: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Config", "clusters": [cluster], "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "current-context": "c",
+    }  # fmt: skip
+    (surroundings.folder / "kubeconfig").write_text(json.dumps(config))
+    (surroundings.folder / "settings.toml").write_text("")
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(surroundings.folder),
+        "KUBECONFIG": str(surroundings.folder / "kubeconfig"),
+        "TMPDIR": str(surroundings.folder),
+        "VASTAI_API_KEY": "0" * 64,
+        MARK: surroundings.mark,
+    }
+
+
+def python_start() -> float:
+    """What a start of Python takes now."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+    return time.monotonic() - began
+
+
+def start_all(
+    target: str, environ: dict[str, str], surroundings: Surroundings, names: list[str], number: int
+) -> list[Command]:
+    commands = list[Command]()
+    for name in names:
+        folder = surroundings.folder / f"{name}-{number}"
+        folder.mkdir(exist_ok=True)
+        state = {} if "full" in environ["TRAINING_MONITOR_STATE_DIR"] else {"TRAINING_MONITOR_STATE_DIR": f"{folder}/s"}
+        progress = f"{target}{':' if target.startswith('k8s') else ''}/progress"
+        values = {"TARGET": target, "FOLDER": str(folder), "PROGRESS": progress}
+        words = [name, *WORDS[name]]
+        for key, value in values.items():
+            words = [word.replace(key, value) for word in words]
+        commands.append(Command(name, words, {**environ, **state}, folder, target))
+    return commands
+
+
+def left_of(surroundings: Surroundings) -> dict[int, str]:
+    found = {pid: line for pid, line in surroundings.processes().items() if not EXCEPTED.search(line)}
+    return {pid: line for pid, line in found.items() if not is_of_job(pid)}
+
+
+def is_of_job(pid: int) -> bool:
+    """Whether a process belongs to a job, which was started to outlive who started it; or has ended."""
+    try:
+        return b"\0TRAINING_MONITOR_JOB=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return True
+
+
+def end_all(
+    target: str, environ: dict[str, str], surroundings: Surroundings, numbers: tuple[int, ...] = SIGNALS
+) -> list[str]:
+    """Start every command, end it by each signal, and return what was wrong."""
+    wrong = list[str]()
+    cases = [(name, number) for number in numbers for name in WORDS]
+    for first in range(0, len(cases), AT_ONCE):
+        batch = cases[first : first + AT_ONCE]
+        commands = [(start_all(target, environ, surroundings, [name], number)[0], number) for name, number in batch]
+        wait_until(lambda commands=commands: all(each.waits for each, _ in commands), 10)  # type: ignore[misc]
+        time.sleep(0.3)
+        done = {each.name for each, _ in commands if each.process.poll() is not None}
+        late = max(0.0, python_start() - QUIET_START)
+        for command, number in commands:
+            command.end(number)
+        # The machine has two cores, and each command some work to do at its end.
+        wait_until(lambda commands=commands: all([each.ended() for each, _ in commands]), 20)  # type: ignore[misc]
+        late += max(0.0, python_start() - QUIET_START)
+        for command, number in commands:
+            case, said = f"{command.name} {signal.Signals(number).name} {target}", command.said()
+            tried()
+            if command.process.poll() is None:
+                wrong.append(f"{case}: has not ended: {said[-300:]}")
+                command.process.kill()
+            elif command.name in done:
+                if command.name not in AT_ONCE_DONE and "full" not in environ["TRAINING_MONITOR_STATE_DIR"]:
+                    wrong.append(f"{case}: did not wait: {said[-300:]}")
+            else:
+                LONGEST.append((command.took, case))
+                if command.process.returncode != -number:
+                    wrong.append(f"{case}: exit status {command.process.returncode}: {said[-300:]}")
+                if command.took > SECOND + 2 * late:
+                    wrong.append(f"{case}: took {command.took:.2f} s, a start of Python {late:.2f} s more than usual")
+            if "Traceback" in said or "Exception ignored" in said:
+                wrong.append(f"{case}: {said[-1500:]}")
+            if command.process.stdin:
+                command.process.stdin.close()
+        if not wait_until(lambda: not left_of(surroundings), 5):
+            wrong.append(f"{batch[0]} to {batch[-1]} left {left_of(surroundings)}")
+            for pid in left_of(surroundings):
+                os.kill(pid, signal.SIGKILL)
+    print("the longest endings:", *(f"{took:.2f} s {case}" for took, case in sorted(LONGEST)[-3:]), sep="\n  ")
+    return wrong
+
+
+def test_every_command_ends_by_a_signal_while_the_api_server_hangs(
+    environ: dict[str, str], surroundings: Surroundings
+) -> None:
+    (surroundings.tools / "kubectl").symlink_to(require("kubectl"))
+    assert not (wrong := end_all("k8s://default/pod", environ, surroundings)), "\n".join(wrong)
+
+
+def test_every_command_ends_by_a_signal_while_ssh_hangs(
+    environ: dict[str, str], surroundings: Surroundings, silent: int
+) -> None:
+    require("sshd")
+    assert not (wrong := end_all(f"ssh://me@127.0.0.1:{silent}", environ, surroundings)), "\n".join(wrong)
+
+
+def test_every_command_ends_by_a_signal_while_the_disk_is_full(
+    environ: dict[str, str], surroundings: Surroundings, silent: int
+) -> None:
+    """Of those that wait all the same: what cannot be remembered ends some commands."""
+    require("sshd")
+    full = surroundings.folder / "full"
+    full.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", str(full)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted: nothing here was tested ({mounted.stderr.strip()})")
+    try:
+        (full / "fill").write_bytes(bytes(os.statvfs(full).f_bavail * 4096))
+        environ["TRAINING_MONITOR_STATE_DIR"] = str(full / "state")
+        assert not (wrong := end_all(f"ssh://me@127.0.0.1:{silent}", environ, surroundings)), "\n".join(wrong)
+    finally:
+        subprocess.run(["umount", "-l", str(full)], check=True)
+
+
+def test_sigkill_leaves_no_child_of_any_command(environ: dict[str, str], surroundings: Surroundings) -> None:
+    (surroundings.tools / "kubectl").symlink_to(require("kubectl"))
+    wrong = list[str]()
+    names = list(WORDS)
+    for first in range(0, len(names), AT_ONCE):
+        batch = names[first : first + AT_ONCE]
+        commands = start_all("k8s://default/pod", environ, surroundings, batch, 9)
+        wait_until(lambda commands=commands: all(each.waits for each in commands), 25)  # type: ignore[misc]
+        for command in commands:
+            command.end(signal.SIGKILL)
+            tried()
+        for command in commands:
+            command.process.wait()
+        if not wait_until(lambda: not left_of(surroundings), 5):
+            wrong.append(f"{batch} left {left_of(surroundings)}")
+            for pid in left_of(surroundings):
+                os.kill(pid, signal.SIGKILL)
+    assert not wrong, "\n".join(wrong)
+
+
+LONG: dict[str, tuple[str, ...]] = {
+    "watch": ("TARGET", "process:a", "--interval", "1"),
+    "wait": ("TARGET", "process:a", "--for", "finished", "--interval", "1"),
+    "run": ("--target", "TARGET", "--name", "b", "--checkpoint-dir", "FOLDER/c", "--", "sleep", "986"),
+    "fleet": ("TARGET#process:a", "TARGET", "--once"),
+    "metrics": ("TARGET#process:a", "--textfile", "FOLDER/fleet.prom", "--interval", "1"),
+    "web": ("TARGET#process:a", "--port", "0"),
+    "top": ("PROGRESS", "--headless", "--csv-dir", "FOLDER/csv"),
+    "why": ("TARGET", "process:a"),
+    "mcp": (),
+}
+
+
+@pytest.mark.parametrize("kind", ["local", "pod", "over_ssh"])
+def test_sigkill_leaves_nothing_on_the_target(
+    kind: str,
+    environ: dict[str, str],
+    surroundings: Surroundings,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While they follow a log, wait for the end of a job, and ask a driver that hangs."""
+    place = {"local": "local", "pod": "k8s://default/head"}.get(kind, "")
+    if kind == "pod":
+        request.getfixturevalue("pod")
+    elif kind == "over_ssh":
+        place = request.getfixturevalue("over_ssh").address
+    (surroundings.tools / "nvidia-smi").write_text("#!/bin/sh\nsleep 985\n")
+    (surroundings.tools / "nvidia-smi").chmod(0o755)
+    environ |= {key: os.environ[key] for key in ("KUBECONFIG", "PATH") if key in os.environ}
+    start_process_job(place, ["sh", "-c", "while :; do echo step 1/9; sleep 0.5; done; sleep 986 "], "a")
+    with monkeypatch.context() as patches:
+        patches.setattr(sys.modules[__name__], "WORDS", LONG)
+        commands = start_all(place, environ, surroundings, list(LONG), 0)
+        wait_until(lambda: all(each.waits for each in commands), 25)
+        time.sleep(2.5)
+        for command in commands:
+            command.end(signal.SIGKILL)
+            tried()
+        for command in commands:
+            command.process.wait()
+        assert wait_until(lambda: not left_of(surroundings), 5), left_of(surroundings)
+
+
+def test_a_signal_during_the_start_ends_a_command_without_a_traceback(
+    environ: dict[str, str], surroundings: Surroundings
+) -> None:
+    (surroundings.tools / "kubectl").write_text(HANGING)
+    (surroundings.tools / "kubectl").chmod(0o755)
+    wait_for_ours = (
+        "import os, signal, sys, threading, time\n"
+        "def send():\n"
+        "    while signal.getsignal(signal.SIGINT) is not signal.SIG_DFL: time.sleep(0.001)\n"
+        "    time.sleep(float(os.environ['AFTER']))\n"
+        "    os.kill(os.getpid(), int(os.environ['NUMBER']))\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import training_monitor.__main__ as ours\n"
+        "sys.argv = ['training-monitor', 'check', 'pod']\n"
+        "threading.Thread(target=send, daemon=True).start()\n"
+        "sys.exit(ours.main())\n"
+    )
+    for number in SIGNALS:
+        started = list[subprocess.Popen[str]]()
+        for step in range(12):
+            more = {"AFTER": str(step * 0.04), "NUMBER": str(int(number))}
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", wait_for_ours],
+                    env={**environ, **more},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        for process in started:
+            _, said = process.communicate(timeout=60)
+            tried()
+            assert process.returncode == -number and "Traceback" not in said, (process.returncode, said)
+    assert wait_until(lambda: not left_of(surroundings), 5), left_of(surroundings)
+
+
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
+    environ: dict[str, str], surroundings: Surroundings
+) -> None:
+    (surroundings.tools / "kubectl").write_text(HANGING)
+    (surroundings.tools / "kubectl").chmod(0o755)
+    program = [sys.executable, "-m", "training_monitor", "check", "pod"]
+    ignoring = ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", *program]
+    with subprocess.Popen(ignoring, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert wait_until(lambda: descendants(process.pid))
+        for number in (signal.SIGHUP, signal.SIGINT):
+            tried()
+            process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        assert process.wait(30) == -signal.SIGTERM
+
+
+def test_many_signals_at_once_end_a_command_once(environ: dict[str, str], surroundings: Surroundings) -> None:
+    (surroundings.tools / "kubectl").write_text(HANGING)
+    (surroundings.tools / "kubectl").chmod(0o755)
+    program = [sys.executable, "-m", "training_monitor", "watch", "pod", "process:a"]
+    for gap in (0.0, 0.001, 0.01):
+        with subprocess.Popen(program, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as it:
+            assert wait_until(lambda pid=it.pid: descendants(pid))  # type: ignore[misc]
+            for number in SIGNALS * 5:
+                tried()
+                it.send_signal(number)
+                time.sleep(gap)
+            _, said = it.communicate(timeout=30)
+            assert -it.returncode in SIGNALS and "Traceback" not in said, (it.returncode, said)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_command_that_waits_for_a_locked_database_ends_all_the_same(
+    environ: dict[str, str], surroundings: Surroundings, number: int
+) -> None:
+    """SQLite waits in C, where no handler of Python runs."""
+    program = [sys.executable, "-m", "training_monitor", "credits", "a", "--deposit", "5", "--reason", "test"]
+    subprocess.run(program, env=environ, check=True, capture_output=True)
+    with sqlite3.connect(surroundings.folder / "state" / "training_monitor.db", isolation_level=None) as database:
+        database.execute("BEGIN IMMEDIATE")
+        with subprocess.Popen(program, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as it:
+            with pytest.raises(subprocess.TimeoutExpired):
+                it.wait(2.0)
+            began, late = time.monotonic(), max(0.0, python_start() - QUIET_START)
+            it.send_signal(number)
+            assert it.wait(20) == -number
+            took = time.monotonic() - began
+            assert took < SECOND + 2 * late + 0.2, (took, late)
+            assert it.stderr and "Traceback" not in it.stderr.read()
+        database.execute("ROLLBACK")
+
+
+def test_mcp_ends_soon_after_its_input_while_a_call_hangs(environ: dict[str, str], surroundings: Surroundings) -> None:
+    (surroundings.tools / "kubectl").write_text(HANGING)
+    (surroundings.tools / "kubectl").chmod(0o755)
+    [server] = start_all("pod", environ, surroundings, ["mcp"], 0)
+    assert wait_until(lambda: any("987" in line for line in surroundings.processes().values()))
+    began = time.monotonic()
+    assert server.process.stdin
+    server.process.stdin.close()
+    assert server.process.wait(30) == 0 and "Traceback" not in server.said()
+    assert time.monotonic() - began < 1.5 + 10 * python_start()
+    assert wait_until(lambda: not [pid for pid in pids() if pid in surroundings.processes()], 5)
