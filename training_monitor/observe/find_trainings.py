@@ -111,9 +111,10 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def _links(text: str, spelling: str) -> list[tuple[str, str]]:
-    """Return (path below /proc, link target) from the lines of `ls -ldn`."""
-    pieces = re.split(rf"^l\S+ [^\n]*? {re.escape(spelling)}proc/([\w/]{{1,40}}) -> ", text, flags=re.MULTILINE)[1:]
-    return [(name, target.rstrip("\n")) for name, target in zip(pieces[::2], pieces[1::2])]
+    """Return (path below /proc, link target) from the lines of `ls -ldn`; of an unreadable link it prints no target."""
+    line = rf"^l\S+ [^\n]*? {re.escape(spelling)}proc/([\w/]{{1,40}})(?: -> |$)"
+    pieces = re.split(line, text, flags=re.MULTILINE)[1:]
+    return [(name, target.rstrip("\n")) for name, target in zip(pieces[::2], pieces[1::2]) if target.strip("\n")]
 
 
 def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:

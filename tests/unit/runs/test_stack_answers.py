@@ -204,7 +204,8 @@ def test_a_folder_of_another_user_is_not_used(asker: Asker) -> None:
 
 
 def test_a_folder_that_becomes_private_is_used_from_then_on(asker: Asker) -> None:
-    asker.folder.mkdir(0o755)
+    asker.folder.mkdir()
+    asker.folder.chmod(0o755)  # whatever the umask
     assert asker.answers.start()
     threading.Event().wait(0.3)  # some looks
     assert os.listdir(asker.folder) == []
