@@ -84,3 +84,19 @@ def test_a_source_that_hangs_takes_no_answer_from_the_others(hanging: Place) -> 
         if process.returncode != status or not re.search(said, out, re.MULTILINE):
             wrong.append(f"{words}: exit status {process.returncode}: {out[-500:]}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_stop_ends_nothing_by_a_bare_name_while_ray_does_not_answer(hanging: Place) -> None:
+    """Ray may have a job of that name."""
+    tried()
+    done = subprocess.run(
+        [sys.executable, "-m", "training_monitor", "stop", "local", "b", "--stop-grace", "1"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3 and "Traceback" not in done.stderr, done
+    assert look_at_job("local", "process:b-attempt-1").status == "RUNNING"

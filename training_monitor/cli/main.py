@@ -204,10 +204,12 @@ def _read_alone(args: Namespace) -> None:
 
 def _meant_job(args: Namespace, error: Exception) -> str:
     """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
-    from training_monitor.core.errors import IncompleteAnswer, SettingsError, TrainingMonitorError
+    from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TrainingMonitorError
     from training_monitor.observe.meant import find_one, find_process_job, named_job
 
     if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
+        raise error
+    if args.subcommand == "stop" and isinstance(error, CommandTimedOut):  # Ray may have a job of that name
         raise error
     try:
         if args.job.startswith("process:"):
