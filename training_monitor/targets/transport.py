@@ -287,10 +287,14 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
         raise LocalFailure(what, argv=tuple(argv), hint=hint) from error
     process.args = list(argv)
     if is_guarded:
-        _GUARD.add(process.pid)
         assert process.stdin
-        with suppress(OSError):
-            process.stdin.write(b"\n")
+        try:
+            _GUARD.add(process.pid)
+            with suppress(OSError):
+                process.stdin.write(b"\n")
+        except BaseException:  # interrupted: it has not begun, and nobody else knows of it
+            _kill_group(process)
+            raise
     return process
 
 
@@ -334,8 +338,8 @@ class _Guard:
             self._running.remove(pid)
             self._tell(f"{word} {pid}\n")
             if not self._running and self._shell:
-                self._shell.communicate()
-                self._shell = None
+                shell, self._shell = self._shell, None  # the next program gets another one, also if this is interrupted
+                shell.communicate()
 
     def _tell(self, line: str) -> None:
         """Write to the shell, or start one, which is told of all programs. Without it, they run without a guard."""
