@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a link to a key": (lambda entry, out: entry.symlink_to(out / "way"), "hidden"),
     "a hidden file": (lambda entry, out: entry.symlink_to(out / ".netrc"), "hidden"),
     "the environment": (lambda entry, out: entry.symlink_to("/proc/self/environ"), "system"),
-    "a device": (lambda entry, out: entry.symlink_to("/dev/zero"), "system"),
+    "a device": (lambda entry, out: entry.symlink_to("/dev/zero"), "device"),
     "nowhere": (lambda entry, out: entry.symlink_to("gone"), "cannot be followed"),
     "itself": (lambda entry, out: entry.symlink_to(entry.name), "cannot be followed"),
     "a socket": (lambda entry, out: bind(entry), "a socket"),
