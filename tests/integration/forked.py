@@ -28,7 +28,7 @@ _MODULES = [name for name in _MODULES if not name.endswith("__main__") and ".sh.
 _CONTEXT.set_forkserver_preload([*_MODULES, "tests.integration.service_world"])  # whose functions they run
 
 
-def _command(_: Sequence[str]) -> int:
+def command(_: Sequence[str]) -> int:
     return main()
 
 
@@ -50,18 +50,18 @@ class Forked:
 
 
 @contextmanager
-def forked(argv: Sequence[str], said: Path, act: Act = _command) -> Iterator[Forked]:
+def forked(argv: Sequence[str], said: Path, act: Act = command) -> Iterator[Forked]:
     """Run a command whose stdout and stderr are appended to a file; it is killed in the end."""
     with patch.dict(os.environ):
         os.environ.pop(MARK, None)  # it outlives the test
         forkserver.ensure_running()
     process = _CONTEXT.Process(target=_be, args=(act, list(argv), dict(os.environ), str(said)), daemon=True)
     process.start()
-    command = Forked(process)
+    running = Forked(process)
     try:
-        yield command
+        yield running
     finally:
-        command.send_signal(signal.SIGKILL)
+        running.send_signal(signal.SIGKILL)
         process.join()
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.integration.commands import PYTHON
 from tests.integration.conftest import SshServer, Surroundings
-from tests.integration.forked import Act, Forked, forked
+from tests.integration.forked import Act, Forked, command, forked
 from tests.loopback.messaging import Services
 from tests.loopback.storage import ACCESS_KEY, BUCKET, SECRET_KEY, StorageGate
 from tests.loopback.vast import VastApi
@@ -91,11 +91,11 @@ class World:
         words += ["--upload", f"s3://{BUCKET}/models", "--samples", sample]
         return [*words, "--register", self.services.webhook, "--notify", *more]
 
-    def start(self, *argv: str, act: Act = main) -> AbstractContextManager[Forked]:
+    def start(self, *argv: str, act: Act = command) -> AbstractContextManager[Forked]:
         """The command; it does not outlive the test."""
         return forked(argv, self.folder / "launch.log", act)
 
-    def run(self, *argv: str, act: Act = main) -> int:
+    def run(self, *argv: str, act: Act = command) -> int:
         with self.start(*argv, act=act) as process:
             status = process.wait(PATIENCE)
             assert status is not None, f"no end after {PATIENCE} s: {self.log()[-3000:]}"
