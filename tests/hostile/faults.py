@@ -46,7 +46,7 @@ FAULTS: dict[str, Fault | None] = {
     "a warning first": Fault('echo "WARNING: {tool} is old" >&2\nexec {real} "$@"', answers=True, acts=True),
     "stderr only": Fault('exec {real} "$@" >&2', acts=True),
     "a function around it": Fault('{name}() {{ command {real} "$@"; }}\n{name} "$@"', answers=True, acts=True),
-    "another program": Fault("exec cat"),
+    "another program": Fault("exec head -n 20"),  # `cat` would wait for the end of its input, which stays open
 }
 WHOLE = ("dies after its answer", "a banner first")  # the answer is there, and more or less than that
 ENDS = tuple(name for name, fault in FAULTS.items() if fault is None or not fault.answers)
