@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import Behaviour, FakeClock
+from tests.hostile.disks import fill_up, small_disk
 from tests.integration.conftest import wait_until
 from tests.unit.fleet.fleet_world import Watch
 from tests.unit.restart.test_auto_restart import Bench as RestartBench
@@ -223,18 +224,11 @@ def test_a_full_disk_under_the_tables_is_told(tmp_path: Path, monkeypatch: pytes
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk without a free byte."""
-    folder = tmp_path / "full"
-    folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", str(folder)]
-    tried = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"no file system can be mounted: nothing here was tested ({tried.stderr.strip()})")
-    (folder / "out" / "checkpoint-10").mkdir(parents=True)
-    (folder / "out" / "checkpoint-10" / "model.pt").write_bytes(b"")
-    with open(folder / "fill", "wb") as file:
-        file.write(bytes(os.statvfs(folder).f_bavail * 4096))
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with small_disk(tmp_path / "full", "64k") as folder:
+        (folder / "out" / "checkpoint-10").mkdir(parents=True)
+        (folder / "out" / "checkpoint-10" / "model.pt").write_bytes(b"")
+        fill_up(folder)
+        yield folder
 
 
 def test_a_full_disk_under_the_state_makes_no_training_bad(training: Path, full_disk: Path) -> None:

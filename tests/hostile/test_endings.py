@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tests.hostile.disks import fill_up, small_disk
 from tests.hostile.tries import tried
 from tests.integration.conftest import MARK, Surroundings, pids, wait_until
 from tests.requirements import require
@@ -278,18 +279,10 @@ def test_every_command_ends_by_a_signal_while_the_disk_is_full(
 ) -> None:
     """Of those that wait all the same: what cannot be remembered ends some commands."""
     require("sshd")
-    full = surroundings.folder / "full"
-    full.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", str(full)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted: nothing here was tested ({mounted.stderr.strip()})")
-    try:
-        (full / "fill").write_bytes(bytes(os.statvfs(full).f_bavail * 4096))
+    with small_disk(surroundings.folder / "full", "64k") as full:
+        fill_up(full)
         environ["TRAINING_MONITOR_STATE_DIR"] = str(full / "state")
         assert not (wrong := end_all(f"ssh://me@127.0.0.1:{silent}", environ, surroundings)), "\n".join(wrong)
-    finally:
-        subprocess.run(["umount", "-l", str(full)], check=True)
 
 
 def test_sigkill_leaves_no_child_of_any_command(environ: dict[str, str], surroundings: Surroundings) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import EPOCH, FakeClock
+from tests.hostile.disks import fill_up, small_disk
 from training_monitor.cli.main import main
 from training_monitor.core import store as store_module
 from training_monitor.core.errors import StateError, TrainingMonitorError
@@ -293,19 +294,14 @@ def test_a_record_that_was_cut_does_not_keep_the_others(store: Store) -> None:
 
 
 @pytest.fixture
-def small_disk(folder: Path) -> Iterator[Path]:
-    """The state folder on a disk of its own, of 1 MB."""
-    folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(folder)]
-    tried = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"no file system can be mounted: nothing here was tested ({tried.stderr.strip()})")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(folder: Path) -> Iterator[Path]:
+    """The state folder on a disk of its own."""
+    with small_disk(folder):
+        yield folder
 
 
-def test_a_full_disk_names_the_file_and_what_to_do(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = Store(str(small_disk))
+def test_a_full_disk_names_the_file_and_what_to_do(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(str(disk))
     with pytest.raises(StateError, match=f"no space left .*{store.path}: .*full.*free some space"):
         for number in range(500):
             store.save_run(f"run {number}", "x" * 20_000, finished=False)
@@ -313,17 +309,16 @@ def test_a_full_disk_names_the_file_and_what_to_do(small_disk: Path, capsys: pyt
         for number in range(100):
             execute("INSERT INTO runs VALUES (?, ?, 0, 0)", (f"more {number}", "x" * 20_000))
     assert store.load_run("run 0", str) == "x" * 20_000
-    (small_disk / "training_monitor.db").rename(small_disk / "old")
-    with open(small_disk / "fill", "wb") as file:
-        file.write(bytes(os.statvfs(small_disk).f_bavail * 4096))
+    (disk / "training_monitor.db").rename(disk / "old")
+    fill_up(disk)
     assert main(["queue"]) == 3
     told = capsys.readouterr().err
     assert store.path in told and "Try:" in told and "Traceback" not in told
 
 
-def test_a_read_only_disk_names_the_file_and_what_to_do(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = Store(str(small_disk))
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+def test_a_read_only_disk_names_the_file_and_what_to_do(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(str(disk))
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     assert main(["queue"]) == 3
     told = capsys.readouterr().err
     assert store.path in told and "TRAINING_MONITOR_STATE_DIR" in told and "Traceback" not in told

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH, Behaviour
+from tests.hostile.disks import fill_up, small_disk
 from tests.hostile.tries import Tries
 from tests.integration.conftest import wait_until
 from tests.unit.restart.test_auto_restart import Bench as RestartBench
@@ -63,19 +64,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of its own for a state folder."""
-    folder = tmp_path / "disk"
-    folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(folder)]
-    tried = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"no file system can be mounted: nothing here was tested ({tried.stderr.strip()})")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(disk: Path) -> None:
-    with open(disk / "fill", "wb") as file:
-        file.write(bytes(os.statvfs(disk).f_bavail * 4096))
+    with small_disk(tmp_path / "disk") as folder:
+        yield folder
 
 
 @contextmanager
@@ -96,7 +86,7 @@ def broken(disk: Path, fault: str) -> Iterator[Path]:
         else:
             if fault == "damaged":
                 path.write_bytes(b"\0" * 100_000)
-            fill(disk)
+            fill_up(disk)
         yield folder
 
 
@@ -166,7 +156,7 @@ def test_nothing_is_started_rented_or_claimed_without_a_record(
 
 def test_a_supervised_job_is_seen_to_its_end_while_the_disk_is_full(disk: Path) -> None:
     bench = RestartBench(disk)
-    bench.clock.at(60.0, lambda: fill(disk))
+    bench.clock.at(60.0, lambda: fill_up(disk))
     report = bench.restart()
     assert (report["success"], report["final_step"]) == (True, 300)
     assert [text for text in bench.said("detected") if text.startswith("could not be remembered: no space left")]
@@ -178,7 +168,7 @@ def test_a_supervised_job_is_seen_to_its_end_while_the_disk_is_full(disk: Path) 
 def test_a_failed_job_starts_again_only_when_that_can_be_written_down(disk: Path) -> None:
     bench = RestartBench(disk)
     bench.jobs.behaviours = [Behaviour(crash_after=120), Behaviour()]
-    bench.clock.at(60.0, lambda: fill(disk))
+    bench.clock.at(60.0, lambda: fill_up(disk))
     bench.clock.at(2000.0, lambda: (disk / "fill").unlink())
     report = bench.restart()
     assert report["success"] and report["total_retries"] == 1 and len(bench.jobs.starts) == 2
@@ -188,7 +178,7 @@ def test_a_failed_job_starts_again_only_when_that_can_be_written_down(disk: Path
 def test_a_training_is_ended_saved_and_its_machine_destroyed_while_the_disk_is_full(disk: Path) -> None:
     bench = TerminateBench(disk)
     Store(bench.folder)
-    fill(disk)
+    fill_up(disk)
     report = terminate_training(bench.watcher(BestEffortStore(bench.folder)), SAVE_AND_DESTROY)
     assert (report.success, report.stopped, report.destroyed) == (True, True, True)
     assert report.uploads[0].verified and bench.vast.destroyed == ["7"]
@@ -223,7 +213,7 @@ def test_what_was_kept_before_is_still_read_and_runs_reach_the_disk_later(
     kept.save_run("before", {"number": 1}, finished=False)
     kept.add_look("local train", 1.0, {"timestamp": 1.0})
     kept.add_notice("", Notice("failed", "waits", text="waits"), now=1.0)
-    fill(disk)
+    fill_up(disk)
     store = BestEffortStore(folder)
     assert store.load_run("before", dict) == {"number": 1} and len(store.looks("local train")) == 1
     assert store.pending_notices("") == []  # whoever can mark them as sent sends them
@@ -251,6 +241,6 @@ def test_a_file_that_others_could_have_changed_is_not_read(tmp_path: Path) -> No
 
 def test_a_strict_store_raises_where_it_cannot_write(disk: Path) -> None:
     store = Store(str(disk / "state"))
-    fill(disk)
+    fill_up(disk)
     with pytest.raises(StateError, match="no space left"):
         store.save_run("run", "x" * 20_000, finished=False)
