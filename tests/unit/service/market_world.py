@@ -313,6 +313,7 @@ class JobWorld:
             )
         finally:
             TrainingQueue.save = save  # type: ignore[method-assign]
+            outbox.close(1.0)  # its thread would look for the state folder when the test is over
 
     def lie_at(self, state: JobState, lies: list[str]) -> None:
         """Let the next listings lie from when the job comes to a state."""
