@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import sys
 import threading
 import time
@@ -321,25 +320,26 @@ gc.collect()
     assert (done.exit_code, done.stdout, done.stderr) == (0, "b'one\\n'\n", "")
 
 
+INTERRUPTED = """
+import os, signal
+from training_monitor.targets.transport import LocalTransport
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+stream = LocalTransport().stream(["sleep", "60"])
+children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+[guard] = [int(pid) for pid in children if ": guard" in open(f"/proc/{pid}/cmdline").read()]
+signal.signal(signal.SIGALRM, interrupt)
+os.kill(guard, signal.SIGSTOP)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    stream.close()
+except KeyboardInterrupt:
+    os.kill(guard, signal.SIGCONT)
+    print(LocalTransport().run(["echo", "there"], timeout=10).stdout)
+"""
+
+
 def test_an_interrupt_while_the_guard_ends_stops_no_later_program() -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = set(children())
-    stream = LocalTransport().stream(["sleep", "60"])
-    [guard] = [pid for pid in set(children()) - before if b": guard" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    former = signal.signal(signal.SIGALRM, interrupt)
-    os.kill(guard, signal.SIGSTOP)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        with pytest.raises(KeyboardInterrupt):
-            stream.close()
-    finally:
-        signal.signal(signal.SIGALRM, former)
-        os.kill(guard, signal.SIGCONT)
-    assert LocalTransport().run(["echo", "there"], timeout=10).stdout == "there\n"
-
-
-def children() -> list[int]:
-    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return [int(pid) for pid in found.split()]
+    assert LocalTransport().run([sys.executable, "-c", INTERRUPTED], timeout=30).stdout.split() == ["there"]
