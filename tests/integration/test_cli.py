@@ -353,7 +353,8 @@ def test_the_demo_finishes_and_shows_what_it_did() -> None:
 
 def test_the_demo_shows_a_live_line_on_a_terminal_and_leaves_nothing_when_interrupted(tmp_path: Path) -> None:
     tmux = [require("tmux"), "-S", str(tmp_path / "socket")]
-    command = f"PYTHONPATH={shlex.quote(str(ROOT))} {PYTHON} -m training_monitor demo; echo status=$?; sleep 60"
+    demo = f"PYTHONPATH={shlex.quote(str(ROOT))} {PYTHON} -m training_monitor demo"
+    command = f"trap : INT; {demo}; echo status=$?; sleep 60"  # without it, the shell ends by the signal too
     subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", command], check=True)
 
     def screen() -> str:
