@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -183,18 +184,26 @@ def command(*argv: str, out: str | None = None, **environ: str) -> subprocess.Co
         )
 
 
+@contextmanager
+def running_training(folder: Path) -> Iterator[Path]:
+    """The log of a training that runs meanwhile."""
+    log = folder / "train.log"
+    script = f"for n in $(seq 2000); do echo step $n/2000 loss: 0.5 >>'{log}'; sleep 0.2; done"
+    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        assert wait_until(lambda: log.exists() and log.stat().st_size > 60)
+        yield log
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The log of a running training."""
     for name in ("STATE", "JOBS"):
         monkeypatch.setenv(f"TRAINING_MONITOR_{name}_DIR", str(tmp_path / name.lower()))
-    log = tmp_path / "train.log"
-    script = f"for n in $(seq 1000); do echo step $n/1000 loss: 0.5 >>'{log}'; sleep 0.2; done"
-    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
-    assert wait_until(lambda: log.exists() and log.stat().st_size > 60)
-    yield log
-    os.killpg(process.pid, 9)
-    process.wait()
+    with running_training(tmp_path) as log:
+        yield log
 
 
 def test_a_full_disk_under_the_log_file_changes_no_verdict(training: Path) -> None:

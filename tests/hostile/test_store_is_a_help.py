@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,8 +16,8 @@ import pytest
 
 from tests.fakes import EPOCH, Behaviour
 from tests.hostile.disks import fill_up, small_disk
+from tests.hostile.test_clocks_and_disks import command, running_training
 from tests.hostile.tries import Tries
-from tests.integration.conftest import wait_until
 from tests.unit.restart.test_auto_restart import Bench as RestartBench
 from tests.unit.service.test_sweeper import Bench as SweepBench
 from tests.unit.watch.test_terminate import SAVE_AND_DESTROY, Bench as TerminateBench
@@ -31,7 +29,6 @@ from training_monitor.service.sweeper import sweep_instances
 from training_monitor.vast.training_request import JobState
 from training_monitor.watch import terminate_training
 
-ROOT = Path(__file__).parents[2]
 FAULTS = ("full", "full from the start", "read-only", "locked", "open to others", "of a later version", "damaged")
 LOOKS: tuple[tuple[str, ...], ...] = (
     ("check", "local", "LOG", "--json"),
@@ -52,13 +49,8 @@ LOOKS: tuple[tuple[str, ...], ...] = (
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The log of a running training."""
-    log = tmp_path_factory.mktemp("training") / "train.log"
-    script = f"for n in $(seq 2000); do echo step $n/2000 loss: 0.5 >>'{log}'; sleep 0.2; done"
-    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
-    assert wait_until(lambda: log.exists() and log.stat().st_size > 60)
-    yield log
-    os.killpg(process.pid, 9)
-    process.wait()
+    with running_training(tmp_path_factory.mktemp("training")) as log:
+        yield log
 
 
 @pytest.fixture
@@ -92,15 +84,7 @@ def broken(disk: Path, fault: str) -> Iterator[Path]:
 
 def ask(words: tuple[str, ...], log: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     argv = [word.replace("LOG", str(log)) for word in words]
-    return subprocess.run(
-        [sys.executable, "-m", "training_monitor", *argv],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINING_MONITOR_STATE_DIR": str(folder)},
-        timeout=60,
-        check=False,
-    )
+    return command(*argv, TRAINING_MONITOR_STATE_DIR=str(folder))
 
 
 def verdict_of(text: str) -> Any:

@@ -201,7 +201,7 @@ class Telegram(_Settings):
 
     Attributes:
         token: of the bot, from @BotFather.
-        chat_id: the recipient of notices that are for nobody in particular.
+        chat_id: the recipient of notices without a named user.
         api_url: the address of the Bot API.
     """
 
@@ -229,7 +229,7 @@ class DiscordUser(_Settings):
 
     Attributes:
         token: of the bot.
-        user_id: the recipient of notices that are for nobody in particular.
+        user_id: the recipient of notices without a named user.
         api_url: the address of Discord's API.
     """
 
@@ -325,7 +325,7 @@ class Email(_Settings):
     Attributes:
         server: the mail server.
         sender: the address that it comes from.
-        recipients: of notices that are for nobody in particular.
+        recipients: of notices without a named user.
     """
 
     name, own, default = "email", "email", "recipients"

@@ -105,7 +105,7 @@ def sweep_instances(
         config: the limits; default: those of the settings file.
         store: the queue, and the memory between sweeps.
         outbox: sends the notices. on_event: called with each event.
-        stopping: set it to end the sweep early; the next one goes on.
+        stopping: set it to end the sweep early; the next one continues.
 
     Raises:
         SettingsError: TRAINING_MONITOR_OWNER is not a valid name.
