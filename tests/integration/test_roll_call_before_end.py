@@ -106,14 +106,14 @@ def supervise(folder: Path, heard: Heard, **more: Any) -> Any:
 
 
 def test_a_hang_is_explained_before_it_is_ended(place: Path, surroundings: Surroundings) -> None:
-    heard = Heard()
-    report = supervise(place, heard)
+    heard, bound = Heard(), 60.0  # long enough for the stacks of all ranks, also beside other programs
+    report = supervise(place, heard, roll_call_timeout=bound)
     assert report["success"] and [each["status"] for each in report["attempts"]] == ["STALLED", "SUCCEEDED"]
     first, second = report["attempts"]
     assert report["explanation"] == first["explanation"] and second["explanation"] is None
     assert "of 4 ranks wait" in first["explanation"] and f"{PLACE} load_batch" in first["explanation"]
     assert "rank 2" in first["explanation"] and "pipe" in first["explanation"]
-    assert heard.until_term("process:hangs-attempt-1") <= BOUND + 2
+    assert heard.until_term("process:hangs-attempt-1") <= bound + 2
     folder = Path(first["roll_call"])
     assert folder.is_relative_to(surroundings.folder / "state") and folder.stat().st_mode & 0o077 == 0
     assert (folder / "explanation.txt").read_text() == first["explanation"] + "\n"
