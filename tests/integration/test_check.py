@@ -250,14 +250,6 @@ def test_check_judges_a_training_that_ends_after_it_was_found_by_its_log(local: 
     assert seen["state"] not in ("running", "starting"), seen
 
 
-def test_check_raises_when_the_named_training_ended_after_it_was_found(local: Place, trainings: Trainings) -> None:
-    trainings.processes.append(start_silent(local.folder))
-    transport = EndingTransport()
-    transport.ending = trainings.processes
-    with pytest.raises(JobNotFound, match=f"process {trainings.processes[0].pid}"):
-        check_training("local", trainings.processes[0].pid, transport=transport)
-
-
 def test_no_training_among_processes_that_were_cut_is_unknown_and_never_none(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,8 +150,8 @@ class WatchedJob:
 
     `job_id` is a Ray submission id or process:NAME. `log_file` is the training's log; `log_paths` are shell patterns,
     of whose matches the newest file is the log. At most one of these three is given; `pid` is the training's main
-    process, alone or together with a log. `pid_file` contains its pid, `output_dir` its checkpoints. `name` is its
-    display name (default: made from the others).
+    process, alone or together with a log; `process` is its identity `PID START BOOT` if it was seen. `pid_file`
+    contains its pid, `output_dir` its checkpoints. `name` is its display name (default: made from the others).
     """
 
     job_id: str | None = None
@@ -161,6 +161,7 @@ class WatchedJob:
     name: str | None = None
     log_paths: tuple[str, ...] = ()
     pid: int | None = None
+    process: str | None = None
 
     def __post_init__(self) -> None:
         for key in ("job_id", "log_file", "pid_file", "output_dir", "name"):

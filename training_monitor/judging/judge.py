@@ -60,7 +60,7 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
         return _finished(seen)
     if _names_failure(last) or last.exit_code or _is_partial(last):
         return _failed(seen)
-    return Verdict("unknown", "unknown", "it ended; its log does not tell how", _ended_at(seen))
+    return Verdict("unknown", "unknown", "it ended; no log tells how", _ended_at(seen))
 
 
 def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:

@@ -143,8 +143,8 @@ class _Seen:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the target answered, and has neither the training nor a log of it."""
-        return isinstance(self.error, JobNotFound) or bool(self.look and self.look.missing(self.meant.job))
+        """Whether the target answered, and has neither the training, any more, nor a log of it."""
+        return isinstance(self.error, JobNotFound) or bool(self.look and self.look.has_nothing(self.meant.job))
 
     def require(self) -> None:
         """Raise JobNotFound if the training is gone."""

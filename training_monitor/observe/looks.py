@@ -235,11 +235,15 @@ class Look:
     def missing(self, job: WatchedJob) -> str | None:
         """Return the process or log that identifies the job if it was never seen, and no log shows how it ended."""
         if job.pid is not None:
-            is_gone = self.process is not None and self.process.running is False and not self.process.identity
-            return f"process {job.pid}" if is_gone and not self.text else None
+            was_seen = self.process is not None and self.process.identity is not None
+            return f"process {job.pid}" if self.has_nothing(job) and not was_seen else None
         if self.log is not None and self.log.missing and self.is_running is None:
             return f"log {job.log_file or ' '.join(job.log_paths)}"
         return None
+
+    def has_nothing(self, job: WatchedJob) -> bool:
+        """Whether the process that identifies the job does not run, and no log tells of it."""
+        return job.pid is not None and self.is_running is False and not self.text
 
     def require(self, job: WatchedJob) -> None:
         """Raise JobNotFound if what identifies the job was never seen."""
@@ -305,6 +309,7 @@ def watch_questions(
     Without `parse_tail` the end of a job's log is not parsed: callers that read the whole log do not need it. A first
     look has no earlier one to compare with: it samples the processes for a moment, and asks how the log counts.
     """
+    known = _seen_before(job) or known
     evidence = evidence_question(roots_of(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
     questions: list[Question[Any]] = [gpu_question(GPU_SECONDS), evidence]
     if is_first:
@@ -324,6 +329,14 @@ def watch_questions(
         return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
     log = log_expression(job, cursor) if job.pid_file is None and job.pid is None else None
     return [*questions, process_question(job.pid_file, log, known, job.pid)]
+
+
+def _seen_before(job: WatchedJob) -> Identity | None:
+    """Return the process that was seen when the training was found: it may have ended since, but it has been there."""
+    if job.process is None:
+        return None
+    pid, start, boot = job.process.split()
+    return Identity(int(pid), int(start), boot_id=boot)
 
 
 def roots_of(job: WatchedJob, cursor: LogCursor | None, known: Identity | None) -> str:

@@ -123,7 +123,7 @@ class _There:
         if job_id and self.is_job(job_id):
             job = WatchedJob(job_id, output_dir=folder)
             return MeantTraining(job, job_id, found.command, found.hints, script=found.script)
-        job = WatchedJob(log_file=next(iter(found.logs), None), pid=found.pid, output_dir=folder)
+        job = WatchedJob(log_file=next(iter(found.logs), None), pid=found.pid, output_dir=folder, process=found.process)
         return MeantTraining(job, f"pid {found.pid}", found.command, found.hints, found.pids, found.script)
 
 

@@ -375,7 +375,7 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ({"step": 40, "total_steps": 200, "is_running": False, "failure": CUDA}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "failure": CUDA, "log_age": 700.0}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "failed at step 40 of 200 without"),
-        ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended; its log does not tell how"),
+        ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended; no log tells how"),
     ]:
         with subtests.test(seen=seen, state=state, verdict=verdict, reason=reason):
             found = one(**seen)

@@ -1,0 +1,44 @@
+"""A training without a log that ends after it was found, and before the first look at it: seen, and gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_check import EndingTransport, start_silent
+from training_monitor import check_training, explain_training
+from training_monitor.observe.meant import find_one
+from training_monitor.watch import TrainingWatcher, watch_training
+from training_monitor.watch.waiting import wait_for
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> Iterator[EndingTransport]:
+    process, transport = start_silent(tmp_path), EndingTransport()
+    transport.ending = [process]
+    yield transport
+    process.kill()
+    process.wait()
+
+
+def test_check_says_that_it_is_gone(gone: EndingTransport) -> None:
+    [job] = check_training("local", gone.ending[0].pid, transport=gone)["jobs"]
+    assert (job["state"], job["pid"]) == ("unknown", gone.ending[0].pid) and job["reason"].startswith("it ended"), job
+
+
+def test_a_wait_ends_with_it(gone: EndingTransport) -> None:
+    report = wait_for("local", gone.ending[0].pid, timeout=60, interval=0.1, transport=gone)
+    assert report.outcome == "unknown" and "it ended" in report.reason, report
+
+
+def test_a_watch_ends_with_it(gone: EndingTransport) -> None:
+    job = find_one("local", gone.ending[0].pid, transport=gone).job
+    report = watch_training(TrainingWatcher("local", job, transport=gone))
+    assert report.end == "ended", report
+
+
+def test_why_says_that_no_rank_is_left(gone: EndingTransport) -> None:
+    found = explain_training("local", gone.ending[0].pid, transport=gone)
+    assert found["confidence"] == "none" and not found["ranks"], found
