@@ -1,7 +1,8 @@
 """Tell what grows in a soak from what is only noisy, and print it as a table and as curves. Pure.
 
 A count grows if its median rises from the second to the last quarter, and Kendall's test is sure of a trend since the
-first quarter; memory, sizes and numbers of objects may rise by RISE (memory and sizes: but not by MOST_RISE).
+first quarter; memory, sizes and numbers of objects may rise by RISE (memory and sizes: but not by MOST_RISE). What
+malloc holds of freed memory is shown, not judged: it is a part of the memory, which is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from training_monitor.core.units import format_sparkline
 BLOCKS, SURE = 16, 3.0  # parts that Kendall's test compares; standard deviations
 RISE, MOST_RISE = 0.1, 5.0
 LEAST_OBJECTS = 10
-SIZES = ("memory", "freed memory", "memory of the children", "state files", "other files")
+SIZES = ("memory", "memory of the children", "state files", "other files")
 
 
 class Series(NamedTuple):
@@ -82,7 +83,9 @@ def series_of(samples: Sequence[Mapping[str, float]]) -> list[Series]:
     found = []
     for name in names:
         values = [sample.get(name, 0.0) for sample in samples]
-        if name in SIZES:
+        if name == "freed memory":
+            found.append(Series(name, values, "MB", least=float("inf")))
+        elif name in SIZES:
             found.append(Series(name, values, "MB", RISE, MOST_RISE, 0.0 if name == "memory" else 0.5))
         elif name.startswith("objects"):
             found.append(Series(name, values, "", RISE, least=LEAST_OBJECTS))
@@ -99,7 +102,7 @@ def as_table(samples: Sequence[Mapping[str, float]], series: Sequence[Series], *
     for each in series:
         first, second, last = (statistics.median(each.quarter(number)) for number in (1, 2, 4))
         after = slope(times[-len(each.settled) :], each.settled)
-        verdict = "not judged" if not judged else "grows" if each.grows() else "flat"
+        verdict = "not judged" if not judged or each.least == float("inf") else "grows" if each.grows() else "flat"
         shown = [f"{number:.4g} {each.unit}".strip() for number in (first, second, last, max(each.values), after)]
         yield f"| {each.name} | {' | '.join(shown)} | {verdict} |"
 
