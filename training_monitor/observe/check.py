@@ -50,7 +50,7 @@ def check_training(
 ) -> CheckReport:
     """Check now whether the trainings on a target make progress.
 
-    A training that nobody named, and that has ended and left no log since it was found, is left out.
+    Without `what`, a training that has ended and left no log since it was found is left out.
 
     Args:
         target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`.

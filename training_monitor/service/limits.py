@@ -21,7 +21,7 @@ def reached_limit(job: QueuedJob, now: float) -> Limit | None:
         return Limit("hard_timeout", reason, ends=True)
     budget = _budget(job, now)
     if request.soft_timeout is not None and seconds >= request.soft_timeout and not (budget and budget.ends):
-        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
+        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; the job continues")
     return budget
 
 

@@ -295,7 +295,7 @@ def _judge_status(look: _Look) -> _Found:
 
 
 def _judge_holder(look: _Look) -> _Found:
-    """Judge a machine that nobody is responsible for: a worker may come back, but not at any price.
+    """Judge a machine without a job or a worker: a worker may come back, but not at any price.
 
     The limits of the job, which a worker would obey at once, shorten that.
     """

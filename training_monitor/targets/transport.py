@@ -321,7 +321,7 @@ class _Guard:
         """Leave the shell to the parent of this process."""
         if self._shell and self._shell.stdin:
             self._shell.stdin.close()
-            self._shell.returncode = 0  # it is no child of this one
+            self._shell.returncode = 0  # it is not a child of this process
         self.begin()
 
     def add(self, pid: int) -> None:

@@ -2,8 +2,8 @@
 
 A machine costs from its creation until it is destroyed, and each look's price holds from that look on. A machine that
 was destroyed by an acknowledged request ended then. Otherwise the truth lies between the last time it was listed, or
-was asked to go, and the first time it was not listed: the earlier one counts, so that nobody is charged for a time in
-which nobody saw the machine. Where the clock of this machine was set back, the record moves with it.
+was asked to go, and the first time it was not listed: the earlier one counts, so a job is not charged for a time in
+which its machine was not seen. Where the clock of this machine was set back, the record moves with it.
 
 The record is a help: a store that cannot be written to stops no destruction.
 """
@@ -134,7 +134,7 @@ def record_life(store: Store | None, number: int, change: Callable[[Rental], Ren
 
 
 def record_rental(store: Store, job_id: str, rental: Rental) -> None:
-    """Record what was rented; what others saw of it meanwhile stays. Raises TrainingMonitorError."""
+    """Record what was rented; what others saw of it since stays. Raises TrainingMonitorError."""
 
     def change(work: JobWork, created_at: float, known: Rental | None) -> Rental:
         if known is None:
