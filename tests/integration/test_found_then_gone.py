@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_check import EndingTransport, start_silent
-from training_monitor import check_training, explain_training
+from training_monitor import check_training, explain_training, monitor_job
 from training_monitor.observe.meant import find_one
 from training_monitor.watch import TrainingWatcher, watch_training
 from training_monitor.watch.waiting import wait_for
@@ -31,6 +31,12 @@ def test_check_says_that_it_is_gone(gone: EndingTransport) -> None:
 def test_a_wait_ends_with_it(gone: EndingTransport) -> None:
     report = wait_for("local", gone.ending[0].pid, timeout=60, interval=0.1, transport=gone)
     assert report.outcome == "unknown" and "it ended" in report.reason, report
+
+
+def test_a_wait_for_its_end_ends_with_it(gone: EndingTransport) -> None:
+    job = find_one("local", gone.ending[0].pid, transport=gone).job
+    report = monitor_job("local", job, 0.1, timeout=60, transport=gone)
+    assert (report["status"], report["reason"]) == ("UNKNOWN", "it ended; no log tells how")
 
 
 def test_a_watch_ends_with_it(gone: EndingTransport) -> None:

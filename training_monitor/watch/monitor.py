@@ -58,6 +58,7 @@ class JobMonitor:
         self._first: tuple[float, int] | None = None
         self._looked_at: float | None = None
         self.view: JobView | None = None
+        self.has_ended = False  # by the last look, however it ended
 
     def update(self) -> dict[str, Any]:
         """Look once.
@@ -73,6 +74,7 @@ class JobMonitor:
         if self.view is None:
             look.require(self._observer.job)
         view = look.view or self._view_of(look)
+        self.has_ended = view.status.is_terminal or look.is_running is False
         self.view, self._looked_at = view, self._clock.monotonic()
         step = job_progress(view.progress).step
         if self._first is None and step is not None:
@@ -91,7 +93,7 @@ class JobMonitor:
         if status is None:
             status = JobStatus.UNKNOWN if look.is_running is False else JobStatus.RUNNING
         age = look.log.age if look.log else None
-        said = self.verdict().reason if status.is_terminal else look.message
+        said = self.verdict().reason if status.is_terminal or look.is_running is False else look.message
         return JobView(self.job_id, status, said, progress=self._observer.progress, log_age=age, log_tail=look.text)
 
     @property
@@ -152,8 +154,8 @@ def monitor_job(
         on_view: called with every look.
 
     Returns:
-        status SUCCEEDED | FAILED | STOPPED | STALLED | TIMEOUT | UNKNOWN (the job disappeared), duration in seconds,
-        final_step, job_id, reason.
+        status SUCCEEDED | FAILED | STOPPED | STALLED | TIMEOUT | UNKNOWN (it disappeared, or it ended and no log tells
+        how), duration in seconds, final_step, job_id, reason.
 
     Raises:
         JobNotFound: there is no such job at the first look.
@@ -246,7 +248,7 @@ def _look(monitor: JobMonitor, *, first: bool) -> tuple[str, str] | None:
         get_logger().warning("%s: cannot ask: %s", monitor.job_id, error)
         return None
     assert monitor.view
-    if monitor.view.status.is_terminal:
+    if monitor.has_ended:
         return monitor.view.status.value, monitor.view.message or ""
     return None
 
