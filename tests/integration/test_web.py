@@ -6,9 +6,9 @@ import json
 import re
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -212,21 +212,18 @@ def test_one_connection_carries_many_requests(page: Served) -> None:
             assert json.loads(file.read(length))["title"] == "fleet"
 
 
-def test_too_many_connections_are_refused_and_the_others_go_on(page: Served) -> None:
+def test_the_oldest_stranger_makes_way_where_people_who_signed_in_do_not() -> None:
     with served() as small:
-        small.server.places = threading.BoundedSemaphore(3)
-        held = [small.connect() for _ in range(3)]
-
-        def is_full() -> bool:
-            with small.connect() as one_more:
-                one_more.sendall(request("/api/me", host=small.host))
-                return b" 503 " in one_more.recv(1000)
-
-        assert wait_until(is_full)
-        for each in held:
-            each.close()
-        assert wait_until(lambda: not is_full())
-        assert small.ask("/api/me").status == 200
+        small.server.places = limits.Places(4, 2)
+        strangers = [small.connect() for _ in range(2)]
+        with ExitStack() as held:
+            for number in range(4):  # two of them in place of the strangers
+                known = held.enter_context(small.connect())
+                known.sendall(request("/api/me", small.cookie, host=small.host))
+                assert read_answer(known).status == 200, number
+            assert [stranger.recv(1) for stranger in strangers] == [b"", b""]
+            assert small.ask("/api/me").status == 503
+        assert wait_until(lambda: small.ask("/api/me").status == 200)
 
 
 # ---------------------------------------------------------------- what it tells

@@ -20,7 +20,7 @@ from typing import Any
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.mock import MockFleet
-from training_monitor.web.access import LOOPBACK, make_session
+from training_monitor.web.access import LOOPBACK, make_session, session_key
 from training_monitor.web.board import Board
 from training_monitor.web.door import Door
 from training_monitor.web.routes import Web
@@ -64,7 +64,9 @@ class Served:
     @property
     def cookie(self) -> str:
         """A Cookie header of somebody who is signed in."""
-        return f"Cookie: training_monitor_{self.port}={make_session(KEY, 's' * 20, time.time())}"
+        assert self.server.web
+        key = session_key(KEY, self.server.web.door.token, self.port)
+        return f"Cookie: training_monitor_{self.port}={make_session(key, 's' * 20, time.time())}"
 
     def ask(self, target: str, *headers: str, method: str = "GET", body: bytes = b"", host: str = "") -> Answer:
         """The answer to one request on a connection of its own, signed in."""

@@ -49,6 +49,7 @@ def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: Flee
         token=token,
         port=server.port,
         on_link=told.link,
+        store=store,
     )
     board = Board(  # a mock makes up the last hours of its page anew at each start
         fleet,

@@ -1,7 +1,8 @@
 """Decide who may ask: host names, sites, sessions, tokens and one-time links. Pure.
 
-A browser is signed in by a cookie `ID.UNTIL.SIGNATURE`: a random id, when it ends in epoch seconds, and their HMAC
-under the key of this machine's state folder. The token against forged requests is another HMAC of the same id.
+A browser is signed in by a cookie `ID.ACTED.SIGNATURE`: a random id, when a person last acted in epoch seconds, and
+their HMAC. Its key is derived from the key of the state folder, the port and the hash of the token, so a new token
+ends all sessions. The token against forged requests is another HMAC of the same id.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import hashlib
 import hmac
 from collections.abc import Collection
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
-SESSION_SECONDS = 30 * 86_400.0
+SESSION_SECONDS = 12 * 3600.0  # after a person's last act
+CLOCK_SECONDS = 300.0  # how far this machine's clock may be set back before a session ends
 LEAST_TOKEN = 16  # characters
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HOST = regex(r"(\[[0-9a-f:.]+\]|[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?\.?)(?::[0-9]{1,5})?")
@@ -65,18 +68,46 @@ def is_foreign(origin: str | None, site: str | None, host: str) -> bool:
 # ---------------------------------------------------------------- sessions
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A signed-in browser: its random id, and when a person last acted in it (epoch seconds)."""
+
+    id: str
+    acted: float
+
+
+def session_key(key: bytes, token: str | None, port: int) -> bytes:
+    """Return the key for the sessions of one port and token, from the key of the state folder."""
+    hashed = "none" if token is None else hashlib.sha256(token.encode()).hexdigest()
+    return bytes.fromhex(_sign(key, "sessions", f"{port} {hashed}"))
+
+
 def make_session(key: bytes, session: str, now: float) -> str:
-    """Return the cookie's value for a session with a random id."""
-    text = f"{session}.{int(now + SESSION_SECONDS)}"
+    """Return the cookie's value for a session with a random id, in which a person acts now."""
+    text = f"{session}.{int(now)}"
     return f"{text}.{_sign(key, 'session', text)}"
 
 
-def session_of(key: bytes, cookie: str | None, now: float) -> str | None:
-    """Return the id of the session that a cookie's value proves; None when it is forged or has ended."""
+def session_of(key: bytes, cookie: str | None, now: float) -> Session | None:
+    """Return the session that a cookie's value proves; None when it is forged or has ended."""
     found = _SESSION.fullmatch(cookie or "")
     if found is None or not is_same(found[3], _sign(key, "session", f"{found[1]}.{found[2]}")):
         return None
-    return found[1] if now < int(found[2]) else None
+    session = Session(found[1], float(found[2]))
+    return session if is_open(session.acted, now) else None
+
+
+def is_open(acted: float, now: float) -> bool:
+    """Return whether a session is open whose last act was at that time; one in the future proves nothing."""
+    return -CLOCK_SECONDS <= now - acted < SESSION_SECONDS
+
+
+def is_act(mode: str | None, user: str | None) -> bool:
+    """Return whether a person loads the page, by `Sec-Fetch-Mode` and `Sec-Fetch-User`: a refresh by a script is none.
+
+    Browsers send neither to a plain http address of another machine.
+    """
+    return mode is None or (mode == "navigate" and user == "?1")
 
 
 def forgery_token(key: bytes, session: str) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.units import known_number
-from training_monitor.web.access import Refused
+from training_monitor.web.access import Refused, is_act
 from training_monitor.web.board import LEAST_SPAN, MOST_SPAN, Board, Window
 from training_monitor.web.door import Door
 from training_monitor.web.pages import HEADS
@@ -51,9 +51,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that goes on: the events after a state's number."""
+    """An answer that goes on while its session is open: the events after a state's number."""
 
     number: int
+    session: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,7 @@ def answer(web: Web, request: Request) -> Reply | Stream:
     if not (route.linked and request.method == "GET"):
         web.door.check_site(request.headers.get("origin"), request.headers.get("sec-fetch-site"), host)
     if not route.public:
-        session = web.door.session(request.headers.get("cookie"), request.headers.get("authorization"))
-        request = replace(request, session=session)
+        request = replace(request, session=_session(web, request))
     return route.answers[request.method](web, request)
 
 
@@ -118,15 +118,18 @@ def error_reply(refused: Refused) -> Reply:
 
 
 def _page(web: Web, request: Request) -> Reply:
-    return _file("index.html", _HTML) if _is_signed_in(web, request) else _redirect("/open")
-
-
-def _is_signed_in(web: Web, request: Request) -> bool:
     try:
-        web.door.session(request.headers.get("cookie"), request.headers.get("authorization"))
+        session = _session(web, request)
     except Refused:
-        return False
-    return True
+        return _redirect("/open")
+    page = _file("index.html", _HTML).body.replace(b"FORGERY_TOKEN", web.door.forgery_token(session).encode())
+    by_person = is_act(request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-user"))
+    return Reply(page, _HTML, headers=web.door.renew(session) if by_person else ())
+
+
+def _session(web: Web, request: Request) -> str:
+    """Return the session of a request. Raises Refused without one."""
+    return web.door.session(request.headers.get("cookie"), request.headers.get("authorization"))
 
 
 def _open(web: Web, request: Request) -> Reply:
@@ -135,22 +138,34 @@ def _open(web: Web, request: Request) -> Reply:
     try:
         return _redirect("/", ("Set-Cookie", web.door.open_by_link(request.query["once"])))
     except Refused as refused:
-        return _redirect("/") if _is_signed_in(web, request) else _open_page(web, refused)
+        is_known = web.door.is_signed_in(request.headers.get("cookie"), request.headers.get("authorization"))
+        return _redirect("/") if is_known else _open_page(web, refused)
 
 
 def _sign_in(web: Web, request: Request) -> Reply:
     """Sign in by the form; a browser gets the form again after a wrong token."""
     try:
-        return _redirect("/", ("Set-Cookie", web.door.open_by_token(_typed_token(request.body))))
+        return _redirect("/", ("Set-Cookie", web.door.open_by_token(_typed(request.body, "token"))))
     except Refused as refused:
         if "text/html" not in request.headers.get("accept", ""):
             raise
         return _open_page(web, refused)
 
 
-def _typed_token(body: bytes) -> str:
+def _sign_out(web: Web, request: Request) -> Reply:
+    """End the session by the form of the page, which needs no script."""
     try:
-        return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=8)).get("token", "")
+        session = _session(web, request)
+    except Refused:
+        return _redirect("/open")
+    web.door.check_forgery(session, _typed(request.body, "forgery_token"))
+    return _redirect("/open", ("Set-Cookie", web.door.sign_out(session)))
+
+
+def _typed(body: bytes, name: str) -> str:
+    """Return a field of a form. Raises Refused."""
+    try:
+        return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=8)).get(name, "")
     except ValueError:
         raise Refused(400, "The form has too many fields.") from None
 
@@ -196,7 +211,7 @@ def _me(web: Web, request: Request) -> Reply:
 
 
 def _events(web: Web, request: Request) -> Stream:
-    return Stream(web.feed.number_of(request.headers.get("last-event-id")))
+    return Stream(web.feed.number_of(request.headers.get("last-event-id")), request.session)
 
 
 def _member(web: Web, request: Request) -> Reply:
@@ -219,6 +234,12 @@ def _act(web: Web, request: Request) -> Reply:
     asked = _asked(web, request)
     web.board.act(asked.get("action"), asked.get("id"), asked.get("phrase"))
     return json_reply({"requested": True}, 202)
+
+
+def _note_act(web: Web, request: Request) -> Reply:
+    """Keep the session open: a person clicked or pressed a key."""
+    _asked(web, request)
+    return replace(json_reply({"noted": True}), headers=web.door.renew(request.session))
 
 
 def _acknowledge(web: Web, request: Request) -> Reply:
@@ -260,6 +281,7 @@ def _number(query: Mapping[str, str], name: str, least: float, most: float) -> f
 ROUTES: dict[str, Route] = {
     "/": Route({"GET": _page}, public=True, linked=True),
     "/open": Route({"GET": _open, "POST": _sign_in}, public=True, linked=True),
+    "/sign-out": Route({"POST": _sign_out}, public=True),
     "/app.js": _static("app.js", "text/javascript; charset=utf-8"),
     "/style.css": _static("style.css", "text/css; charset=utf-8"),
     "/icon.svg": _static("icon.svg", "image/svg+xml"),
@@ -271,4 +293,5 @@ ROUTES: dict[str, Route] = {
     "/metrics": Route({"GET": _metrics}),
     "/api/act": Route({"POST": _act}),
     "/api/acknowledge": Route({"POST": _acknowledge}),
+    "/api/note-act": Route({"POST": _note_act}),
 }

@@ -21,7 +21,8 @@ from training_monitor.web.routes import Reply, Request, Stream, Web, answer, err
 from training_monitor.web.stream import RETRY_SECONDS
 
 MOST_HEAD, MOST_BODY = 8192, 4096  # bytes
-MOST_CONNECTIONS, MOST_STREAMS = 256, 128
+MOST_CONNECTIONS, MOST_STRANGERS, MOST_STREAMS = 256, 192, 128
+STRANGER_SECONDS = 0.5  # that a connection has to show who it is before it makes way for a newer one
 REQUEST_SECONDS = 10.0  # for a whole head or body, however slowly it comes
 IDLE_SECONDS = 30.0  # between two requests of a connection
 SEND_SECONDS = 20.0  # for one answer or event; a browser that does not take it is cut off
@@ -38,6 +39,56 @@ _HEADERS = (
 )
 
 
+class Places:
+    """Which connections are served. Signed-in people keep theirs; the oldest stranger makes way for a newcomer.
+
+    Addresses decide nothing: behind a tunnel or proxy all are the same. Who signed in is a stranger on each new
+    connection until its first head is read, so that each stranger has a moment for it, and newcomers wait meanwhile.
+
+    Args:
+        most: connections. most_strangers: of these without a session; the other places are free for people with one.
+    """
+
+    def __init__(self, most: int, most_strangers: int) -> None:
+        self._most, self._most_strangers = most, most_strangers
+        self._strangers, self._known = dict[socket.socket, float](), set[socket.socket]()  # since when, oldest first
+        self._news = threading.Condition()
+
+    def take(self, connection: socket.socket) -> bool:
+        """Give a newcomer a place; return False if people who are signed in have all of them."""
+        with self._news:
+            while len(self._strangers) >= self._most_strangers or self._count() >= self._most:
+                oldest = next(iter(self._strangers), None)
+                if oldest is None:
+                    return False
+                wait = self._strangers[oldest] + STRANGER_SECONDS - time.monotonic()
+                if wait <= 0:
+                    del self._strangers[oldest]
+                    with suppress(OSError):
+                        oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end
+                else:
+                    self._news.wait(wait)
+            self._strangers[connection] = time.monotonic()
+            return True
+
+    def _count(self) -> int:
+        return len(self._strangers) + len(self._known)
+
+    def keep(self, connection: socket.socket) -> None:
+        """Note that a connection has shown a session; one that made way already stays without a place."""
+        with self._news:
+            if self._strangers.pop(connection, None) is not None:
+                self._known.add(connection)
+                self._news.notify()
+
+    def leave(self, connection: socket.socket) -> None:
+        """Free the place of a connection that ends."""
+        with self._news:
+            self._strangers.pop(connection, None)
+            self._known.discard(connection)
+            self._news.notify()
+
+
 class WebServer(HTTPServer):
     """Serves one fleet's page.
 
@@ -48,14 +99,14 @@ class WebServer(HTTPServer):
         TrainingMonitorError: it cannot listen there.
     """
 
-    request_queue_size = 128
+    request_queue_size = 1024
     allow_reuse_address = True
 
     def __init__(self, host: str, port: int) -> None:
         if ":" in host:
             self.address_family = socket.AF_INET6
         self.web: Web | None = None  # set once the port is known
-        self.places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.places = Places(MOST_CONNECTIONS, MOST_STRANGERS)
         self.streams = threading.BoundedSemaphore(MOST_STREAMS)
         try:
             super().__init__((host, port), _Handler)
@@ -73,10 +124,10 @@ class WebServer(HTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, or refuse it where there are too many."""
-        if not self.places.acquire(blocking=False):
+        if not self.places.take(request):
             self._refuse(request)
         elif begin_thread(lambda: self._serve(request, client_address), "web connection") is None:
-            self.places.release()
+            self.places.leave(request)
             self._refuse(request)
 
     def _serve(self, request: Any, client_address: Any) -> None:
@@ -87,8 +138,8 @@ class WebServer(HTTPServer):
         except Exception:
             get_logger().exception("a request of the web page failed")
         finally:
+            self.places.leave(request)
             self.shutdown_request(request)
-            self.places.release()
 
     def _refuse(self, request: Any) -> None:
         with suppress(OSError):
@@ -134,21 +185,27 @@ class _Handler(BaseHTTPRequestHandler):
         if self.request_version not in ("HTTP/1.0", "HTTP/1.1"):
             raise Refused(400, "expected HTTP/1.1")
         request = self._request()
-        assert self.server.web
         try:
-            answered = answer(self.server.web, request)
+            answered = answer(self._web, request)
         except Refused as refused:
             answered = error_reply(refused)
         if isinstance(answered, Stream):
-            self._stream(self.server.web, answered.number)
+            self._stream(answered)
         else:
             self._send(answered)
+
+    @property
+    def _web(self) -> Web:
+        assert self.server.web
+        return self.server.web
 
     def _request(self) -> Request:
         names = [name.lower() for name in self.headers]
         if names.count("host") != 1 or names.count("content-length") > 1:
             raise Refused(400, "expected one Host header, and at most one Content-Length")
         headers = {name.lower(): value for name, value in self.headers.items()}
+        if self._web.door.is_signed_in(headers.get("cookie"), headers.get("authorization")):
+            self.server.places.keep(self.connection)
         if "transfer-encoding" in headers:
             raise Refused(411, "expected Content-Length")
         length = headers.get("content-length", "0")
@@ -208,8 +265,9 @@ class _Handler(BaseHTTPRequestHandler):
         head = _head(reply.status, (("Content-Type", reply.kind), length, *reply.headers, *ends))
         self.connection.sendall(head + reply.body)
 
-    def _stream(self, web: Web, number: int) -> None:
-        """Send events until the browser or the server ends."""
+    def _stream(self, stream: Stream) -> None:
+        """Send events until the browser, the server or the session ends."""
+        web, number = self._web, stream.number
         self.close_connection = True
         if not self.server.streams.acquire(blocking=False):
             raise Refused(503, "too many browsers watch")
@@ -217,7 +275,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(SEND_SECONDS)
             head = _head(200, (("Content-Type", "text/event-stream"), ("Connection", "close")))
             self.connection.sendall(head + f"retry: {RETRY_SECONDS * 1000:.0f}\n\n".encode())
-            while not web.feed.is_closed:
+            while not (web.feed.is_closed or web.door.is_over(stream.session)):
                 number, event = web.feed.wait(number)
                 self.connection.sendall(event)
         finally:

@@ -3,15 +3,19 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.web.access import (
+    CLOCK_SECONDS,
     LOOPBACK,
     SESSION_SECONDS,
+    Session,
     bearer_of,
     find_cookie,
     forgery_token,
+    is_act,
     is_foreign,
     is_known_host,
     is_loopback,
     make_session,
+    session_key,
     session_of,
 )
 
@@ -55,9 +59,22 @@ def test_what_a_browser_says_of_the_site_decides() -> None:
 
 def test_a_session_is_proved_by_its_signature_until_it_ends() -> None:
     cookie = make_session(KEY, SESSION, NOW)
-    assert session_of(KEY, cookie, NOW) == session_of(KEY, cookie, NOW + SESSION_SECONDS - 1) == SESSION
-    assert session_of(KEY, cookie, NOW + SESSION_SECONDS) is None
+    for now in (NOW, NOW + SESSION_SECONDS - 1, NOW - CLOCK_SECONDS):
+        assert session_of(KEY, cookie, now) == Session(SESSION, NOW)
+    for now in (NOW + SESSION_SECONDS, NOW - CLOCK_SECONDS - 1):
+        assert session_of(KEY, cookie, now) is None
     assert session_of(b"1" * 32, cookie, NOW) is None
+
+
+def test_each_token_port_and_state_folder_has_its_own_key() -> None:
+    keys = [session_key(*each) for each in ((KEY, "a" * 16, 1), (KEY, "b" * 16, 1), (KEY, "a" * 16, 2), (KEY, None, 1))]
+    keys.append(session_key(b"1" * 32, "a" * 16, 1))
+    assert len({*keys, KEY}) == 6 and session_key(KEY, "a" * 16, 1) == keys[0]
+
+
+def test_only_a_page_that_a_person_loads_is_an_act() -> None:
+    assert is_act(None, None) and is_act("navigate", "?1")
+    assert not any(is_act(*each) for each in (("navigate", None), ("cors", None), ("cors", "?1"), ("no-cors", None)))
 
 
 def test_a_changed_cookie_proves_nothing() -> None:

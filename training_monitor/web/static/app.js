@@ -10,6 +10,7 @@ const WORST_FIRST = Object.keys(LEVELS);
 const SILENT_SECONDS = 30; // without a word of the server
 const BEHIND_SECONDS = 60; // beyond the fleet's interval
 const RETRY_SECONDS = 2;
+const ACT_SECONDS = 60; // a person's acts are reported at most this often
 const OLDEST_CHART_SECONDS = 30; // unless the looks are further apart
 const HOUR = 3600, DAY = 24 * HOUR;
 const SPANS = [["15 min", 900], ["1 h", HOUR], ["6 h", 6 * HOUR], ["24 h", DAY], ["7 d", 7 * DAY], ["31 d", 31 * DAY]];
@@ -592,6 +593,17 @@ async function post(path, value) {
   return ask(path, { method: "POST", headers, body: JSON.stringify(value) });
 }
 
+// The session ends 12 hours after a person's last click or key; what the page asks for by itself does not count.
+function reportActs() {
+  let reported = performance.now(); // loading the page counted
+  const report = (event) => {
+    if (!event.isTrusted || performance.now() - reported < ACT_SECONDS * 1000) return;
+    reported = performance.now();
+    post("/api/note-act", {}).catch(() => {});
+  };
+  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, report, { capture: true, passive: true });
+}
+
 async function confirm(id, action) {
   const here = view;
   const { acts, name } = await ask(`/api/member?${query({ id })}`);
@@ -728,6 +740,7 @@ async function begin() {
   }
   put(find("brand"), me.title);
   addEventListener("hashchange", route);
+  reportActs();
   connect();
   route();
   setInterval(() => { showConnection(); view?.tick?.(); }, 1000);
