@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.tries import Tries
-from tests.integration.conftest import kube, local, over_ssh, pod, sshd, surroundings, vast, vastai  # noqa: F401
+from tests.integration.conftest import (  # noqa: F401
+    in_pod,
+    kube,
+    local,
+    over_ssh,
+    pod,
+    sshd,
+    surroundings,
+    target,
+    vast,
+    vastai,
+)
 
 HERE = Path(__file__).parent
 

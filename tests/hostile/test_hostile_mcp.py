@@ -41,8 +41,8 @@ MODES = (
 
 
 @pytest.fixture
-def client(surroundings: Surroundings) -> Iterator[Client]:
-    with Client("--text", WANDB_API_KEY=ENVIRONMENT) as found:
+def client(surroundings: Surroundings, tmp_path: Path) -> Iterator[Client]:
+    with Client("--text", "--read-under", str(tmp_path), WANDB_API_KEY=ENVIRONMENT) as found:
         yield found
 
 

@@ -129,8 +129,10 @@ MARKS = {"caution", "left_out", "to_see_it"}
     ("version", "mode", "spoken"),
     [("1.30.*", "handshake", "2025-11-25"), ("2.3.*", "handshake", "2025-11-25"), ("2.3.*", "stateless", "2026-07-28")],
 )
-def test_every_tool_is_listed_and_called(calls: list[list[Any]], version: str, mode: str, spoken: str) -> None:
-    found = ask_sdk(version, mode, calls, "--allow-write")
+def test_every_tool_is_listed_and_called(
+    calls: list[list[Any]], tmp_path: Path, version: str, mode: str, spoken: str
+) -> None:
+    found = ask_sdk(version, mode, calls, "--allow-write", "--read-under", str(tmp_path))
     assert found["version"] == spoken
     assert {tool["name"] for tool in found["tools"]} == {name for name, _ in calls} == set(make_tools(allow_write=True))
     for answer in found["answers"]:

@@ -531,6 +531,14 @@ def add_config(command: CommandParser) -> None:
 
 def add_mcp(command: CommandParser) -> None:
     command.flag("--allow-write", "also offer tools that act: stop, run, upload, rent, destroy; each asks again")
+    command.value(
+        "--read-under",
+        "DIR",
+        "also read files below this folder of a target (may be repeated; default: only logs and checkpoint folders of "
+        "jobs and of trainings that were found)",
+        FOLDERS,
+        action="append",
+    )
     command.flag("--text", "write each answer also as text, for clients that show nothing else")
 
 

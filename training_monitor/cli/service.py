@@ -40,6 +40,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.masking import MASK
 from training_monitor.core.models import Event
+from training_monitor.core.read_fence import check_here
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
 from training_monitor.core.settings_lines import find_line
@@ -329,7 +330,7 @@ def _variable(text: str) -> tuple[str, str]:
 def _read_file(path: str) -> tuple[str, dict[str, Any]]:
     """Read a request file; return its text and its contents."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(check_here(path), encoding="utf-8") as file:
             text = file.read()
         values = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:

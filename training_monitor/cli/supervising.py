@@ -22,6 +22,7 @@ from training_monitor.cli.output import BAD, OK, hint, interrupted_status, print
 from training_monitor.core.clock import SYSTEM_CLOCK
 from training_monitor.core.errors import LeaseLost, SettingsError
 from training_monitor.core.models import Event, OnEvent, OnLook
+from training_monitor.core.read_fence import keep_found
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
@@ -30,6 +31,7 @@ from training_monitor.observe.training_command import folders_of_arguments
 from training_monitor.restart.notices import RestartNotices
 from training_monitor.restart.restart import auto_restart, find_run
 from training_monitor.restart.state import RunState
+from training_monitor.targets.asking import Site
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.target import parse_target
 
@@ -62,7 +64,14 @@ def run(args: Namespace) -> int:
         config["resume_argument"] = args.resume_argument
     if args.env:
         config["env"] = dict(_variable(text) for text in args.env)
+    _let_read(args, directory)
     return supervise(args, args.name or default_name(words, config.get("working_dir"), directory), directory, config)
+
+
+def _let_read(args: Namespace, directory: str | None) -> None:
+    """Let the checkpoint folder of a command that is run here be read where a fence stands."""
+    if directory:
+        keep_found(Site.of(args.target, args.namespace).target, [], [directory])
 
 
 def _named_folder(command: str) -> str | None:
@@ -100,8 +109,9 @@ def restart(args: Namespace) -> int:
         config = {"entrypoint": args.entrypoint}
         if args.resume_argument:
             config["resume_argument"] = args.resume_argument
-    directory = args.checkpoint_dir or (_named_folder(args.entrypoint) if args.entrypoint else None)
-    return supervise(args, args.job_name, directory, config)
+    named = _named_folder(args.entrypoint) if args.entrypoint and not args.checkpoint_dir else None
+    _let_read(args, named)
+    return supervise(args, args.job_name, args.checkpoint_dir or named, config)
 
 
 def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:

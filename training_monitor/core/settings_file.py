@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from training_monitor.core.errors import SettingsError, closest
+from training_monitor.core.read_fence import check_here
 from training_monitor.core.settings import SETTINGS, settings_files
 from training_monitor.core.settings_table import Place
 
@@ -51,7 +52,7 @@ def load_settings(path: str | None = None, environ: Mapping[str, str] = os.envir
 
 def find_settings(path: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
     """Return the path of the settings file, "" without one. Raises SettingsError when a named file is missing."""
-    candidates = [path] if path else settings_files(environ)
+    candidates = [check_here(path)] if path else settings_files(environ)
     file = next((each for each in candidates if os.path.exists(each)), "")
     if not file and (path or SETTINGS in environ):
         raise SettingsError("settings file" if path else SETTINGS, candidates[0], "a file that exists")

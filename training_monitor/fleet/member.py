@@ -20,6 +20,7 @@ from training_monitor.core.errors import JobNotFound, TargetNotFound, TargetUnre
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, NewLog
+from training_monitor.core.read_fence import keep_configured
 from training_monitor.core.regex import regex
 from training_monitor.core.store import MOST_LOOKS, Store
 from training_monitor.core.values import KeptRollCall, TrainingStatus, WatchedJob
@@ -84,6 +85,8 @@ class FleetMember:
         self.spec, self.key, self._turn = spec, spec.key, turn or threading.Lock()
         self.target = parse_target(spec.target, namespace=namespace)
         self.job = named_job(spec.job) if spec.job else WatchedJob(log_paths=spec.log_paths or config.log_paths)
+        own = [each for group in config.groups.values() for each in group if each.target == spec.target]
+        keep_configured(self.target, [*config.log_paths, *(path for each in own for path in each.log_paths)])
         self._is_named = bool(spec.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log
         self._found_at: float | None = None  # when its training was last searched for
         self.seen, self.listed = Seen(), Listed()

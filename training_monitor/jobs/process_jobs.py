@@ -457,5 +457,5 @@ def stop_process_question(identity: Identity, grace: float, pid_file: str | None
         return processes_left(reply)
 
     file = quote_path(pid_file) if pid_file else ""
-    script = _call_pid_file("stop", identity, file=file, _grace=hundredths(grace))
+    script = _call_pid_file("stop", identity, owned=file, _grace=hundredths(grace))
     return Question("stop", script, parse, limit=grace + 30)

@@ -21,6 +21,7 @@ from training_monitor.mcp.answers import (
     read_limit,
 )
 from training_monitor.mcp.calls import Refused
+from training_monitor.mcp.paths import find_first
 
 INSTRUCTIONS = (
     "Watches GPU training and acts on it. Begin with check_training: it finds the trainings on a target and says of "
@@ -96,7 +97,10 @@ class Tool:
         """Call it, and return the result of the call, or that it failed. Raises whatever is a defect of ours."""
         try:
             limit = read_limit(arguments.get("max_characters"))
-            answer = self.function(**self._read(arguments))
+            given = self._read(arguments)
+            if "target" in self.input_schema["properties"]:
+                find_first(given)
+            answer = self.function(**given)
             narrower = ", ".join(said for name, said in _NARROWER.items() if name in self.input_schema["properties"])
             return format_answer(make_document(answer, limit, narrower=narrower), as_text=as_text)
         except Refused as error:

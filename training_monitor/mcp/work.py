@@ -13,6 +13,7 @@ from typing import Any
 
 from training_monitor.core.errors import JobExists, SettingsError
 from training_monitor.core.models import JobView
+from training_monitor.core.read_fence import READ_UNDER, is_fenced
 from training_monitor.jobs.jobs import list_jobs, look_at_job
 from training_monitor.jobs.process_jobs import PREFIX, start_process_job
 from training_monitor.jobs.stopping import stop_job
@@ -28,10 +29,12 @@ _NOTHING_TO_WAIT_FOR = ("--notify", "--heartbeat")  # options that would tell ot
 def start_command(words: Sequence[str], name: str | None = None) -> StartedDocument:
     """Start a command of this package detached; a name that is taken stands for the work that has it."""
     argv = [*command_line([words[0], "--json", *words[1:]])]
+    fence = {READ_UNDER: os.environ[READ_UNDER]} if is_fenced() else {}
     job = f"{_NAMED}{words[0]}-{name or os.urandom(4).hex()}"
     told: StartedDocument = {"handle": f"{PREFIX}{job}", "status": "RUNNING", "command": shown_command(words)}
     try:
-        start_process_job(HERE, f"exec {shlex.join(argv)} 2>/dev/null", job)  # what it has to say is in its JSON
+        # What it has to say is in its JSON.
+        start_process_job(HERE, f"exec {shlex.join(argv)} 2>/dev/null", job, env=fence)
     except JobExists:
         told["status"] = look_at_job(HERE, told["handle"]).status.value
     return told

@@ -9,6 +9,7 @@ from typing import Any
 from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, JobNotFound, SettingsError, similar_names
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, RayJob
+from training_monitor.core.read_fence import keep_found
 from training_monitor.core.units import name_some
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
@@ -78,10 +79,21 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
         [ray] = site.ask(of_ray, timeout=timeout)
     not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
     found: FoundTrainings = running.value or FoundTrainings(())
+    note_found(site, found)
     there = _There(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
     if not text:
         return _all(there, files[0])
     return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
+
+
+def note_found(site: Site, found: FoundTrainings) -> None:
+    """Let the logs and checkpoint folders of trainings that were found be read where a fence stands."""
+    trainings = found.trainings
+    keep_found(
+        site.target,
+        [path for each in trainings for path in each.logs],
+        [path for each in trainings for path in each.checkpoint_folders],
+    )
 
 
 def _not_seen(running: Answer[FoundTrainings], names: Answer[list[str]], ray: NotSeen | None) -> Iterator[NotSeen]:

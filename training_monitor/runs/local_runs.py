@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.read_fence import check_here
 from training_monitor.core.units import format_duration
 from training_monitor.runs.files import (
     KnownRun,
@@ -52,7 +53,7 @@ class LocalRuns:
     def __init__(
         self, folder: str | os.PathLike[str], *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.folder = os.path.abspath(folder)
+        self.folder = os.path.abspath(check_here(os.fspath(folder)))
         self._clock = clock
         self._machine = MachineReader()
         self._gpus = GpuReader(transport=transport, clock=clock)

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.read_fence import check_here
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.service.file_lists import find_file_problem, find_name_problem, list_folder
@@ -245,7 +246,7 @@ def _check_arguments(min_images: int, min_side: int, max_images: int, trigger: s
 def _readable_folder(path: str | os.PathLike[str]) -> Path:
     """Return the folder's real path."""
     try:
-        root = Path(path).resolve(strict=True)
+        root = Path(check_here(os.fspath(path))).resolve(strict=True)
         os.scandir(root).close()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a NUL in the path
         raise SettingsError("path", os.fspath(path), "a folder that can be read") from error

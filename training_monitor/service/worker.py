@@ -25,6 +25,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
+from training_monitor.core.read_fence import check_here
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
@@ -86,6 +87,8 @@ def queue_checked(
 def check_request(request: TrainingRequest) -> None:
     """Raise SettingsError for what would otherwise fail only on a paid machine."""
     instance_steps.offer_query(request)
+    if request.dataset is not None:
+        check_here(request.dataset)
     resolve_env(request.env, os.environ)
     for hook in (request.samples, request.register):
         resolve_env(dict(hook.headers) if hook else {}, os.environ)

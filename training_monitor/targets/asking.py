@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
+    AccessDenied,
     CommandError,
     CommandFailed,
     CommandTimedOut,
@@ -31,6 +32,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, Reply
+from training_monitor.core.read_fence import DENIED, HINT, REFUSED, WHY_REFUSED, format_fence, is_fenced
 from training_monitor.core.regex import regex
 from training_monitor.targets.connect import VAST_TIMEOUT, connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call
@@ -90,7 +92,7 @@ class Site:
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
             nonce = os.urandom(12).hex()
-            result = reach.run(["sh", "-s"], timeout=limit, input=format_script(questions, nonce))
+            result = reach.run(["sh", "-s"], timeout=limit, input=self._fenced(format_script(questions, nonce)))
             frames = read_frames(result.stdout, nonce)
             if frames is not None or result.exit_code != 0 or not attempts_left:
                 break
@@ -109,7 +111,10 @@ class Site:
 
     def stream(self, script: str) -> Stream:
         """Start a script and return its output as it comes. Raises CommandError."""
-        return connect(self.target, self.transport).stream(["sh", "-s"], input=_held(script))
+        return connect(self.target, self.transport).stream(["sh", "-s"], input=self._fenced(_held(script)))
+
+    def _fenced(self, script: HeldScript) -> HeldScript:
+        return HeldScript(f"{format_fence(self.target)}{script}")
 
 
 def longest_limit(timeout: float) -> float:
@@ -214,6 +219,10 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
         raise CommandTimedOut(f"{name}: no end within {limit:g} s, or more than {MAX_ANSWER_BYTES} bytes")
     if reply.exit_code == 137 and reply.duration >= limit * 0.95:
         raise CommandTimedOut(f"{name}: still running after {limit:g} s, ended")
+    if reply.exit_code == REFUSED and is_fenced():
+        raise AccessDenied(f"{name}: {WHY_REFUSED}", hint=HINT)
+    if reply.exit_code == DENIED and is_fenced():
+        raise AccessDenied(f"{name}: no permission to read it", hint="another user, or the file's permissions")
     if reply.exit_code == 126 and (size := len(question.script.encode())) > MAX_SCRIPT_BYTES:
         raise CommandFailed(f"{name}: a script of {size} bytes is too long for the target")
     try:

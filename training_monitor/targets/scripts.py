@@ -4,6 +4,7 @@ A file defines functions. Its first comment declares its dependencies:
 
     # uses: SUBJECT...     files whose functions it calls
     # needs: VARIABLE...   variables that the caller assigns
+    # paths: VARIABLE...   those of them that are paths which may come from a person or program: see `fence.sh`
 
 A contract test runs shellcheck on every file with these. The files are POSIX sh and need few tools, see `asking.py`.
 """
@@ -13,7 +14,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from functools import cache
+
+from training_monitor.core.read_fence import is_fenced
+
+_DESCRIPTOR = 8  # of the file behind a path that was checked
 
 
 class Quoted(str):
@@ -35,7 +41,21 @@ def format_call(subject: str, function: str, *arguments: str | float, **variable
         raise TypeError(f"{subject}.sh needs no {', '.join(sorted(unknown))}")
     values = "".join(f"{name}={_word(value)}\n" for name, value in variables.items())
     call = " ".join([function, *map(_word, arguments)])
-    return f": {subject} {function}\n{values}{_program(subject)}{call}\n"
+    fence = _format_fences(subject, tuple(variables)) if is_fenced() else ""
+    return f": {subject} {function}\n{values}{_program(subject)}{fence}{call}\n"
+
+
+def _format_fences(subject: str, variables: Sequence[str]) -> str:
+    """Return the program that lets those variables that are paths name what may be read, and ends for others."""
+    paths = [name for name in variables if name in paths_of(subject)]
+    calls = "".join(f"fence {name} {_DESCRIPTOR - number}\n" for number, name in enumerate(paths))
+    return f"{_program('fence')}{calls}" if paths else ""
+
+
+@cache
+def paths_of(subject: str) -> frozenset[str]:
+    """Return the variables of a file and its dependencies that are paths."""
+    return frozenset(_listed("paths", read_subject(subject)[1]))
 
 
 @cache

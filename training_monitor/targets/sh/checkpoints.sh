@@ -3,6 +3,7 @@
 # checkpoints/listing.py says what a line means.
 # needs: _folder _up_to _enough _most_files _most_bytes _most_weights _most_unnumbered
 # needs: _ranking _endings _looked_into _trackers _tracker_names
+# paths: _folder
 
 _newline='
 '

@@ -1,5 +1,6 @@
 # When the newest file of $folder was written.
 # needs: folder most_files most_folders
+# paths: folder
 
 # The folders with the newest entries are looked into first, level by level, and few of each: a save makes new files, or
 # writes those again that are in one of few folders. What is written all the time beside checkpoints says nothing.

@@ -1,6 +1,7 @@
 # A piece of a file of any bytes, in whole blocks.
 # uses: file_state
 # needs: file first length block
+# paths: file
 
 # The file is opened once, so that its size and its bytes are of the same file. A negative first byte counts from the end.
 show() {

@@ -1,5 +1,6 @@
 # Whether a file can be read.
 # needs: file
+# paths: file
 
 # Print why it cannot, as a line `state=…`, and fail.
 is_readable() {

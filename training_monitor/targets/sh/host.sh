@@ -1,5 +1,6 @@
 # Free space of disks, and how full the memory of a machine is.
 # needs: file
+# paths: file
 
 # The paths that are there, a line each, and the rows of df in their order.
 show_disks() { # PATH...
@@ -20,7 +21,7 @@ show_log_host() {
   echo --
   df -Pk "${file:-/}" 2>/dev/null
   echo --
-  printf '%s' "$file"
+  case $file in /proc/self/fd/*) readlink -f "$file" ;; *) printf '%s' "$file" ;; esac
 }
 
 # The free space and the free inodes of the file system of a path, if it is there.

@@ -143,7 +143,7 @@ look() {
   stat -L -c 'log_size=%s
 log_time=%Y' "$_dir/log" 2>/dev/null
   echo log
-  [ ! -f "$_dir/log" ] || tail -c "$_bytes" "$_dir/log" 2>/dev/null
+  [ ! -f "$_dir/log" ] || [ -L "$_dir/log" ] || tail -c "$_bytes" "$_dir/log" 2>/dev/null
 }
 
 # Print the states of many jobs, each after a line `job=NAME`; then a line `member=NAME` for each process of those that

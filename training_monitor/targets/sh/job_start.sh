@@ -33,7 +33,7 @@ fill() {
 
 # Variables of the user's may have any name: none of ours is read behind them.
 launch() {
-  unset LC_ALL TM_ASK; export TRAINING_MONITOR_JOB="$_dir/"
+  unset LC_ALL TM_ASK TRAINING_MONITOR_READ_UNDER _tm_under _tm_found _tm_patterns; export TRAINING_MONITOR_JOB="$_dir/"
   set -- "$_program" "$_dir"
   eval "$_exports"
   exec $(command -v setsid) sh -c "$1" training-job "$2" </dev/null >>"$2/log" 2>&1

@@ -2,6 +2,7 @@
 # file whatever is renamed.
 # uses: file_state file_part
 # needs: file inode offset check limit most_held oldest_first
+# paths: file
 
 as_lines() { tr '\r' '\n'; }
 

@@ -1,6 +1,7 @@
 # A log from an offset on, as it grows, as logs/following.py describes it.
 # uses: file_part
 # needs: file inode offset known nonce most_bytes spelling
+# paths: file
 
 # Let GNU `tail` wait for what is written, unless $spelling is empty; where there is none, look four times a second.
 # End after an hour, so that a script whose connection nobody closed does not stay for ever.

@@ -1,5 +1,6 @@
 # Short samples from all over a log.
 # needs: file most_samples sample_bytes
+# paths: file
 
 # A short log has none: all of it is in what else is read of it.
 show() {

@@ -1,6 +1,7 @@
 # Who writes a log.
 # uses: filters
 # needs: log
+# paths: log
 
 newline='
 '

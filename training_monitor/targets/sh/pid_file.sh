@@ -1,7 +1,8 @@
 # The process behind a pid, a pid file, or a log: whether it runs, and its end. What is known of it from an earlier look
 # is in the variables that begin with `was_`, which are empty at the first one.
 # uses: process process_tree log_writers stopping owners
-# needs: pid file written was_pid was_start was_boot
+# needs: pid file owned written was_pid was_start was_boot
+# paths: file
 
 # Set $family to the pids of a process and of all that belongs to it, without those that have ended.
 find_family() { # PID...
@@ -73,7 +74,7 @@ by_log() {
 
 stop() {
   is_known || { echo state=missing; return; }
-  [ ! -e "$file" ] || may_name "$was_pid" "$(show_owner "$file")" || { echo state=unowned; return; }
+  [ ! -e "$owned" ] || may_name "$was_pid" "$(show_owner "$owned")" || { echo state=unowned; return; }
   find_family "$was_pid"; roots=$family above=$$
   while [ "$above" -gt 1 ] && read_stat "$above"; do
     for each in $roots; do [ "$each" != "$above" ] || { echo state=own; return; }; done

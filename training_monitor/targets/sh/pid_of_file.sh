@@ -1,5 +1,6 @@
 # The pid in a pid file.
 # needs: file
+# paths: file
 
 show() {
   pid=''

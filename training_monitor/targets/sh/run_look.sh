@@ -2,6 +2,7 @@
 # that none is taken for an option.
 # uses: parts this_machine
 # needs: folder spelling most_names most_files file_bytes folder_bytes threads_of process_bytes thread_bytes
+# paths: folder
 
 # The names are printed before they are sorted out, so that none is left out silently. `head` reads all files as one
 # process; with a file at both ends it prints a line before each one, and the last line says that nothing was cut.

@@ -1,6 +1,7 @@
 # What is to be uploaded: of which kind it is, and an identity that changes when it is written again.
 # uses: file_state
 # needs: path most_files
+# paths: path
 
 look_at_file() {
   command -v curl >/dev/null || { echo state=no-curl; return; }

@@ -1,0 +1,297 @@
+"""Paths that a model gives to the MCP server: it reads logs and checkpoints of trainings, and no other file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.hostile.tries import tried
+from tests.integration.conftest import MARK, Place, Surroundings, wait_until
+from tests.mcp_client import Client
+from tests.requirements import miss, require
+from training_monitor.core.errors import AccessDenied
+from training_monitor.core.read_fence import READ_UNDER, fence_reading, keep_found
+from training_monitor.jobs.process_jobs import start_process_job
+from training_monitor.logs.following import log_question
+from training_monitor.mcp.tools import list_tools, make_tools
+from training_monitor.targets.asking import Site
+
+CANARY = "c4n4ry-0f-the-netrc"
+OPTION = "--read-under"
+PROGRAM = """
+import os, sys, time
+log = open("train.log", "a", buffering=1)
+os.dup2(log.fileno(), 1); os.dup2(log.fileno(), 2)
+for step in range(9000):
+    print(f"step {step}/9000 loss 0.5", flush=True)
+    time.sleep(0.2)
+"""
+
+
+class Scene:
+    """A training that runs in a folder, and a secret in the folder beside it."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.work, self.home = surroundings.folder / "work", surroundings.folder / "private"
+        self.output = self.work / "out"
+        for folder in (self.work, self.home, self.output / "checkpoint-5"):
+            folder.mkdir(parents=True)
+        self.secret, self.log = self.home / ".netrc", self.work / "train.log"
+        self.secret.write_text(f"machine a login b password {CANARY}\nstep 1/5 loss {CANARY}\n")
+        self.secret.chmod(0o600)
+        (self.home / "secret.log").write_text(f"step 1/5 {CANARY}\n")
+        (self.work / "train.py").write_text(PROGRAM)
+        (self.output / "checkpoint-5" / "model.safetensors").write_bytes(b"")
+        command = [sys.executable, "train.py", "--output_dir", str(self.output)]
+        self.process = subprocess.Popen(command, cwd=self.work, env={**os.environ, MARK: surroundings.mark})
+        assert wait_until(lambda: self.log.exists() and self.log.stat().st_size > 100)
+
+    def forms(self) -> dict[str, str]:
+        """The ways to name the secret."""
+        (self.work / "link.log").symlink_to(self.secret)
+        (self.work / "linked").symlink_to(self.home)
+        (self.work / "hard.log").hardlink_to(self.secret)
+        (self.output / "link.log").symlink_to(self.secret)
+        (self.output / "hard.log").hardlink_to(self.secret)
+        (self.work / "train.log\n.log").symlink_to(self.secret)
+        (self.home / "x\n.log").write_text(CANARY)
+        pid = self.process.pid
+        descriptor = os.open(self.secret, os.O_RDONLY)  # of this process
+        forms = {
+            "its path": str(self.secret),
+            "a log's name": str(self.home / "secret.log"),
+            "a link": str(self.work / "link.log"),
+            "a link to its folder": str(self.work / "linked" / ".netrc"),
+            "a hard link": str(self.work / "hard.log"),
+            "a link among the checkpoints": str(self.output / "link.log"),
+            "a hard link among the checkpoints": str(self.output / "hard.log"),
+            "two dots": f"{self.output}/../../private/.netrc",
+            "slashes": f"//{self.secret}",
+            "the root of a process": f"/proc/{pid}/root{self.secret}",
+            "our own root": f"/proc/self/root{self.secret}",
+            "the folder of a process": f"/proc/{pid}/cwd/../private/.netrc",
+            "a descriptor": f"/proc/{os.getpid()}/fd/{descriptor}",
+            "a pattern": f"{self.home}/.net*",
+            "a pattern of folders": f"{self.work.parent}/*/secret.log",
+            "brackets": f"{self.home}/[s]ecret.log",
+            "a line end": str(self.home / "x\n.log"),
+            "a link with a line end": str(self.work / "train.log\n.log"),
+            "a slash behind it": f"{self.secret}/",
+            "from home": "~/private/.netrc",
+            "relative": f"./{os.path.relpath(self.secret)}",
+            "variables of a process": f"/proc/{pid}/environ",
+            "passwords": "/etc/passwd",
+            "a device": "/dev/zero",
+            "its folder": str(self.home),
+            "the root": "/",
+        }
+        return forms
+
+
+@pytest.fixture
+def scene(surroundings: Surroundings) -> Iterator[Scene]:
+    found = Scene(surroundings)
+    yield found
+    found.process.kill()
+    found.process.wait()
+
+
+def said_of(answer: Any) -> str:
+    assert CANARY not in json.dumps(answer), answer
+    return json.dumps(answer["structuredContent"])
+
+
+def test_no_form_of_a_path_leads_to_another_file(target: Place, scene: Scene) -> None:
+    forms = scene.forms()
+    with Client(HOME=str(scene.work.parent)) as client:
+        for name, path in forms.items():
+            tried()
+            answer = client.call("job_logs", target=target.address, job=path)
+            assert answer["isError"] and "root:" not in said_of(answer), (name, answer)
+            is_path = "JobNotFound" not in said_of(answer)  # a folder above is not meant as a path
+            assert OPTION in said_of(answer) or not is_path, (name, answer)
+        mine = client.call("job_logs", target=target.address, job=str(scene.log))
+        assert "step " in mine["structuredContent"]["text"], mine
+
+
+def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, scene: Scene) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("job_logs", {"job": str(scene.log)}),
+        ("job_logs", {"job": f"{scene.work}/*.log"}),
+        ("current_step", {"job": str(scene.log)}),
+        ("check_training", {"what": str(scene.log)}),
+        ("look_at_training", {"log": str(scene.log), "output_dir": str(scene.output)}),
+        ("list_checkpoints", {"directory": f"{scene.output}/"}),
+        ("list_checkpoints", {"directory": str(scene.output / "checkpoint-5")}),
+    ]
+    with Client() as client:
+        found = client.call("check_training", target=target.address)["structuredContent"]
+        assert [each["step"] for each in found["jobs"] if each["log"] == str(scene.log)], found
+        answers = [client.call(tool, target=target.address, **words) for tool, words in calls]
+    scene.process.kill()
+    scene.process.wait()
+    with Client() as client:  # another server: the state folder remembers
+        answers += [client.call(tool, target=target.address, **words) for tool, words in calls]
+    for (tool, words), answer in zip(calls * 2, answers):
+        assert not answer["isError"] and OPTION not in said_of(answer), (tool, words, answer)
+
+
+def test_a_folder_of_the_option_is_read_and_links_out_of_it_are_not(target: Place, scene: Scene) -> None:
+    runs = scene.work.parent / "runs"
+    (runs / "a").mkdir(parents=True)
+    (runs / "a" / "old.log").write_text("step 7/9 loss 0.5\n")
+    (runs / "a" / "link.log").symlink_to(scene.secret)
+    (runs / "a" / "hard.log").hardlink_to(scene.secret)
+    (scene.work.parent / "runs-of-others").mkdir()
+    (scene.work.parent / "runs-of-others" / "b.log").write_text(CANARY)
+    (scene.work.parent / "opened").symlink_to(runs)
+    with Client(OPTION, str(scene.work.parent / "opened"), OPTION, "/nowhere") as client:
+        for name in ("a/old.log", "a/o*.log", "../opened/a/old.log"):
+            answer = client.call("job_logs", target=target.address, job=str(runs / name))
+            assert "step 7/9" in said_of(answer), answer
+        for name in ("a/link.log", "a/hard.log", "../runs-of-others/b.log", "a/../../private/secret.log"):
+            tried()
+            answer = client.call("job_logs", target=target.address, job=str(runs / name))
+            assert answer["isError"] and OPTION in said_of(answer), answer
+        missing = client.call("job_logs", target=target.address, job=str(runs / "a" / "none.log"))
+        assert missing["isError"] and OPTION not in said_of(missing), missing
+
+
+def test_no_argument_of_any_tool_leads_to_another_file(scene: Scene) -> None:
+    """Each text that a tool takes is the path of a secret: a tool that forgot the fence shows it here."""
+    secret = scene.home / "secret.json"
+    secret.write_text(json.dumps({"status": CANARY, "current_step": 1, CANARY: CANARY, "message": CANARY}))
+    job = start_process_job("local", "sleep 60", "waits")
+    usual = {"target": "local", "job": job, "directory": str(scene.output), "folder": str(scene.output), "handle": job}
+    usual |= {"path": str(scene.output), "destination": "hf:a/b"}
+    usual |= dict.fromkeys(("text", "job_name", "id", "message"), "x")
+    asked, options = [], [f"--{name}={secret}" for name in ("log", "pid-file", "output-dir", "from", "dataset")]
+    for tool in list_tools(make_tools(allow_write=True)):
+        schema = tool["inputSchema"]
+        needed = {name: usual[name] for name in schema.get("required", ()) if name in usual}
+        needed |= {name: ["sh", "-c", "true"] for name in ("command",) if name in schema.get("required", ())}
+        needed |= {"more": ["--poll"]} if "more" in schema.get("required", ()) else {}
+        for name, what in schema["properties"].items():
+            paths = (str(secret), f"local#{secret}", str(scene.home)) if what["type"] in ("string", "array") else ()
+            values: list[Any] = [[each] if what["type"] == "array" else each for each in paths]
+            values += [[each] for each in options] if name == "more" else []
+            asked += [(tool["name"], {**needed, name: value}) for value in values if name != "text"]
+    with Client("--allow-write") as client:
+        numbers = [client.request("tools/call", name=name, arguments=words) for name, words in asked]
+        answers = {each["id"]: each for each in (client.read(300.0) for _ in numbers)}
+    tried(len(asked))
+    shown = [words for number, words in zip(numbers, asked) if CANARY in json.dumps(answers[number])]
+    assert shown == []
+
+
+def test_files_of_this_machine_that_python_reads_are_fenced_too(scene: Scene) -> None:
+    (scene.home / "settings.toml").write_text(f'{CANARY} = "{CANARY}"\n')
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("check_config", {"file": str(scene.home / "settings.toml")}),
+        ("check_dataset", {"path": str(scene.home)}),
+        ("list_runs", {"folder": str(scene.home)}),
+        ("list_runs", {"folder": str(scene.work / "linked")}),
+        *(
+            ("launch_training", {"id": "a", "more": more, "confirm": True})
+            for more in ([f"--dataset={scene.home}", "--name=a", "--trigger=x"], [f"--from={scene.home}/settings.toml"])
+        ),
+    ]
+    scene.forms()
+    with Client("--allow-write") as client:
+        for tool, words in calls:
+            tried()
+            answer = client.call(tool, **words)
+            assert answer["isError"] and OPTION in said_of(answer), (tool, answer)
+    with Client(OPTION, str(scene.home)) as client:
+        for tool, words in calls[:3]:
+            answer = client.call(tool, **words)
+            assert OPTION not in json.dumps(answer), (tool, answer)
+
+
+def test_acts_read_no_other_file(scene: Scene) -> None:
+    with Client("--allow-write") as client:
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("upload_checkpoint", {"path": str(scene.secret), "destination": "hf:a/b"}),
+            ("watch_training", {"more": [f"--log={scene.secret}"]}),
+        ]
+        for tool, words in calls:
+            tried()
+            answer = client.call(tool, target="local", confirm=True, **words)
+            if answer["isError"]:
+                assert OPTION in said_of(answer), (tool, answer)
+                continue
+            handle = answer["structuredContent"]["handle"]
+            ended = list[Any]()
+
+            def has_ended(handle: str = handle, ended: list[Any] = ended) -> bool:
+                ended.append(client.call("work_status", handle=handle))
+                return ended[-1]["structuredContent"]["status"] not in ("PENDING", "RUNNING")
+
+            assert wait_until(has_ended), ended[-1]
+            assert OPTION in said_of(ended[-1]), (tool, ended[-1])
+
+
+@pytest.fixture
+def fenced(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(READ_UNDER, "[]")
+    fence_reading([])
+
+
+@pytest.mark.usefixtures("fenced")
+def test_a_file_that_is_swapped_while_it_is_read_shows_nothing(scene: Scene) -> None:
+    keep_found("local", [str(scene.log)], [])
+    kept, link, is_over = scene.work / "kept.log", scene.work / "swap.log", threading.Event()
+    kept.hardlink_to(scene.log)
+    link.symlink_to(scene.secret)
+    scene.log.rename(scene.work / "own.log")
+    kept.unlink()
+
+    def swap() -> None:
+        while not is_over.is_set():
+            (scene.work / "new.log").symlink_to(scene.secret)
+            (scene.work / "new.log").rename(scene.log)
+            (scene.work / "new.log").write_text("step 1/9 loss 0.5\n")
+            (scene.work / "new.log").rename(scene.log)
+
+    thread = threading.Thread(target=swap, daemon=True)
+    thread.start()
+    try:
+        for _ in range(10):
+            answers = Site.of("local").ask(*[log_question(str(scene.log)) for _ in range(10)])
+            tried(len(answers))
+            for answer in answers:
+                assert answer.failure or CANARY not in answer.value.text
+    finally:
+        is_over.set()
+        thread.join(10)
+
+
+@pytest.mark.usefixtures("fenced")
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+def test_every_shell_reads_what_is_allowed_and_refuses_the_rest(
+    scene: Scene, surroundings: Surroundings, shell: str
+) -> None:
+    program = require(shell) if shell == "busybox" else shutil.which(shell) or miss("sh", f"{shell} is not there")
+    (surroundings.tools / "sh").unlink(missing_ok=True)
+    if shell == "busybox":
+        subprocess.run([program, "--install", "-s", str(surroundings.tools)], check=True)
+    else:
+        (surroundings.tools / "sh").symlink_to(program)
+    keep_found("local", [str(scene.log)], [str(scene.output)])
+    (scene.output / "eval.log").write_text("step 3/9\n")
+    (scene.output / ".hidden.log").write_text(CANARY)
+    allowed = [str(scene.log), str(scene.output / "eval.log"), f"{scene.output}/../train.log"]
+    refused = [str(scene.output / ".hidden.log"), *scene.forms().values()]
+    answers = Site.of("local").ask(*[log_question(path) for path in (*allowed, *refused)])
+    assert all("step " in answer.get().text for answer in answers[: len(allowed)]), answers[: len(allowed)]
+    tried(len(refused))
+    for path, answer in zip(refused, answers[len(allowed) :]):
+        assert isinstance(answer.failure, AccessDenied), (path, answer)
