@@ -216,6 +216,24 @@ def test_files_of_this_machine_that_python_reads_are_fenced_too(scene: Scene) ->
             assert OPTION not in json.dumps(answer), (tool, answer)
 
 
+def test_links_among_progress_files_show_nothing(target: Place, scene: Scene) -> None:
+    secret = {"status": "running", "current_step": 1, "total_steps": 5, "message": CANARY, "error": CANARY, CANARY: 1}
+    (scene.home / "secret.json").write_text(json.dumps(secret))
+    runs = scene.work.parent / "runs"
+    for name in ("own", "linked"):
+        (runs / name).mkdir(parents=True)
+    (runs / "own" / "progress.json").write_text(json.dumps({"status": "running", "current_step": 7, "total_steps": 9}))
+    (runs / "linked" / "progress.json").symlink_to(scene.home / "secret.json")
+    (runs / "flat.json").symlink_to(scene.home / "secret.json")
+    (scene.home / "progress.json").write_text(json.dumps(secret))
+    (runs / "folder").symlink_to(scene.home)
+    where = {"local": str(runs), "k8s://default/head": f"head:{runs}"}.get(target.address, f"{target.address}{runs}")
+    with Client(OPTION, str(runs)) as client:
+        answer = client.call("list_runs", folder=where)
+        tried(3)
+        assert "own" in said_of(answer) and not answer["isError"], answer
+
+
 def test_acts_read_no_other_file(scene: Scene) -> None:
     with Client("--allow-write") as client:
         calls: list[tuple[str, dict[str, Any]]] = [

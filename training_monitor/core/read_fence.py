@@ -84,6 +84,16 @@ def _found_on(target: object) -> list[str]:
     return [path for path, at in seen.items() if not path.startswith("/proc/") or abs(now - at) < _HELD_SECONDS]
 
 
+def leads_out(path: str, folder: str) -> bool:
+    """Return whether a fence stands, and a link leads a path in a folder out of it."""
+    return is_fenced() and not _is_below(os.path.realpath(path), folder)
+
+
+def _is_below(real: str, folder: str) -> bool:
+    top = os.path.realpath(folder)
+    return real == top or real.startswith(f"{top.rstrip('/')}/")
+
+
 def format_fence(target: object) -> str:
     """Return the variables that fence.sh needs for a target, as the beginning of a script; "" without a fence."""
     if not is_fenced():
@@ -99,7 +109,6 @@ def check_here(path: str) -> str:
         return path
     real = os.path.realpath(os.path.expanduser(path))
     folders = [*read_folders(), *(each for each in _found_on("local") if each.endswith("/"))]
-    for folder in map(os.path.realpath, map(os.path.expanduser, folders)):
-        if real == folder or real.startswith(f"{folder.rstrip('/')}/"):
-            return real
+    if any(_is_below(real, os.path.expanduser(folder)) for folder in folders):
+        return real
     raise AccessDenied(f"{path}: {WHY_REFUSED}", hint=HINT)

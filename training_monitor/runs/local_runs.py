@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.read_fence import check_here
+from training_monitor.core.read_fence import check_here, leads_out
 from training_monitor.core.units import format_duration
 from training_monitor.runs.files import (
     KnownRun,
@@ -170,7 +170,8 @@ class LocalRuns:
 
     def _list(self) -> list[RunFiles]:
         try:
-            return list_run_files(self.folder)
+            found = list_run_files(self.folder)
+            return [each for each in found if not _leads_out(each, self.folder)]
         except OSError as error:
             hint = "the folder that the training scripts write to" if isinstance(error, FileNotFoundError) else None
             raise TrainingMonitorError(
@@ -186,6 +187,10 @@ class LocalRuns:
 
     def _is_gone(self, run: Run) -> TrainingMonitorError:
         return TrainingMonitorError(f"run {run.name!r} is not in {self.folder!r} any more")
+
+
+def _leads_out(files: RunFiles, folder: str) -> bool:
+    return any(leads_out(path, folder) for path in (files.progress_path, files.control_path))
 
 
 def _look_at(files: RunFiles, before: KnownRun[_Signature] | None) -> KnownRun[_Signature] | None:

@@ -27,6 +27,7 @@ show_folder() {
   for name do
     shift
     if [ -d "$name" ] || [ ! -e "$name" ]; then print_name other
+    elif [ "${_tm_under+fenced}" ] && { [ -L "$name" ] || [ -L "${name%/*}" ]; }; then print_name denied
     elif [ ! -f "$name" ]; then print_name special
     elif [ ! -r "$name" ]; then print_name denied
     else set -- "$@" ".$spelling$name"; fi
