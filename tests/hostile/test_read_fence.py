@@ -136,6 +136,10 @@ def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, sc
         found = client.call("check_training", target=target.address)["structuredContent"]
         assert [each["step"] for each in found["jobs"] if each["log"] == str(scene.log)], found
         answers = [client.call(tool, target=target.address, **words) for tool, words in calls]
+        if target.address == "local":
+            assert not client.call("check_training", what=str(scene.log))["isError"]
+        fleet = client.call("list_fleet", targets=[f"{target.address}#{scene.log}"])
+        assert [each["step"] for each in fleet["structuredContent"]["members"] if each["step"]], fleet
     scene.process.kill()
     scene.process.wait()
     with Client() as client:  # another server: the state folder remembers
@@ -214,6 +218,26 @@ def test_files_of_this_machine_that_python_reads_are_fenced_too(scene: Scene) ->
         for tool, words in calls[:3]:
             answer = client.call(tool, **words)
             assert OPTION not in json.dumps(answer), (tool, answer)
+
+
+def test_a_training_that_names_a_wide_folder_opens_nothing(scene: Scene, surroundings: Surroundings) -> None:
+    home = scene.work.parent
+    (scene.home / "settings.toml").write_text(f'{CANARY} = "{CANARY}"\n')
+    command = [sys.executable, "train.py", "--output_dir"]
+    for folder in (str(home), "/", "/etc", str(scene.home)):
+        other = subprocess.Popen([*command, folder], cwd=scene.work, env={**os.environ, MARK: surroundings.mark})
+        with Client(HOME=str(home)) as client:
+            found = client.call("check_training", target="local")["structuredContent"]
+            assert len(found["jobs"]) >= 2, found
+            hidden = ("job_logs", {"target": "local", "job": str(scene.secret)})
+            passwords = ("job_logs", {"target": "local", "job": "/etc/passwd"})
+            settings = ("check_config", {"file": str(scene.home / "settings.toml")})
+            for tool, words in (hidden, passwords, *([settings] if folder != str(scene.home) else [])):
+                tried()
+                answer = client.call(tool, **words)
+                assert answer["isError"] and OPTION in said_of(answer), (folder, tool, answer)
+        other.kill()
+        other.wait()
 
 
 def test_links_among_progress_files_show_nothing(target: Place, scene: Scene) -> None:

@@ -23,6 +23,7 @@ WHY_REFUSED = (
     "that was found, or below a folder of --read-under"
 )
 REFUSED, DENIED = 93, 94  # exit statuses of fence.sh
+_SPECIAL = ("/etc", "/proc", "/sys", "/dev", "/boot", "/run", "/usr")  # no folders of checkpoints
 _MOST_FOUND = 300  # paths of one target, the newest
 _HELD_SECONDS = 600.0  # a path below /proc names a process, which may be another one later
 _FOUND = dict[str, dict[str, float]]()  # what this process found, also where the state folder cannot be used
@@ -90,8 +91,15 @@ def leads_out(path: str, folder: str) -> bool:
 
 
 def _is_below(real: str, folder: str) -> bool:
-    top = os.path.realpath(folder)
-    return real == top or real.startswith(f"{top.rstrip('/')}/")
+    top = os.path.realpath(folder).rstrip("/")
+    return real == top or real.startswith(f"{top}/")
+
+
+def _may_be_of_training(real: str, folder: str) -> bool:
+    """Return whether a checkpoint folder, which a training names, opens a path in it: the same as in fence.sh."""
+    is_wide = _is_below(os.path.expanduser("~"), folder) or folder in ("/home", "/var")
+    is_special = any(_is_below(folder, each) for each in _SPECIAL) or "/.ssh" in folder
+    return not (is_wide or is_special or "/." in real[len(folder) :])
 
 
 def format_fence(target: object) -> str:
@@ -108,7 +116,9 @@ def check_here(path: str) -> str:
     if not is_fenced():
         return path
     real = os.path.realpath(os.path.expanduser(path))
-    folders = [*read_folders(), *(each for each in _found_on("local") if each.endswith("/"))]
-    if any(_is_below(real, os.path.expanduser(folder)) for folder in folders):
+    named = [each for each in _found_on("local") if each.endswith("/")]
+    if any(_is_below(real, os.path.expanduser(folder)) for folder in read_folders()) or any(
+        _is_below(real, folder) and _may_be_of_training(real, os.path.realpath(folder)) for folder in named
+    ):
         return real
     raise AccessDenied(f"{path}: {WHY_REFUSED}", hint=HINT)

@@ -12,20 +12,34 @@ from typing import Any
 from training_monitor.core.errors import TrainingMonitorError
 
 _FOLDERS = frozenset({"checkpoint_dir", "directory", "log", "output_dir", "path", "pid_file"})
-_NO_PATHS = frozenset({"target", "namespace", "pods", "also", "name", "job_name", "command", "destination", "reason"})
+_NO_PATHS = frozenset(
+    {"target", "targets", "namespace", "pods", "also", "name", "job_name", "command", "destination", "reason"}
+)
 
 
 def find_first(arguments: Mapping[str, Any]) -> None:
     """Find the trainings of the target, where an argument may name a file: those of trainings can be read then."""
-    if not any(_may_name_file(name, text) for name, text in _texts(arguments)):
+    targets = [*_targets_of_files(arguments)]
+    if not targets:
         return
     from training_monitor.observe.find_trainings import find_question
     from training_monitor.observe.meant import note_found
     from training_monitor.targets.asking import Site
 
-    with suppress(TrainingMonitorError):  # the tool itself says what is wrong with the target
-        site = Site.of(arguments.get("target", "local"), arguments.get("namespace", "default")).resolve()
-        note_found(site, site.ask_one(find_question()))
+    for target in dict.fromkeys(targets):
+        with suppress(TrainingMonitorError):  # the tool itself says what is wrong with the target
+            site = Site.of(target, arguments.get("namespace", "default")).resolve()
+            note_found(site, site.ask_one(find_question()))
+
+
+def _targets_of_files(arguments: Mapping[str, Any]) -> Iterator[str]:
+    texts = [*_texts(arguments)]
+    if "target" in arguments and any(_may_name_file(name, text) for name, text in texts):
+        yield arguments["target"]
+    for name, text in texts:
+        target, _, file = text.partition("#")
+        if name == "targets" and _may_name_file("what", file):
+            yield target
 
 
 def _may_name_file(name: str, text: str) -> bool:

@@ -98,8 +98,8 @@ class Tool:
         try:
             limit = read_limit(arguments.get("max_characters"))
             given = self._read(arguments)
-            if "target" in self.input_schema["properties"]:
-                find_first(given)
+            default = self.input_schema["properties"].get("target", {}).get("default")
+            find_first(given if default is None else {"target": default, **given})
             answer = self.function(**given)
             narrower = ", ".join(said for name, said in _NARROWER.items() if name in self.input_schema["properties"])
             return format_answer(make_document(answer, limit, narrower=narrower), as_text=as_text)
