@@ -335,3 +335,34 @@ def test_a_page_can_be_used_by_keyboard_alone_and_printed(browser: Browser, page
     assert {"BUTTON Loss", "A llama-03"} <= reached and any(each.startswith("INPUT") for each in reached)
     browser.prefer("light", "print")
     assert not browser.one("nav").is_displayed() and browser.one("tbody").is_displayed()
+
+
+def test_a_persons_acts_renew_the_session_and_those_of_scripts_do_not(browser: Browser, page: Served) -> None:
+    begin(browser, page)
+
+    def acted() -> int:
+        """The time of the last act, by the cookie."""
+        [cookie] = [each for each in browser.driver.get_cookies() if each["name"].endswith(f"_{page.port}")]
+        return int(cookie["value"].split(".")[1])
+
+    def has_changed(before: int) -> bool:
+        return wait_until(lambda: acted() > before, 5)
+
+    before = acted()
+    time.sleep(1.1)
+    browser.run("dispatchEvent(new PointerEvent('pointerdown')); dispatchEvent(new KeyboardEvent('keydown'))")
+    browser.run("fetch('/'); location.reload()")
+    browser.one("tbody tr")
+    time.sleep(1.1)
+    assert acted() == before
+    browser.driver.refresh()
+    browser.one("tbody tr")
+    assert has_changed(before)
+    for act in (lambda: browser.one("nav a").click(), lambda: browser.press("j")):
+        before = acted()
+        time.sleep(1.1)
+        act()  # the page was loaded within the last minute: that is enough
+        assert not has_changed(before)
+        browser.run("const now = performance.now.bind(performance); performance.now = () => now() + 61000")
+        act()
+        assert has_changed(before)
