@@ -25,7 +25,7 @@ from training_monitor.web.access import (
     session_of,
 )
 
-_KEPT_AS, _SIGNED_OUT = "web sessions", "web sign-outs"
+_KEPT_AS, _SIGNED_OUT = "web sessions", "web sign-outs at port"
 _BEARER = "bearer"  # the session of a program that brings the token with each request
 
 
@@ -78,7 +78,8 @@ class Door:
     ) -> None:
         self._key, self.token, self._on_link = session_key(key, token, port), token, on_link
         self._store, self._clock = store, clock
-        kept = store.load_run(_SIGNED_OUT, SignedOut, finished=True) if store else None
+        self._kept_as = f"{_SIGNED_OUT} {port}"
+        kept = store.load_run(self._kept_as, SignedOut, finished=True) if store else None
         self._signed_out = dict(kept.until) if kept else {}
         self._acted = dict[str, float]()  # when a person last acted in a session that this server knows
         self._names, self._addresses = frozenset(names), addresses
@@ -165,7 +166,7 @@ class Door:
             self._signed_out = {each: until for each, until in self._signed_out.items() if now < until}
             self._signed_out[session] = now + SESSION_SECONDS + CLOCK_SECONDS
             if self._store:
-                self._store.save_run(_SIGNED_OUT, SignedOut(self._signed_out), finished=True)
+                self._store.save_run(self._kept_as, SignedOut(self._signed_out), finished=True)
         return self._set_cookie("", 0)
 
     def _new_cookie(self) -> str:

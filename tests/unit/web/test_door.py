@@ -87,7 +87,7 @@ def test_old_sign_outs_are_forgotten_once_their_cookies_are_over(store: Store) -
     for _ in range(3):
         door.sign_out(door.session(pair_of(door.open_by_token(TOKEN)), None))
         clock.sleep(SESSION_SECONDS + CLOCK_SECONDS)
-    kept = store.load_run("web sign-outs", SignedOut, finished=True)
+    kept = store.load_run("web sign-outs at port 1", SignedOut, finished=True)
     assert kept and len(kept.until) == 1
 
 
