@@ -231,8 +231,9 @@ def test_a_training_that_names_a_wide_folder_opens_nothing(scene: Scene, surroun
             assert len(found["jobs"]) >= 2, found
             hidden = ("job_logs", {"target": "local", "job": str(scene.secret)})
             passwords = ("job_logs", {"target": "local", "job": "/etc/passwd"})
+            root = ("list_checkpoints", {"target": "local", "directory": "/"})
             settings = ("check_config", {"file": str(scene.home / "settings.toml")})
-            for tool, words in (hidden, passwords, *([settings] if folder != str(scene.home) else [])):
+            for tool, words in (hidden, passwords, root, *([settings] if folder != str(scene.home) else [])):
                 tried()
                 answer = client.call(tool, **words)
                 assert answer["isError"] and OPTION in said_of(answer), (folder, tool, answer)

@@ -57,7 +57,7 @@ def keep_found(target: object, logs: Iterable[str], folders: Iterable[str]) -> N
     if not is_fenced():
         return
     now = time.time()
-    paths = [*logs, *(f"{folder.rstrip('/')}/" for folder in folders)]
+    paths = [*logs, *(f"{folder.rstrip('/')}/" for folder in folders if folder.strip("/"))]
     found = _FOUND.setdefault(str(target), {})
     found |= {path: now for path in paths if "\n" not in path}
     from training_monitor.core.best_effort_store import BestEffortStore

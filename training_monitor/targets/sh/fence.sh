@@ -34,7 +34,7 @@ _tm_may_read() {
     [ -d "$_tm_open" ] || [ "$(stat -L -c %h "$_tm_open")" -le 1 ] || return 1
     [ "$(stat -c %d:%i -- "$_tm_real")" = "$_tm_id" ] || { _tm_is_held; return; }
   fi
-  case $_tm_line$_tm_found$_tm_line in *"$_tm_line$_tm_real$_tm_line"*) return 0 ;; esac
+  [ "$_tm_real" != / ] && case $_tm_line$_tm_found$_tm_line in *"$_tm_line$_tm_real$_tm_line"*) return 0 ;; esac
   _tm_is_of_job || _tm_is_below || _tm_is_configured
 }
 
