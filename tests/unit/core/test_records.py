@@ -77,6 +77,8 @@ def test_what_the_version_before_wrote_is_read_and_written_again_the_same() -> N
             state["cursor"]["in_key"] = False
         if isinstance(state, dict) and state.get("attempts"):
             state["attempts"] = [{**OF_A_ROLL_CALL, **attempt} for attempt in state["attempts"]]
+        if isinstance(state, dict) and state.get("job") and "log_paths" in state["job"]:
+            state["job"]["process"] = None
         if kind is JobWork:
             state["rentals"] = [
                 {**encode(Rental(0, 1, None, 0.0)), "prices": [], **rental} for rental in state["rentals"]
