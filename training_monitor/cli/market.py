@@ -221,10 +221,10 @@ def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
     """Return the options that alone exclude all offers: how many offers there are without each, and from what price."""
     found = find_loose_wishes(query, search_everything(query))
     if there := search_offers(replace(query, disk_gb=min(query.disk_gb, _SMALLEST_DISK))):
-        found["--disk"] = there
+        found["disk"] = there
     return {
-        option: {"offers": len(there), "from": min(each.price_per_hour or 0.0 for each in there)}
-        for option, there in found.items()
+        f"--{name.replace('_', '-')}": {"offers": len(there), "from": min(each.price_per_hour or 0.0 for each in there)}
+        for name, there in found.items()
     }
 
 

@@ -25,8 +25,9 @@ TrainingMonitorError
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.masking import is_secret_key, redact, redact_argv
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
 
 
 _ENDS = ".?!"  # of a sentence
+_MOST_VALUE, _MOST_MESSAGE = 200, 3000  # characters of one value, and of a message
 _NUMBER = regex(r"\d+")
+_PLACE = regex(r"\{(\w+)(?:=([^{}]*))?\}")
+
+
+def _shorten(text: str) -> str:
+    """Leave out the middle of a long message."""
+    return text if len(text) <= _MOST_MESSAGE else f"{text[: _MOST_MESSAGE // 2]} ... {text[-_MOST_MESSAGE // 2 :]}"
 
 
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
@@ -46,14 +54,96 @@ def last_lines(text: str, count: int = 4, width: int = 300) -> str:
     return " | ".join(lines[-count:])
 
 
+class Call(NamedTuple):
+    """A call in Python, the command in a shell, and the tool of the MCP server, with a place for each value."""
+
+    python: str
+    shell: str
+    mcp: str
+
+
+CALLS: Mapping[str, Call] = {
+    "find_trainings": Call("check_training(target)", "training-monitor check TARGET", "check_training"),
+    "list_waits": Call("watch.kept_waits.list_waits(store)", "training-monitor wait --list", "list_work"),
+    "list_queue": Call("service.TrainingQueue().list_jobs()", "training-monitor queue", "list_queue"),
+    "search_offers": Call("vast.search_offers(query)", "training-monitor offers", "list_offers"),
+    "stop_job": Call("stop_job({0}, {1})", "training-monitor stop {0} {1}", "stop_job"),
+    "withdraw": Call(
+        "service.Credits().withdraw({0}, dollars, reason, payment_id=id)",
+        "training-monitor credits {0} --withdraw DOLLARS --reason TEXT --payment ID",
+        "show_credits",
+    ),
+}
+
+
+class Hint(str):
+    """What to try, as Python reads it; `spell` returns it in the language of another surface.
+
+        Hint("stop that one, or add {take_over=True}")
+        Hint("stop it first: {stop_job}", target, job_id)
+
+    A `{name=VALUE}` is an argument of the call that failed, a `{name}` one of CALLS, with the values given to it.
+    """
+
+    template: str
+    values: tuple[object, ...]
+
+    def __new__(cls, template: str, *values: object) -> Hint:
+        made = super().__new__(cls, _spell(template, values, "python"))
+        made.template, made.values = template, values
+        return made
+
+    def spell(self, surface: str) -> str:
+        """Return the hint for `python`, `shell` or `mcp`."""
+        return _spell(self.template, self.values, surface)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self.template, *self.values)
+
+
+def spell(hint: str | None, surface: str) -> str | None:
+    """Return a hint in the language of a surface: `python`, `shell` or `mcp`."""
+    return hint.spell(surface) if isinstance(hint, Hint) else hint
+
+
+def _spell(template: str, values: tuple[object, ...], surface: str) -> str:
+    quote: Callable[[str], str] = repr if surface == "python" else shlex.quote
+    words = [quote(str(value)) for value in values]
+
+    def replaced(found: Any) -> str:
+        name, value = found[1], found[2]
+        if value is None:
+            return str(getattr(CALLS[name], surface)).format(*words)
+        return _ARGUMENT[surface](name, value)
+
+    return _PLACE.sub(replaced, template)
+
+
+def _option(name: str, value: str) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value == "True" else f"{option} {value}"
+
+
+_ARGUMENT: Mapping[str, Callable[[str, str], str]] = {
+    "python": lambda name, value: f"{name}={value}",
+    "shell": _option,
+    "mcp": lambda name, value: f"{name}: {value.lower() if value in ('True', 'False') else value}",
+}
+
+
 class TrainingMonitorError(Exception):
     """The base of all errors: what happened, where, and what to try."""
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
-        said = redact(what)
-        self.what, self.hint = said, hint
+        said = _shorten(redact(text_of(what)))
+        self.what, self.hint = said, hint if hint is None or isinstance(hint, Hint) else _shorten(text_of(hint))
+        super().__init__(self.spell("python"))
+
+    def spell(self, surface: str) -> str:
+        """Return the whole message, with its hint in the language of a surface: `python`, `shell` or `mcp`."""
+        said, hint = self.what, spell(self.hint, surface)
         end = "" if said[-1:] in _ENDS else "."
-        super().__init__(f"{said}{end} Try: {hint}" if hint else said)
+        return f"{said}{end} Try: {hint}" if hint else said
 
 
 class SettingsError(TrainingMonitorError, ValueError):
@@ -61,13 +151,25 @@ class SettingsError(TrainingMonitorError, ValueError):
 
     def __init__(self, key: str, value: object, expected: str, *, file: str = "") -> None:
         self.value, self.expected = value, expected
-        self.key = f"{file}: {key}" if file else key
+        self.key = f"{text_of(file)}: {text_of(key)}" if file else text_of(key)
         try:
-            told = f"a value of type {type(value).__name__}" if value and is_secret_key(key) else repr(value)
+            told = f"a value of type {type(value).__name__}" if value and is_secret_key(text_of(key)) else _brief(value)
             shown = "nothing" if value is None else told
         except ValueError:  # an integer with more digits than Python converts
             shown = "a number that is far too long"
-        super().__init__(f"{self.key}: got {shown}, expected {expected}")
+        except Exception as problem:  # of a class that is not ours
+            shown = f"a value that cannot be shown ({type(problem).__name__})"
+        super().__init__(f"{self.key}: got {shown}, expected {text_of(expected)}")
+
+
+def _brief(value: object) -> str:
+    """Return the `repr` of a value, the middle of a long one left out."""
+    import reprlib
+
+    brief = reprlib.Repr()
+    brief.maxstring = brief.maxother = brief.maxlong = _MOST_VALUE
+    brief.maxlist = brief.maxtuple = brief.maxdict = brief.maxset = 20
+    return brief.repr(value)
 
 
 def similar_names(name: str, names: Collection[str], most: int = 3) -> list[str]:
@@ -109,15 +211,15 @@ class CommandError(TrainingMonitorError):
         result: CommandResult | None = None,
         target: str | None = None,
     ) -> None:
-        self.argv = redact_argv(argv)
-        if result:
+        self.argv = redact_argv(tuple(map(text_of, argv)) if isinstance(argv, (tuple, list)) else ())
+        if result is not None and hasattr(result, "stderr"):
             result = replace(
                 result, argv=redact_argv(result.argv), stdout=redact(result.stdout), stderr=redact(result.stderr)
             )
         self.result, self.target = result, target
         self.answered = False
-        where = f"{target}: " if target else ""
-        super().__init__(where + what, hint=hint)
+        where = f"{text_of(target)}: " if target else ""
+        super().__init__(where + text_of(what), hint=hint)
 
 
 class ToolNotFound(CommandError):
@@ -157,7 +259,11 @@ class StateError(TrainingMonitorError):
 
 
 class RestError(TrainingMonitorError):
-    """A failed request. `retry_after`: seconds to wait, as the server asked; `temporary`: a retry may succeed."""
+    """A failed request.
+
+    `retry_after`: seconds to wait, as the server asked; `temporary`: a retry may succeed; `body`: the beginning of the
+    server's answer, masked.
+    """
 
     def __init__(
         self,
@@ -167,17 +273,18 @@ class RestError(TrainingMonitorError):
         hint: str | None = None,
         retry_after: float | None = None,
         temporary: bool | None = None,
+        body: str = "",
     ) -> None:
-        self.status, self.retry_after = status, retry_after
+        self.status, self.retry_after, self.body = status, retry_after, redact(body)
         self.temporary = status is None or status == 429 or status >= 500 if temporary is None else temporary
         super().__init__(what, hint=hint)
 
 
 class ParseError(TrainingMonitorError, ValueError):
     def __init__(self, what: str, *, source: str, text: str = "") -> None:
-        self.source, self.excerpt = source, last_lines(text, 3, 200)
+        self.source, self.excerpt = source, last_lines(text_of(text), 3, 200)
         shown = f": {self.excerpt}" if self.excerpt else ""
-        super().__init__(f"{source}: {what}{shown}")
+        super().__init__(f"{text_of(source)}: {text_of(what)}{shown}")
 
 
 class JobNotFound(TrainingMonitorError):

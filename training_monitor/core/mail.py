@@ -47,10 +47,14 @@ def send_mail(
         clients: list[smtplib.SMTP] = []
         finish_within(timeout, lambda: _hand_in(clients, server, message, timeout), lambda: _break_off(clients))
     except smtplib.SMTPResponseException as error:
-        raise RestError(_said(where, server, error), temporary=400 <= error.smtp_code < 500) from None
+        said = _said(server, error)
+        temporary = 400 <= error.smtp_code < 500
+        raise RestError(f"{where} answered {said}", temporary=temporary, body=said) from None
     except smtplib.SMTPRecipientsRefused as error:
         codes = [code for code, _ in error.recipients.values()]
-        raise RestError(f"{where} refused every recipient", temporary=all(code < 500 for code in codes)) from None
+        body = "; ".join(map(str, codes))
+        temporary = all(code < 500 for code in codes)
+        raise RestError(f"{where} refused every recipient", temporary=temporary, body=body) from None
     except smtplib.SMTPServerDisconnected:
         raise RestError(f"{where} broke the connection") from None
     except smtplib.SMTPNotSupportedError as error:
@@ -106,9 +110,9 @@ def _break_off(clients: list[smtplib.SMTP]) -> None:
                 client.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _said(where: str, server: MailServer, error: smtplib.SMTPResponseException) -> str:
+def _said(server: MailServer, error: smtplib.SMTPResponseException) -> str:
     answer = error.smtp_error
     text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
     if server.password:
         text = text.replace(server.password, MASK)
-    return f"{where} answered {error.smtp_code}: {last_lines(text, width=200)}"
+    return f"{error.smtp_code}: {last_lines(text, width=200)}"

@@ -29,7 +29,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import MASK
 
 MAX_BODY_BYTES = 1024 * 1024
-_SHOWN_CHARACTERS = 200
+_SHOWN_CHARACTERS, _KEPT_CHARACTERS = 200, 2000
 _SECRET_CHARACTERS = 12  # a part of a path of this length may be a token
 _Result = TypeVar("_Result")
 
@@ -75,9 +75,11 @@ def request(
         raise _no_answer(origin, error, timeout) from None  # a chained cause may show the URL
     if 200 <= answer.status < 300:
         return answer
+    said = _without_secrets(answer.body, url, headers or {})
     raise RestError(
-        f"{origin} answered {answer.status}: {_shown(answer.body, url, headers or {})}",
+        f"{origin} answered {answer.status}: {said[:_SHOWN_CHARACTERS] or '(nothing)'}",
         status=answer.status,
+        body=said[:_KEPT_CHARACTERS],
         retry_after=_retry_after(answer),
         hint="give the address it redirects to" if 300 <= answer.status < 400 else None,
     )
@@ -187,14 +189,14 @@ def _no_answer(origin: str, error: Exception, timeout: float) -> RestError:
     return RestError(f"{origin}: {said}")
 
 
-def _shown(body: str, url: str, headers: Mapping[str, str]) -> str:
-    """Return the beginning of an answer, with the secrets of the request redacted."""
+def _without_secrets(body: str, url: str, headers: Mapping[str, str]) -> str:
+    """Return an answer on one line, with the secrets of the request redacted."""
     path = url.partition("://")[2].partition("/")[2]
     parts = [*re.split(r"[/?&=:]", path), *(word for value in headers.values() for word in value.split())]
     secrets = [path, *(part for part in parts if len(part) >= _SECRET_CHARACTERS)]
     for secret in {*secrets, *map(unquote, secrets)} - {""}:
         body = body.replace(secret, MASK)
-    return " ".join(body.split())[:_SHOWN_CHARACTERS] or "(nothing)"
+    return " ".join(body.split())
 
 
 def _retry_after(answer: Response) -> float | None:

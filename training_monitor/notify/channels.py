@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_url
+from training_monitor.core.advice import find_advice
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
-from training_monitor.core.frozen import asdict, dataclass, field
+from training_monitor.core.frozen import asdict, dataclass, field, replace
+from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import MASK
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text
 from training_monitor.core.shown import shown_lines
@@ -43,20 +45,6 @@ _NTFY_PRIORITY = {"low": "2", "normal": "3", "high": "4", "urgent": "5"}
 _DESKTOP_URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
 _TOKEN = text("a token without spaces", "[!-~]+", is_secret=True)
 _ADDRESS = text("an e-mail address", r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+")
-_ADVICE = {
-    ("telegram", 400): "check the chat id, and open a chat with the bot and press Start",
-    ("telegram", 401): "check the token: @BotFather shows it",
-    ("telegram", 403): "open a chat with the bot and press Start, or unblock it",
-    ("telegram", 404): "check the token: @BotFather shows it",
-    ("discord", 401): "check the bot's token, or make the webhook again",
-    ("discord", 403): "share a server with the bot and allow direct messages from its members",
-    ("discord", 404): "make the webhook again, and check the user id",
-    ("slack", 400): "make the webhook again",
-    ("slack", 403): "make the webhook again: it was disabled, or its channel is archived",
-    ("slack", 404): "make the webhook again: it was removed",
-    ("ntfy", 401): "check the token of the topic",
-    ("ntfy", 403): "check the token of the topic: it may not write there",
-}
 
 
 # ---------------------------------------------------------------- what their settings may be
@@ -211,10 +199,24 @@ class Telegram(_Settings):
     )
     chat_id: Annotated[str, _ID] | None = None
     api_url: Annotated[str, _URL] = TELEGRAM_API
+    _moved: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # groups, to new ids
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        chat = str(self.recipient(user))
+        try:
+            self._send_to(self._moved.get(chat, chat), notice, doors)
+        except RestError as error:
+            moved = _new_chat(error)
+            if moved is None:
+                raise
+            self._moved[chat] = moved
+            news = f"the group {chat} has the id {moved} now: put it into the settings"
+            get_logger().warning("telegram: %s", news)
+            self._send_to(moved, replace(notice, fields=(*notice.fields, ("Telegram", news))), doors)
+
+    def _send_to(self, chat: str, notice: Notice, doors: Doors) -> None:
         message = {
-            "chat_id": str(self.recipient(user)),
+            "chat_id": chat,
             "text": render(notice, TELEGRAM),
             "parse_mode": "HTML",
             "link_preview_options": {"is_disabled": True},
@@ -395,6 +397,15 @@ CHANNELS: Mapping[str, tuple[type, ...]] = {
 }
 
 
+def _new_chat(error: RestError) -> str | None:
+    """Return the id that Telegram gave a group when it made it a supergroup, if that is why it refuses."""
+    try:
+        moved = json.loads(error.body)["parameters"]["migrate_to_chat_id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return str(moved) if type(moved) is int else None
+
+
 def _post(url: str, message: object, doors: Doors, headers: dict[str, str] | None = None) -> Response:
     from training_monitor.core.rest import request
 
@@ -438,12 +449,13 @@ def _as_json(notice: Notice, user: NotifiedUser) -> dict[str, Any]:
 
 def advise(channel: str, error: TrainingMonitorError) -> str | None:
     """Return what a user may try after this error of a channel; None if unknown."""
-    if isinstance(error, RestError) and error.status is not None:
+    if isinstance(error, RestError):
         if error.status == 429:
             return "wait: it asks for fewer messages"
-        return _ADVICE.get((channel, error.status)) or error.hint
+        if advised := find_advice(error.body, channel):
+            return advised.hint
     if isinstance(error, ToolNotFound) and channel == "desktop":
         if sys.platform == "darwin":
             return "a Mac has no notify-send: use the channel command, with a program that shows the notice"
         return "install notify-send (apt-get install libnotify-bin)"
-    return error.hint or ("check server, user and password" if channel == "email" else None)
+    return error.hint

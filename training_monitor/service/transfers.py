@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import tarfile
 import tempfile
 import threading
@@ -18,13 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from training_monitor.core.engine import start_thread
-from training_monitor.core.errors import CommandTimedOut, ToolNotFound, last_lines
+from training_monitor.core.errors import ToolNotFound, last_lines
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult, Question
 from training_monitor.service.file_lists import INCOMING, PARTIAL, ListedFile
 from training_monitor.targets.asking import read_text
 from training_monitor.targets.scripts import format_call
-from training_monitor.targets.transport import KubectlTransport, SshTransport, Stream, Transport
+from training_monitor.targets.transport import KubectlTransport, SshTransport, Stream, Transport, explain_timeout
 
 STALL_SECONDS = 60
 _COPY_BYTES = 64 * 1024
@@ -114,9 +115,10 @@ def _receive(runner: Transport, words: Sequence[str], wanted: str, arriving: _Ar
     finally:
         ended.set()
         stream.close()
-    if late.is_set():
-        raise CommandTimedOut(f"rsync gave no answer within {limit:g} s", argv=tuple(words))
     text, _, status = said.decode("utf-8", "replace").rpartition("exit ")
+    if late.is_set():
+        printed = CommandResult(tuple(words), -signal.SIGKILL, said.decode("utf-8", "replace"), "", limit)
+        raise explain_timeout(printed, f"rsync gave no answer within {limit:g} s")
     if status.strip() == "127":
         raise ToolNotFound("rsync is not installed here", argv=tuple(words))
     if too_much.is_set() or arriving.is_too_much():

@@ -31,13 +31,13 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import Answer, Question, Reply
+from training_monitor.core.models import Answer, CommandResult, Question, Reply
 from training_monitor.core.read_fence import DENIED, HINT, REFUSED, WHY_REFUSED, format_fence, is_fenced
 from training_monitor.core.regex import regex
 from training_monitor.targets.connect import VAST_TIMEOUT, connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target, parse_target
-from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure
+from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure, explain_timeout
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new process to 128 KiB
@@ -92,7 +92,13 @@ class Site:
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
             nonce = os.urandom(12).hex()
-            result = reach.run(["sh", "-s"], timeout=limit, input=self._fenced(format_script(questions, nonce)))
+            try:
+                result = reach.run(["sh", "-s"], timeout=limit, input=self._fenced(format_script(questions, nonce)))
+            except CommandTimedOut as error:
+                if error.result:
+                    what = f"{error.result.argv[0]} gave no answer within {limit:g} s"
+                    raise explain_timeout(_without(nonce, error.result), what, str(self)) from error
+                raise
             frames = read_frames(result.stdout, nonce)
             if frames is not None or result.exit_code != 0 or not attempts_left:
                 break
@@ -100,9 +106,7 @@ class Site:
         if frames is not None:
             del result  # it may have megabytes, and so may what is made of each reply
             return [_answer(question, frames.pop(number, None)) for number, question in enumerate(questions)]
-        # pieces of our own frames explain nothing
-        out, err = ("" if nonce in text else text for text in (result.stdout, result.stderr))
-        raise explain_failure(replace(result, stdout=out, stderr=err), str(self))
+        raise explain_failure(_without(nonce, result), str(self))
 
     def ask_one(self, question: Question[R]) -> R:
         """Return the answer to one question. Raises the failure if it is unknown."""
@@ -115,6 +119,12 @@ class Site:
 
     def _fenced(self, script: HeldScript) -> HeldScript:
         return HeldScript(f"{format_fence(self.target)}{script}")
+
+
+def _without(nonce: str, result: CommandResult) -> CommandResult:
+    """Return a result without the outputs that have pieces of our own frames, which explain nothing."""
+    out, err = ("" if nonce in text else text for text in (result.stdout, result.stderr))
+    return replace(result, stdout=out, stderr=err)
 
 
 def longest_limit(timeout: float) -> float:
@@ -218,7 +228,8 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
     if reply is None:
         raise CommandTimedOut(f"{name}: no end within {limit:g} s, or more than {MAX_ANSWER_BYTES} bytes")
     if reply.exit_code == 137 and reply.duration >= limit * 0.95:
-        raise CommandTimedOut(f"{name}: still running after {limit:g} s, ended")
+        ended = CommandResult((), reply.exit_code, reply.output, "", reply.duration)
+        raise explain_timeout(ended, f"{name}: still running after {limit:g} s, ended")
     if reply.exit_code == REFUSED and is_fenced():
         raise AccessDenied(f"{name}: {WHY_REFUSED}", hint=HINT)
     if reply.exit_code == DENIED and is_fenced():

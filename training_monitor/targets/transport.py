@@ -19,16 +19,15 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Protocol
 
 from training_monitor.core.errors import (
-    AccessDenied,
     CommandError,
     CommandTimedOut,
     LocalFailure,
-    TargetNotFound,
     TargetUnreachable,
     ToolNotFound,
     last_lines,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.masking import redact
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_environment, without_http_proxies
@@ -36,11 +35,16 @@ from training_monitor.core.settings import vast_environment, without_http_proxie
 if TYPE_CHECKING:
     import subprocess
 
+    from training_monitor.core.advice import Advised
+
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024  # of a tool of this machine
 MAX_REPLY_BYTES = 6 * 1024 * 1024  # of a program that is given a script, which runs on a machine of strangers
 # Of a text with one character of four bytes, Python keeps each character in four bytes.
 MAX_WIDE_BYTES = 2 * 1024 * 1024
 MAX_STDERR_BYTES = 256 * 1024  # more than this is left out in the middle
+_SEARCHED, _KEPT = 64 * 1024, 4000  # characters at the end of an output that came too late
+_OR_OVERLOAD = ", or look whether the target is overloaded"
+_QUESTION_LINES = 3  # at its end, which may ask the user something
 _ALARM = (
     "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
     " os.execv(sys.argv[2], sys.argv[3:])"
@@ -54,71 +58,6 @@ _INSTALL = {
     "ssh": "apt-get install openssh-client",
     "vastai": "pip install vastai",
 }
-# Messages of the tools on stderr, first match wins. Recorded from kubectl 1.32/1.37, OpenSSH 9.2 and vastai 1.9.
-_FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
-    (regex(pattern, re.IGNORECASE), kind, hint)
-    for pattern, kind, hint in (
-        (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
-        (
-            r"container \S+ is not valid for pod",
-            LocalFailure,
-            "name one of the pod's containers: k8s://namespace/pod/NAME",
-        ),
-        (
-            r"\(NotFound\)|pod .* not found",
-            TargetNotFound,
-            "check the pod, container and namespace: kubectl get pods -A",
-        ),
-        (
-            r"\(Forbidden\)|forbidden:",
-            AccessDenied,
-            "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
-        ),
-        (r"\"status_code\": 40[13]", AccessDenied, "check the key of vast.ai: vastai set api-key, or VASTAI_API_KEY"),
-        (r"Unauthorized|must be logged in|getting credentials", AccessDenied, "log in to the cluster again"),
-        (
-            r"context \S+ does not exist|no context exists",
-            AccessDenied,
-            "kubectl config get-contexts lists the contexts",
-        ),
-        (
-            r"Permission denied \(|Too many authentication failures",
-            AccessDenied,
-            "check the user and that your key is on the host: ssh-add -l",
-        ),
-        (
-            r"Offending \S+ key in ([^'\n]+):\d+\r?\n(?:.*\n)*?Host key for ([^'\s]+) has changed",
-            AccessDenied,
-            r"if the host was really set up anew: ssh-keygen -R '\2' -f '\1'",
-        ),
-        (
-            r"Host key verification failed|IDENTIFICATION HAS CHANGED",
-            AccessDenied,
-            "run plain ssh to the host: it names the line of your known_hosts files that is the reason",
-        ),
-        (
-            r"executable file not found|no such file or directory: unknown",
-            LocalFailure,
-            "this container has no `sh`; name another one: k8s://namespace/pod/container",
-        ),
-        (
-            r"localhost:8080 was refused|missing or incomplete configuration",
-            TargetUnreachable,
-            "kubectl has no kubeconfig here: get one for your cluster, or set KUBECONFIG",
-        ),
-        (
-            r"container not found|completed pod|is not running|unable to upgrade connection",
-            TargetUnreachable,
-            "look whether the pod is running: kubectl get pod",
-        ),
-        (
-            r"refused|no such host|could not resolve|timed? ?out|unreachable|reset by peer|no route|EOF|"
-            r"connection closed|closed idle connection|broken pipe|lost connection|TLS handshake|unable to connect",
-            TargetUnreachable,
-            "check the network and that the server is up",
-        ),
-    )
-)
 _FOUR_BYTES = regex(rb"[\xf0-\xf4]")
 _KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
@@ -160,6 +99,7 @@ class LocalTransport:
         on_start: Callable[[Callable[[], None]], None] | None = None,
     ) -> CommandResult:
         """Run to the end. `on_start` is called with a function that kills the program, also from another thread."""
+        import signal
         import subprocess
 
         started = time.monotonic()
@@ -172,26 +112,25 @@ class LocalTransport:
         if on_start:
             on_start(partial(_end, process))
         try:
-            exit_code = _wait(process, timeout)
-        except subprocess.TimeoutExpired as error:
-            raise CommandTimedOut(
-                f"{argv[0]} gave no answer within {timeout:g} s",
-                argv=tuple(argv),
-                hint="a longer timeout, or look whether the target is overloaded",
-            ) from error
+            exit_code, is_late = _wait(process, timeout), False
+        except subprocess.TimeoutExpired:
+            exit_code, is_late = -signal.SIGKILL, True
         finally:
             if process.returncode is None:
                 _kill_group(process)
             for thread in (*readers, feeder):
                 thread.join(1.0)
             process.stdin.close()
-        if any(reader.overflowed for reader in readers):
+        if not is_late and any(reader.overflowed for reader in readers):
             raise LocalFailure(f"{argv[0]} printed more than {most} bytes", argv=tuple(argv))
-        if input is not None and readers[0].is_wide:
+        if not is_late and input is not None and readers[0].is_wide:
             what = f"more than {MAX_WIDE_BYTES} bytes with characters of four bytes"
             raise LocalFailure(f"{argv[0]} printed {what}", argv=tuple(argv))
         out, err = (reader.text() for reader in readers)
-        return CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
+        result = CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
+        if is_late:
+            raise explain_timeout(result, f"{argv[0]} gave no answer within {timeout:g} s")
+        return result
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
         import subprocess
@@ -500,18 +439,43 @@ class SshTransport:
 def explain_failure(result: CommandResult, target: str) -> CommandError:
     """Return the error for a program that exited without an answer."""
     stderr = without_frames(result.stderr)
-    plain = _KLOG.sub("", stderr)  # kubectl's own log repeats the message, less clearly
-    said = last_lines(plain) or last_lines(stderr) or last_lines(result.stdout) or "it said nothing"
-    for pattern, kind, hint in _FAILURES:
-        if found := pattern.search(stderr):
-            return kind(said, target=target, argv=result.argv, result=result, hint=found.expand(hint))
+    said, advised = _last_said(stderr, result.stdout) or "it said nothing", _advice_on(result.argv[0], stderr)
+    if advised and advised.kind:
+        return advised.kind(said, target=target, argv=result.argv, result=result, hint=advised.hint)
     return TargetUnreachable(
         f"no complete answer ({result.argv[0]} exit status {result.exit_code}: {said})",
         target=target,
         argv=result.argv,
         result=result,
-        hint=f"look whether {result.argv[0]} answers by itself: training-monitor doctor",
+        hint=advised.hint if advised else f"look whether {result.argv[0]} answers by itself",
     )
+
+
+def explain_timeout(result: CommandResult, what: str, target: str | None = None) -> CommandTimedOut:
+    """Return the error for a program that was ended at its time limit, with the ends of what it had printed."""
+    out, err = (redact(text[-_SEARCHED:])[-_KEPT:] for text in (result.stdout, result.stderr))
+    program = result.argv[0] if result.argv else ""
+    advised = _advice_on(program, err) or _advice_on(program, "\n".join(out.splitlines()[-_QUESTION_LINES:]))
+    said = last_lines(advised.line, 1) if advised else _last_said(err, out, 1)
+    return CommandTimedOut(
+        f"{what}; it printed: {said}" if said else what,
+        target=target,
+        argv=result.argv,
+        result=replace(result, stdout=out, stderr=err),
+        hint=advised.hint if advised else "a longer timeout" + ("" if said else _OR_OVERLOAD),
+    )
+
+
+def _advice_on(program: str, said: str) -> Advised | None:
+    from training_monitor.core.advice import find_advice
+
+    return (find_advice(said, "vastai") if program == "vastai" else None) or find_advice(said)
+
+
+def _last_said(stderr: str, stdout: str, count: int = 4) -> str:
+    """Return the last lines of a program's errors, else of its output."""
+    plain = _KLOG.sub("", stderr)  # kubectl's own log repeats the message, less clearly
+    return last_lines(plain, count) or last_lines(stderr, count) or last_lines(stdout, count)
 
 
 def without_frames(stderr: str) -> str:

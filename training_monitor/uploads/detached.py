@@ -11,7 +11,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound, TargetUnreachable
+from training_monitor.core.advice import find_advice
+from training_monitor.core.errors import (
+    CommandFailed,
+    CommandTimedOut,
+    TargetNotFound,
+    TargetUnreachable,
+    last_lines,
+)
 from training_monitor.core.masking import redact
 from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, T
 from training_monitor.core.shown import shown
@@ -160,8 +167,17 @@ class DetachedTries:
                 self.tell(_last_line(view.log_tail))
                 self._tell_waiting()
             if self._deadline is not None and self._clock.monotonic() >= self._deadline:
-                raise CommandTimedOut(f"the {self._work} runs on", hint="call again: it is found and waited for")
+                raise self._out_of_time(view.log_tail if view else "")
             self._clock.sleep(LOOK_SECONDS)
+
+    def _out_of_time(self, log: str) -> CommandTimedOut:
+        """Return the error for a try that runs on, with its last words and what they ask for."""
+        said = last_lines(log[-4000:], 1)
+        asked = find_advice(said)
+        return CommandTimedOut(
+            f"the {self._work} runs on" + (f"; it printed: {said}" if said else ""),
+            hint=asked.hint if asked else "call again: it is found and waited for",
+        )
 
     def _look(self) -> JobView | None:
         """Look at the newest try once; stop it if it has run too long, and look again."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from training_monitor.core.advice import find_advice
 from training_monitor.core.errors import AccessDenied, CommandError, TargetUnreachable, last_lines
 from training_monitor.core.masking import redact
 from training_monitor.core.models import CommandResult
@@ -53,19 +54,19 @@ def explain(result: CommandResult) -> CommandError:
     if said is None or result.exit_code:
         return explain_failure(result, "vast.ai")
     what = f"it answers HTTP {said[1]}: {last_lines(said[2]) or 'no more'}"
-    return TargetUnreachable(what, target="vast.ai", argv=result.argv, result=result)
+    advised = find_advice(said[0], "vastai")
+    hint = advised.hint if advised else None
+    return TargetUnreachable(what, target="vast.ai", argv=result.argv, result=result, hint=hint)
 
 
 def find_denial(result: CommandResult) -> AccessDenied | None:
     """Return the error for an answer that the key is not good enough, in the words of any version; None for others."""
     found = _DENIED.search(f"{result.stderr}\n{result.stdout}")
-    return found and AccessDenied(
-        last_lines(found[0]),
-        target="vast.ai",
-        argv=result.argv,
-        result=result,
-        hint="check the key of vast.ai and what it permits: vastai set api-key, VASTAI_API_KEY, or vastai tfa login",
-    )
+    if not found:
+        return None
+    advised = find_advice(found[0], "vastai")
+    hint = advised.hint if advised else None
+    return AccessDenied(last_lines(found[0]), target="vast.ai", argv=result.argv, result=result, hint=hint)
 
 
 def last_words(result: CommandResult) -> str:

@@ -36,13 +36,20 @@ _VARIABLES = {
 }
 _PREFERRED = "VASTAI_PREFERRED_GPUS"
 MOST_GPUS = 10  # GPU names in a message
+_WISHES = {
+    "max_price": "the maximum price",
+    "min_vram": "the minimum of VRAM",
+    "reliability": "the reliability",
+    "country_not": "the excluded countries",
+    "gpu": "the preferred GPUs",
+}
 # The value that switches off each wish. The disk is missing, since its size is part of every price.
 GIVEN_UP: dict[str, dict[str, Any]] = {
-    "--max-price": {"max_price_per_hour": 1000.0},
-    "--min-vram": {"min_vram_gb": 0.0},
-    "--reliability": {"min_reliability": 0.0},
-    "--country-not": {"blocked_countries": ()},
-    "--gpu": {"only_preferred": False},
+    "max_price": {"max_price_per_hour": 1000.0},
+    "min_vram": {"min_vram_gb": 0.0},
+    "reliability": {"min_reliability": 0.0},
+    "country_not": {"blocked_countries": ()},
+    "gpu": {"only_preferred": False},
 }
 
 
@@ -358,7 +365,7 @@ def judge_request(
     estimate = estimate_cost(request, price)
     needed = min(estimate, request.budget or estimate)
     if balance is not None and balance < needed:
-        cost.append(f"{request.account} has ${balance:.2f}, and ${needed:.2f} has to be reserved: credits --deposit")
+        cost.append(f"{request.account} has ${balance:.2f}, and ${needed:.2f} has to be reserved: pay in")
     if daily_budget is not None and daily_budget < needed:
         cost.append(f"${needed:.2f} is more than the daily budget of ${daily_budget:.2f}: raise it in the settings")
     notes += (f"best now: {clean_line(good[0].gpu_name, 60)} for ${price:.3f} per hour, ${estimate:.2f} at most",)
@@ -369,7 +376,7 @@ def judge_request(
     if (seconds := least_seconds(request)) > request.hard_timeout:
         notes += (
             f"at {request.seconds_per_step:g} s a step it takes {format_duration(seconds)}, and is ended after"
-            f" {format_duration(request.hard_timeout)}: fewer --steps, or a longer --hard-limit",
+            f" {format_duration(request.hard_timeout)}: fewer steps, or a longer hard limit",
         )
     return MarketCheck((*obstacles, *cost), notes)
 
@@ -381,7 +388,7 @@ def _judge_gpus(request: TrainingRequest, everything: Sequence[Offer]) -> tuple[
     if not missing:
         return (), ()
     names = sorted({clean_line(offer.gpu_name, 60) for offer in everything})
-    told = tuple(f"no {name} is for rent now, but {_similar(name, names)} (--gpu)" for name in missing)
+    told = tuple(f"no {name} is for rent now, but {_similar(name, names)}" for name in missing)
     is_cut = len(everything) >= MOST_ROWS * (MOST_PAGES - 1)  # the listing may be incomplete
     return ((), told) if is_cut or len(missing) < len(wanted) else (told, ())
 
@@ -397,15 +404,16 @@ def _similar(name: str, names: Sequence[str]) -> str:
 
 def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:
     loose = find_loose_wishes(query, everything)
-    if "--max-price" in loose:
-        least = min(offer.price_per_hour or 0.0 for offer in loose["--max-price"])
-        return f"nothing costs at most ${query.max_price_per_hour:g} per hour: --max-price {_cents_up(least)} or more"
-    if "--min-vram" in loose:
-        most = max(offer.vram_gb or 0.0 for offer in loose["--min-vram"])
-        return f"no GPU has {query.min_vram_gb:g} GB at that price: --min-vram {int(10 * most) / 10:g} or less"
+    if "max_price" in loose:
+        least = min(offer.price_per_hour or 0.0 for offer in loose["max_price"])
+        return f"nothing costs at most ${query.max_price_per_hour:g} per hour: allow ${_cents_up(least)} or more"
+    if "min_vram" in loose:
+        most = max(offer.vram_gb or 0.0 for offer in loose["min_vram"])
+        return f"no GPU has {query.min_vram_gb:g} GB at that price: ask for {int(10 * most) / 10:g} or less"
     if loose:
-        return f"nothing for rent is good enough; without {', or without '.join(loose)} there would be something"
-    return "nothing for rent is good enough, whichever wish is given up: loosen several, see training-monitor offers"
+        wishes = ", or without ".join(_WISHES[each] for each in loose)
+        return f"nothing for rent is good enough; without {wishes} there would be something"
+    return "nothing for rent is good enough, whichever wish is given up: loosen several"
 
 
 def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:
@@ -415,7 +423,7 @@ def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:
         return []
     return [
         f"a budget of ${request.budget:g} is less than it costs: the cheapest is ${min(prices):.3f} per hour, for "
-        f"{format_duration(least_seconds(request))} at least: --budget {_cents_up(least)} or more"
+        f"{format_duration(least_seconds(request))} at least: allow ${_cents_up(least)} or more"
     ]
 
 
@@ -434,7 +442,7 @@ def search_everything(query: OfferQuery, *, transport: Transport | None = None) 
 
 
 def find_loose_wishes(query: OfferQuery, everything: Iterable[Offer]) -> dict[str, list[Offer]]:
-    """Return the wishes, by option, that alone exclude all offers, with the offers found without each."""
+    """Return the wishes, by name, that alone exclude all offers, with the offers found without each."""
     there = list(everything)
-    found = {option: rank_offers(there, replace(query, **wish)) for option, wish in GIVEN_UP.items()}
-    return {option: offers for option, offers in found.items() if offers}
+    found = {name: rank_offers(there, replace(query, **wish)) for name, wish in GIVEN_UP.items()}
+    return {name: offers for name, offers in found.items() if offers}

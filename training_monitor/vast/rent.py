@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from training_monitor.core.advice import find_advice
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
     AccessDenied,
@@ -58,11 +59,10 @@ _IDS = ("new_contract", "instance_id", "id")
 _STATUS = regex(r'"status_code": (\d{3})\b|failed with error (\d{3})\b', re.IGNORECASE)
 _LATER = (425, 429)  # refused without effect: too early or too often
 _UNSURE = (408, 409)  # the statuses from 400 to 499 that leave the effect unknown
-_CREDIT = regex(r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)", re.IGNORECASE)
 _ADVICE = {  # by the wish that excludes all offers
-    "--max-price": "a higher max_price_per_hour: the cheapest costs ${price:.2f}",
-    "--gpu": "other GPUs than the preferred ones, such as {gpu} (only_preferred=False)",
-    "--min-vram": "a lower min_vram_gb: {gpu} has {vram:g} GB",
+    "max_price": "a higher max_price_per_hour: the cheapest costs ${price:.2f}",
+    "gpu": "other GPUs than the preferred ones, such as {gpu} (only_preferred=False)",
+    "min_vram": "a lower min_vram_gb: {gpu} has {vram:g} GB",
 }
 T = TypeVar("T")
 
@@ -393,8 +393,9 @@ def read_create_answer(result: CommandResult) -> CreateAnswer:
             outcome = "later"
         elif 400 <= code < 500 and code not in _UNSURE:
             outcome = "refused"
-    if outcome == "refused" and _CREDIT.search(f"{said} {result.stdout[:1000]}"):
-        raise CommandFailed(said, target="vast.ai", hint="pay in at https://cloud.vast.ai/billing/", result=result)
+    advised = find_advice(f"{said} {result.stdout[:1000]}", "vastai")
+    if outcome == "refused" and advised and advised.kind is CommandFailed:  # no credit: another offer does not help
+        raise CommandFailed(said, target="vast.ai", hint=advised.hint, result=result)
     return CreateAnswer(said, outcome)
 
 

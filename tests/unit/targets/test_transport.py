@@ -21,8 +21,9 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.models import CommandResult
+from training_monitor.core.models import CommandResult, Question
 from training_monitor.targets import transport as transport_module
+from training_monitor.targets.asking import ask
 from training_monitor.targets.transport import (
     KubectlTransport,
     LocalTransport,
@@ -343,3 +344,66 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_while_the_guard_ends_stops_no_later_program() -> None:
     assert LocalTransport().run([sys.executable, "-c", INTERRUPTED], timeout=30).stdout.split() == ["there"]
+
+
+# ---------------------------------------------------------------- what was printed before a time limit
+
+SIGN_IN = "To sign in, use a web browser to open the page https://microsoft.com/devicelogin and enter the code ABC123."
+QUESTIONS = [
+    (f"echo '{SIGN_IN}' >&2; sleep 60", "devicelogin", "log in once in a terminal"),
+    (f"echo '{SIGN_IN}'; sleep 60", "devicelogin", "log in once in a terminal"),
+    ("printf \"Enter passphrase for key '/k': \" >&2; sleep 60", "Enter passphrase", "ssh-add"),
+    ("printf 'Destroy instance 4? [y/N] '; sleep 60", "[y/N]", "waits for an answer"),
+    ("echo 'step one done'; echo 'step two' >&2; sleep 60", "step two", "a longer timeout"),
+]
+
+
+@pytest.mark.parametrize(("script", "said", "advice"), QUESTIONS)
+def test_a_time_limit_keeps_what_was_printed_and_advises_by_it(script: str, said: str, advice: str) -> None:
+    with pytest.raises(CommandTimedOut, match=re.escape(said)) as caught:
+        LocalTransport().run(["sh", "-c", script], timeout=0.5)
+    assert "sh gave no answer within 0.5 s" in str(caught.value) and advice in (caught.value.hint or "")
+    assert caught.value.result and said in caught.value.result.stdout + caught.value.result.stderr
+
+
+def test_what_was_printed_before_a_time_limit_is_masked_and_bounded() -> None:
+    script = "head -c 200000 /dev/zero | tr '\\0' x; echo; echo HF_TOKEN=hunter-secret-1; sleep 60"
+    with pytest.raises(CommandTimedOut) as caught:
+        LocalTransport().run(["sh", "-c", script], timeout=1)
+    error = caught.value
+    assert error.result and len(error.result.stdout) <= 4000 and len(str(error)) < 1000
+    assert "HF_TOKEN=***" in str(error) and "hunter" not in f"{error}{error.result}"
+
+
+def test_a_program_that_printed_nothing_has_only_its_time_limit() -> None:
+    with pytest.raises(CommandTimedOut) as caught:
+        LocalTransport().run(["sleep", "60"], timeout=0.3)
+    assert caught.value.what == "sleep gave no answer within 0.3 s" and "overloaded" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("program", "target"), [("kubectl", "k8s://ml/head"), ("ssh", "ssh://me@gpu1")])
+def test_a_question_to_a_target_shows_what_its_program_asked(
+    program: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / program
+    fake.write_text(f'#!/bin/sh\ncase $1 in -G) exit;; esac\necho "{SIGN_IN}" >&2\nexec sleep 60\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(CommandTimedOut, match="devicelogin") as caught:
+        ask(target, Question("q", "echo hello", lambda reply: reply.output), timeout=1)
+    assert caught.value.target == target and "log in once in a terminal" in (caught.value.hint or "")
+
+
+def test_a_question_that_runs_too_long_shows_its_last_line() -> None:
+    script = "echo \"Username for 'https://huggingface.co': \"; sleep 60"
+    [answer] = ask("local", Question("upload", script, lambda reply: reply.output, 0.5))
+    assert isinstance(answer.failure, CommandTimedOut) and "Username for" in answer.failure.what
+    assert "save the credentials" in (answer.failure.hint or "")
+
+
+def test_frames_of_other_questions_are_not_shown_as_words_of_the_target() -> None:
+    scripts = ("echo a", "trap '' TERM; sleep 60")
+    questions = [Question(script, script, lambda reply: reply.output, 60) for script in scripts]
+    with pytest.raises(CommandTimedOut) as caught:
+        ask("local", *questions, timeout=1)
+    assert caught.value.result is not None and "printed" not in str(caught.value)

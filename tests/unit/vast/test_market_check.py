@@ -45,11 +45,11 @@ def test_the_cheapest_offer_is_named_only_when_it_is_another_one() -> None:
 
 def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: pytest.Subtests) -> None:
     for query, said in [
-        ({"preferred_gpus": ("4O90",)}, "no 4O90 is for rent now, but A100 SXM4, RTX 3090, RTX 4090 (--gpu)"),
-        ({"preferred_gpus": ("RTX 4O90",)}, "no RTX 4O90 is for rent now, but RTX 4090 (--gpu)"),
-        ({"max_price_per_hour": 0.2}, "nothing costs at most $0.2 per hour: --max-price 0.21 or more"),
-        ({"min_vram_gb": 141.0}, "no GPU has 141 GB at that price: --min-vram 80 or less"),
-        ({"min_reliability": 1.0}, "nothing for rent is good enough; without --reliability there would be something"),
+        ({"preferred_gpus": ("4O90",)}, "no 4O90 is for rent now, but A100 SXM4, RTX 3090, RTX 4090"),
+        ({"preferred_gpus": ("RTX 4O90",)}, "no RTX 4O90 is for rent now, but RTX 4090"),
+        ({"max_price_per_hour": 0.2}, "nothing costs at most $0.2 per hour: allow $0.21 or more"),
+        ({"min_vram_gb": 141.0}, "no GPU has 141 GB at that price: ask for 80 or less"),
+        ({"min_reliability": 1.0}, "nothing for rent is good enough; without the reliability there would be something"),
         (
             {"min_vram_gb": 141.0, "max_price_per_hour": 0.1},
             "nothing for rent is good enough, whichever wish is given up",
@@ -74,18 +74,18 @@ def test_an_empty_market_may_be_a_refusal_and_is_no_obstacle() -> None:
 
 def test_a_budget_below_the_least_cost_is_an_obstacle() -> None:
     [obstacle] = judge(budget=0.01).obstacles
-    assert obstacle.endswith("the cheapest is $0.205 per hour, for 3m at least: --budget 0.02 or more")
+    assert obstacle.endswith("the cheapest is $0.205 per hour, for 3m at least: allow $0.02 or more")
     assert judge(budget=0.02).obstacles == ()
     spec = TrainingSpec("demo", "sks", steps=4000)
     [obstacle] = judge(command=None, dataset="/data", spec=spec, budget=0.5).obstacles
-    assert obstacle.endswith("for 2h49m at least: --budget 0.58 or more")
+    assert obstacle.endswith("for 2h49m at least: allow $0.58 or more")
     assert judge(command=None, dataset="/data", spec=spec, budget=0.58).obstacles == ()
 
 
 def test_money_that_is_not_there_is_an_obstacle() -> None:
     assert judge(account="anna", money={"balance": 4.99}, budget=5.0, market=[MARKET[2]]).obstacles == ()
     [obstacle] = judge(account="anna", money={"balance": 1.0}, budget=5.0).obstacles
-    assert obstacle == "anna has $1.00, and $1.64 has to be reserved: credits --deposit"
+    assert obstacle == "anna has $1.00, and $1.64 has to be reserved: pay in"
     [obstacle] = judge(money={"daily_budget": 1.0}).obstacles
     assert obstacle.startswith("$1.64 is more than the daily budget of $1.00")
 
