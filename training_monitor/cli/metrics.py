@@ -71,7 +71,7 @@ def _write_again(path: str, text: str, said: str) -> str:
         return ""
     except TrainingMonitorError as error:
         if str(error) != said:
-            complain(str(error))
+            complain(error.spell("shell"))
         return str(error)
 
 

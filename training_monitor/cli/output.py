@@ -22,6 +22,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
     kind_of,
+    spell,
 )
 from training_monitor.core.frozen import asdict
 from training_monitor.core.masking import plain, redact
@@ -162,8 +163,8 @@ def _print_document(document: dict[str, Any]) -> None:
 def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
     """Print an error to stderr, with --json also as JSON to stdout, and return the status."""
     if args.json:
-        print_error(error.what, kind_of(error), error.hint)
-    complain(str(error))
+        print_error(error.what, kind_of(error), spell(error.hint, "shell"))
+    complain(error.spell("shell"))
     return status
 
 

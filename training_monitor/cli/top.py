@@ -124,7 +124,7 @@ def _collect(collector: RunCollector, args: Namespace) -> None:
             try:
                 file.write(snapshot)
             except TrainingMonitorError as error:
-                complain(str(error))
+                complain(error.spell("shell"))
         clock.sleep(began + every - clock.monotonic())
 
 

@@ -26,6 +26,7 @@ from training_monitor.core.errors import (
     AccessDenied,
     AlreadySupervised,
     CommandFailed,
+    Hint,
     LeaseLost,
     ParseError,
     SettingsError,
@@ -222,7 +223,7 @@ def claim_lost(now: Claim) -> LeaseLost:
     """Return the error for the former holder of a claim."""
     return LeaseLost(
         f"{now.name} was taken over by {now.owner}",
-        hint="leave it to that one, or take it back with --take-over",
+        hint=Hint("leave it to that one, or take it back with {take_over=True}"),
         owner=str(now.owner),
         number=now.number,
     )
@@ -394,6 +395,8 @@ def already_claimed(claim: Claim) -> AlreadySupervised:
     """Return the error for a second supervisor, naming the first."""
     return AlreadySupervised(
         f"{claim.name} is already supervised by {claim}",
-        hint=f"stop that one, or add --take-over; if it is dead, it can be taken over {format_duration(claim.lease)} "
-        "after it was last heard of",
+        hint=Hint(
+            "stop that one, or add {take_over=True}; if it is dead, it can be taken over "
+            f"{format_duration(claim.lease)} after it was last heard of"
+        ),
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from training_monitor.core.errors import (
     CommandTimedOut,
+    Hint,
     IncompleteAnswer,
     JobNotFound,
     ParseError,
@@ -109,7 +110,7 @@ def see_job(site: Site, job_id: str) -> JobView:
     view = read_look(job_id, site.ask(*look_questions(job_id)))
     if view is None:
         raise JobNotFound(
-            f"{site}: there is no job {job_id!r}", hint="list what is there with `training-monitor check TARGET`"
+            f"{site}: there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}")
         )
     return read_last_words(site, view)
 

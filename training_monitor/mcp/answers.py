@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.errors import SettingsError, TrainingMonitorError, spell
 from training_monitor.core.masking import plain, redact
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import plural
@@ -131,7 +131,7 @@ def format_failure(error: Mapping[str, Any]) -> Table:
 
 def error_of(error: TrainingMonitorError) -> Table:
     """Return the fields of an error, as `--json` has them."""
-    return {"error": error.what, "kind": type(error).__name__, "hint": error.hint}
+    return {"error": error.what, "kind": type(error).__name__, "hint": spell(error.hint, "mcp")}
 
 
 def summarize(document: Mapping[str, Any]) -> str:

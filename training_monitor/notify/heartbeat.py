@@ -54,7 +54,7 @@ class Heartbeat:
         try:
             self._origin = check_url(url)
         except RestError:
-            raise SettingsError("--heartbeat", MASK, "an http or https URL") from None
+            raise SettingsError("heartbeat", MASK, "an http or https URL") from None
         self._url, self._on_problem, self._timeout, self._clock = url, on_problem, timeout, clock
         self._due, self._closing, self._news = False, threading.Event(), threading.Event()
         self._is_failing = False

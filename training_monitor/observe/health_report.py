@@ -318,7 +318,7 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
     elif found.count and not latest:
         verdict, remedy = "failed", "a restart could not resume: look at the disk's space and the last save"
         if found.unknown:
-            verdict, remedy = "unknown", f"`training-monitor checkpoints TARGET {directory}` looks further back"
+            verdict, remedy = "unknown", "the list of all checkpoints looks further back"
         findings.append(Finding(verdict, f"{directory}: {why_none_is_complete(found)}", remedy))
     elif bad and latest and bad[-1].step > latest.step:
         findings.append(

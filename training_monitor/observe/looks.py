@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from training_monitor.core.errors import JobNotFound
+from training_monitor.core.errors import Hint, JobNotFound
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import (
     Answer,
@@ -248,7 +248,7 @@ class Look:
     def require(self, job: WatchedJob) -> None:
         """Raise JobNotFound if what identifies the job was never seen."""
         if missing := self.missing(job):
-            raise JobNotFound(f"there is no {missing}", hint="list what is there with `training-monitor check TARGET`")
+            raise JobNotFound(f"there is no {missing}", hint=Hint("list what is there with {find_trainings}"))
 
 
 # The log that is being read stays the log for as long as it is written to, even if others are written beside it.
@@ -410,7 +410,7 @@ def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> 
         answers = [answers[0], replace(answers[1], value=(*log[:2], ""))]
     view = read_look(job_id, answers)
     if view is None:
-        raise JobNotFound(f"there is no job {job_id!r}", hint="list what is there with `training-monitor check TARGET`")
+        raise JobNotFound(f"there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}"))
     return replace(view, log_tail=log[2]) if log else view
 
 

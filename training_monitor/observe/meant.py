@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, JobNotFound, SettingsError, similar_names
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    Hint,
+    IncompleteAnswer,
+    JobNotFound,
+    SettingsError,
+    similar_names,
+)
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.read_fence import keep_found
@@ -239,7 +246,7 @@ def _not_found(target: Target, name: str, names: Sequence[str]) -> JobNotFound:
     close = similar_names(name, names)
     return JobNotFound(
         f"{target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
-        hint="list what is there with `training-monitor check TARGET`",
+        hint=Hint("list what is there with {find_trainings}"),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from training_monitor.core.errors import (
     AlreadySupervised,
     CommandFailed,
+    Hint,
     JobExists,
     JobNotFound,
     LeaseLost,
@@ -136,7 +137,7 @@ class Supervisor(Hands):
         if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
             raise JobExists(
                 f"{self.site}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",
-                hint=f"stop it first: training-monitor stop {self.site} {finished[-1].job_id}",
+                hint=Hint("stop it first: {stop_job}", self.site, finished[-1].job_id),
             )
         for view in views:
             if view.survivors:

@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 
-from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
 from training_monitor.core.shown import shown_cell
 from training_monitor.runs.rows import ADDED, DOCUMENTED, MIB
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, KILLED, Run, RunRow, RunsSnapshot, Scalar
@@ -57,7 +57,7 @@ class RunCsv:
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise SettingsError("--csv-dir", folder, f"a folder that can be written: {error.strerror}") from error
+            raise SettingsError("csv_dir", folder, f"a folder that can be written: {error.strerror}") from error
 
     def write(self, snapshot: RunsSnapshot) -> None:
         """Append a row for each run.
@@ -82,7 +82,8 @@ class RunCsv:
         if news:
             errors = [failure for kind, failure in failures.items() if kind in news]
             what = "; ".join(f"{each.filename or self.folder}: {each.strerror or each}" for each in errors)
-            raise TrainingMonitorError(f"rows are lost: {what}", hint="room on the disk, or another --csv-dir")
+            hint = Hint("room on the disk, or another folder: {csv_dir=DIR}")
+            raise TrainingMonitorError(f"rows are lost: {what}", hint=hint)
 
     def _write_run(self, row: RunRow, snapshot: RunsSnapshot) -> None:
         run, has_ended = row.run, row.status in ENDED

@@ -7,13 +7,12 @@ by a withdrawal with its own reason.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import InsufficientCredits, InvalidTransition, SettingsError, StateError
+from training_monitor.core.errors import Hint, InsufficientCredits, InvalidTransition, SettingsError, StateError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.records import read_row
 from training_monitor.core.store import Execute, Store
@@ -84,8 +83,7 @@ class Credits:
                 raise InvalidTransition(
                     f"payment {payment_id} is recorded already: {_dollars(abs(before))} were {_PAYMENTS[kind]} with "
                     f"it, not {_dollars(abs(micro))}; nothing was changed",
-                    hint="give another payment its own id; a wrong deposit is corrected by `training-monitor credits "
-                    f"{shlex.quote(account)} --withdraw DOLLARS --reason TEXT --payment ID`",
+                    hint=Hint("give another payment its own id; a wrong deposit is corrected by `{withdraw}`", account),
                 )
             if balance + micro > MOST_DOLLARS * MICRO:
                 raise SettingsError("amount", amount, f"dollars that leave {account} at most {MOST_DOLLARS}")

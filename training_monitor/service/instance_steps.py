@@ -24,6 +24,7 @@ from training_monitor.core.errors import (
     CommandError,
     CommandFailed,
     CommandTimedOut,
+    Hint,
     InstanceNotFound,
     NoOffers,
     ParseError,
@@ -274,7 +275,7 @@ def charge(ctx: JobContext) -> None:
         query = offer_query(request)
         offers = search_offers(query, transport=ctx.service.transport)
         if not offers:
-            raise NoOffers("nothing that is good enough is for rent", hint="see training-monitor offers")
+            raise NoOffers("nothing that is good enough is for rent", hint=Hint("see {search_offers}"))
         cost = estimate_cost(request, offers[0].price_per_hour or query.max_price_per_hour)
         ctx.note(estimate=min(cost, request.budget or cost))
     estimate = ctx.job.work.estimate or 0.0

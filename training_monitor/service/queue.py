@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
+    Hint,
     InvalidTransition,
     JobExists,
     JobNotFound,
@@ -363,7 +364,7 @@ def _rows(execute: Execute, job_id: str) -> list[tuple[Any, ...]]:
 def _not_found(job_id: str, known: Sequence[str] = ()) -> JobNotFound:
     name = job_id[:100]
     what = f"there is no job {name!r} in the queue{did_you_mean(name, known)}"
-    return JobNotFound(what, hint="training-monitor queue")
+    return JobNotFound(what, hint=Hint("list the queue: {list_queue}"))
 
 
 def _check_holder(execute: Execute, job_id: str, worker: str) -> None:

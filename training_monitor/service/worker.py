@@ -95,12 +95,12 @@ def check_request(request: TrainingRequest) -> None:
     for destination in request.upload_to:
         check_destination(destination)
         if destination.startswith("hf:") and "HF_TOKEN" not in request.env:
-            raise SettingsError("env", None, f"HF_TOKEN, which the upload to {destination} needs (--env HF_TOKEN)")
+            raise SettingsError("env", None, f"HF_TOKEN, which the upload to {destination} needs")
     if request.spec is not None:
         report = validate_dataset(request.dataset or "")
         if not report.is_valid:
             left = len(report.errors) - MOST_TOLD
-            more = f"; and {left} more, see training-monitor dataset" if left > 0 else ""
+            more = f"; and {left} more" if left > 0 else ""
             what = "; ".join(report.errors[:MOST_TOLD])
             raise SettingsError("dataset", request.dataset, f"images to train with: {what}{more}")
     elif request.dataset is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from training_monitor.core.errors import JobNotFound, SettingsError
+from training_monitor.core.errors import Hint, JobNotFound, SettingsError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import LogCursor
 from training_monitor.core.store import Store
@@ -93,7 +93,7 @@ def find_wait(store: Store, handle: str) -> WaitState:
     """Return a wait. Raises JobNotFound if there is none."""
     state = load_wait(store, handle)
     if state is None:
-        raise JobNotFound(f"there is no wait {handle!r}", hint="list them with `training-monitor wait --list`")
+        raise JobNotFound(f"there is no wait {handle!r}", hint=Hint("list them with {list_waits}"))
     return state
 
 

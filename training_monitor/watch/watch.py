@@ -171,7 +171,7 @@ class _Watch:
         if is_terminating(self.watcher):
             if self.plan:
                 return self.terminate(self.plan)
-            self.tell("detected", "an earlier termination of this run is not finished; --terminate continues it")
+            self.tell("detected", "an earlier termination of this run is not finished: let this watch end it")
         past = past_termination(self.watcher)
         if past and past.gone:  # there is nothing left to ask
             return WatchReport(past.end, past.reason, None, past)

@@ -206,7 +206,7 @@ class Board:
 
     def _check_writable(self) -> None:
         if not self.allow_write:
-            raise Refused(403, "this page only shows: start it with --allow-write to stop, destroy or acknowledge")
+            raise Refused(403, "this page is read-only: it was not started to stop, destroy or acknowledge")
 
 
 def _rows_with_cost(snapshot: FleetSnapshot) -> list[TrainingMetrics]:

@@ -96,7 +96,7 @@ class Door:
     def check_host(self, host: str | None) -> None:
         """Raise Refused for a host name that is not one of this page."""
         if not is_known_host(host, self._names, addresses=self._addresses):
-            raise Refused(421, "not a host name of this page: start it with --name NAME to allow another")
+            raise Refused(421, "not a host name of this page: others have to be named when it is started")
 
     def check_site(self, origin: str | None, site: str | None, host: str | None) -> None:
         """Raise Refused for a request that another site's page makes."""

@@ -14,7 +14,7 @@ from socketserver import TCPServer
 from typing import Any
 
 from training_monitor.core.engine import begin_thread
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import Hint, TrainingMonitorError
 from training_monitor.core.logger import get_logger
 from training_monitor.web.access import Refused
 from training_monitor.web.routes import Reply, Request, Stream, Web, answer, error_reply, parse_target
@@ -112,7 +112,7 @@ class WebServer(HTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
             what = f"the web page cannot be served at {host} port {port}: {error}"
-            raise TrainingMonitorError(what, hint="another --port or --host") from error
+            raise TrainingMonitorError(what, hint=Hint("{port=PORT} or {host=HOST}")) from error
 
     @property
     def port(self) -> int:

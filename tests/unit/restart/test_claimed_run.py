@@ -43,7 +43,7 @@ def test_a_second_supervisor_is_refused_with_the_name_of_the_first(bench: Bench,
 
     bench.on("progress", try_to_join)
     assert bench.restart()["success"]
-    assert len(refused) == 1 and "run is already supervised by " in refused[0] and "--take-over" in refused[0]
+    assert len(refused) == 1 and "run is already supervised by " in refused[0] and "take_over=True" in refused[0]
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import Hint, TrainingMonitorError
 from training_monitor.core.regex import regex
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs, Line, cells
 
@@ -430,14 +430,15 @@ def _continue(give_back: Callable[[], None], take: Callable[[], None]) -> None:
 def check_terminal() -> None:
     """Raise TrainingMonitorError if stdin or stdout is not a terminal, or it cannot move its cursor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise TrainingMonitorError("the screen needs a terminal on stdin and stdout", hint="--once, or --json")
-    name = os.environ.get("TERM", "")
+        hint = Hint("{once=True}, or {json=True}")
+        raise TrainingMonitorError("the screen needs a terminal on stdin and stdout", hint=hint)
+    name, hint = os.environ.get("TERM", ""), Hint("TERM=xterm, or {once=True}")
     try:
         curses.setupterm(name or "unknown", sys.stdout.fileno())
     except curses.error:
-        raise TrainingMonitorError(f"TERM={name!r} is not known here", hint="TERM=xterm, or --once") from None
+        raise TrainingMonitorError(f"TERM={name!r} is not known here", hint=hint) from None
     if not curses.tigetstr("cup"):
-        raise TrainingMonitorError(f"TERM={name!r} cannot move its cursor", hint="TERM=xterm, or --once")
+        raise TrainingMonitorError(f"TERM={name!r} cannot move its cursor", hint=hint)
 
 
 @contextmanager

@@ -294,7 +294,7 @@ def checkpoint_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     """Format the newest complete checkpoint, and the incomplete ones after it."""
     status, name = snapshot.status, "saved" if view.width < NARROW else "checkpoint"
     if snapshot.folder is None:
-        return _fact(name, f"{NOT_KNOWN}  no folder is known; --output-dir names it", view, style="dim")
+        return _fact(name, f"{NOT_KNOWN}  no folder is known: none was named", view, style="dim")
     if status is None or status.checkpoints is None:
         return _fact(name, NOT_KNOWN, view)
     found = CheckpointListing(status.checkpoints, status.unlisted_checkpoints)
