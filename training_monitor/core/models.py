@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, field
 
 T = TypeVar("T")
@@ -26,6 +26,10 @@ class JobStatus(str, Enum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     UNKNOWN = "UNKNOWN"
+
+    @classmethod
+    def _missing_(cls, value: object) -> JobStatus:
+        raise SettingsError("status", value, f"one of {', '.join(cls)}")
 
     @property
     def is_terminal(self) -> bool:

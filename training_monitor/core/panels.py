@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import dataclass, fields, is_dataclass
 from training_monitor.core.masking import redact
 from training_monitor.core.regex import regex
@@ -123,7 +124,7 @@ def parts_of(value: object) -> Mapping[str, Any] | None:
 
 def clean(value: object) -> str:
     """Return what is shown of a foreign text: one line, bounded, without secrets."""
-    text = " ".join(redact(shown(str(value)[: 4 * MOST_TEXT])).split())
+    text = " ".join(redact(shown(text_of(value)[: 4 * MOST_TEXT])).split())
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
 
 

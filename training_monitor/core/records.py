@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import fields, is_dataclass
@@ -130,7 +130,7 @@ def _reader(kind: Any, drop_unknown: bool) -> _Reader:
     if is_dataclass(kind):
         return _dataclass_reader(kind, drop_unknown)
     if origin is None and issubclass(kind, Enum):
-        return cast(_Reader, kind)
+        return partial(_member, kind)
     parts = [_reader(each, drop_unknown) for each in args if each not in (NoneType, ...)]
     if choices is args:  # a value or None
         return lambda data: None if data is None else parts[0](data)
@@ -139,6 +139,13 @@ def _reader(kind: Any, drop_unknown: bool) -> _Reader:
     if origin in (tuple, list):
         return lambda data: origin([parts[0](each) for each in _check(list, kind, data)])
     return lambda data: {key: parts[1](each) for key, each in _check(dict, kind, data).items()}
+
+
+def _member(kind: type[Enum], data: Any) -> Enum:
+    try:
+        return kind(data)
+    except ValueError:
+        raise ValueError(f"{data!r} is not a valid {kind.__name__}") from None
 
 
 def _check(accepted: Any, kind: Any, data: Any) -> Any:

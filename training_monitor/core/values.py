@@ -345,9 +345,17 @@ class UploadReport:
 LEAST_ROLL_CALL_SECONDS = 5.0  # in which the processes of a training can be looked at, twice
 
 
+def is_at_least(lowest: float, value: object) -> bool:
+    """Whether a value is a finite number from `lowest` on."""
+    from training_monitor.core.units import known_number
+
+    known = known_number(value)
+    return known is not None and known >= lowest
+
+
 def check_roll_call_timeout(seconds: float) -> None:
     """Raise SettingsError for a bound of a roll call in which no host could answer."""
-    if not (seconds == 0 or seconds >= LEAST_ROLL_CALL_SECONDS):
+    if not (is_at_least(LEAST_ROLL_CALL_SECONDS, seconds) or seconds == 0):
         raise SettingsError("roll_call_timeout", seconds, f"0, or at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
 
 
@@ -374,6 +382,9 @@ class TerminationPlan:
     is_hang: bool = False
 
     def __post_init__(self) -> None:
+        from training_monitor.core.arguments import check_values
+
+        check_values(self)
         check_roll_call_timeout(self.roll_call_timeout)
 
 

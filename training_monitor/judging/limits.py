@@ -23,6 +23,7 @@ from training_monitor.core.settings_table import (
     settings_of,
     whole,
 )
+from training_monitor.core.units import known_number
 
 USUAL_THRESHOLD = 300.0  # seconds; the default of `auto_restart` and similar functions
 MOST_SAMPLES = 720  # six hours at one every 30 s
@@ -31,12 +32,19 @@ _UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause")
 _LONG_PAUSES = ("busy_pause", "startup_pause")
 Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
 Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
-_Pause = Annotated[float, Kind("seconds, from 0", lambda value, place: value if 0 <= value <= inf else MISFIT)]
+_Pause = Annotated[float, Kind("seconds, from 0", lambda value, place: value if _is_pause(value) else MISFIT)]
 OUTAGE_AFTER = 600.0  # seconds: shorter outages end by themselves, and nobody can act on them
 FromZero = Annotated[float, seconds()]
 AboveZero = Annotated[float, seconds(above=0)]
 Money = Annotated[float, number("a number above 0", above=0)]
+_Factor = Annotated[float, number("a number above 0", above=0)]
+Count = Annotated[int, whole("a whole number, 0 or more", least=0)]
 _PER_CENT = number("per cent between 0 and 100", above=0, below=100)
+
+
+def _is_pause(value: object) -> bool:
+    """Whether a value is a time, which may be endless."""
+    return value == inf or ((known := known_number(value)) is not None and known >= 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +69,13 @@ class StallPolicy:
     unknown_pause: _Pause = 320.0
     busy_pause: _Pause = 1800.0
     startup_pause: _Pause = 1800.0
-    pause_factor: float = 2.2
-    cadence_factor: float = 3.0
-    warmup_steps: int = 4
-    warmup_seconds: float = 120.0
-    slow_seconds: float = 300.0
+    pause_factor: _Factor = 2.2
+    cadence_factor: _Factor = 3.0
+    warmup_steps: Count = 4
+    warmup_seconds: FromZero = 120.0
+    slow_seconds: FromZero = 300.0
     quiet_pause: _Pause = 135.0
-    eta_seconds: float = 900.0
+    eta_seconds: FromZero = 900.0
     early_pause: _Pause = 900.0
 
     def __post_init__(self) -> None:

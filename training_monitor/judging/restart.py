@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Checkpoint, Failure, RunOutcome
-from training_monitor.core.values import CheckpointListing, check_roll_call_timeout
+from training_monitor.core.values import CheckpointListing, check_roll_call_timeout, is_at_least
 
 SAME_FAILURES = 3
 DEATHS_OF_A_CHECKPOINT = 2
@@ -58,11 +58,14 @@ class RestartPolicy:
         least = {"max_retries": 0, "retry_delay": 0, "max_delay": 0, "jitter": 0, "keep_attempts": 1}
         check_roll_call_timeout(self.roll_call_timeout)
         for name, lowest in least.items():
-            if not getattr(self, name) >= lowest:
+            if not is_at_least(lowest, getattr(self, name)):
                 raise SettingsError(name, getattr(self, name), f"a number from {lowest}")
         for name in ("stagnation_threshold", "check_interval"):
-            if not getattr(self, name) > 0:
+            if getattr(self, name) == 0 or not is_at_least(0, getattr(self, name)):
                 raise SettingsError(name, getattr(self, name), "more than 0 seconds")
+        from training_monitor.core.arguments import check_values
+
+        check_values(self)
 
 
 def restart_delay(policy: RestartPolicy, retry: int) -> float:

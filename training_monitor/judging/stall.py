@@ -371,6 +371,9 @@ class StallDetector:
     """Keeps the samples of one run, older ones thinned, and whether a notice of its stall was sent."""
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
+        from training_monitor.core.arguments import check_arguments
+
+        check_arguments(StallDetector.__init__, (), locals())
         self.policy = policy
         self._samples: list[Observation] = []
         self._notified_at: float | None = None

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from training_monitor.core.errors import text_of
+from training_monitor.core.errors import SettingsError, text_of
 from training_monitor.core.masking import redact
 from training_monitor.runs.endings import outcome_of
 from training_monitor.runs.monitor import TrainingMonitor
@@ -233,7 +233,13 @@ class MonitorHandler(logging.Handler):
     """A logging handler that shows the last warning or error as the metric `last_log`."""
 
     def __init__(self, monitor: TrainingMonitor, level: int = logging.WARNING) -> None:
-        super().__init__(level)
+        wrong = SettingsError("level", level, "a level of logging, such as logging.WARNING")
+        if isinstance(level, bool) or not isinstance(level, (int, str)):
+            raise wrong
+        try:
+            super().__init__(level)
+        except ValueError:
+            raise wrong from None
         self.monitor = monitor
 
     def emit(self, record: logging.LogRecord) -> None:

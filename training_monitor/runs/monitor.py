@@ -36,6 +36,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+from training_monitor.core.arguments import check_value
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import SettingsError, text_of
 from training_monitor.core.frozen import replace
@@ -81,6 +82,7 @@ class TrainingMonitor:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        check_value("clock", clock, Clock)
         self.troubles = Warnings()
         self._record = record = RunRecord(clock)
         self._metrics = record.metrics

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from training_monitor.core.arguments import check_arguments
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
@@ -50,6 +51,7 @@ class JobMonitor:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        check_arguments(JobMonitor.__init__, (), locals())
         self.site = Site.of(head_pod, namespace, transport, clock).resolve()
         job = job_id if isinstance(job_id, WatchedJob) else WatchedJob(job_id=job_id)
         self.job_id, self._clock = job.label, clock
@@ -328,6 +330,7 @@ class BackgroundMonitor(threading.Thread):
         make_watch: Callable[[JobMonitor], _Watch],
         on_finish: Callable[[MonitorReport], None] | None,
     ) -> None:
+        check_arguments(BackgroundMonitor.__init__, (), locals())
         super().__init__(daemon=True, name=f"monitor {job_id}")
         self.job_id, self._open_monitor, self._make_watch, self._on_finish = job_id, open_monitor, make_watch, on_finish
         self._monitor: JobMonitor | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+from training_monitor.core.arguments import check_arguments
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
@@ -48,7 +49,7 @@ READS_AT_THE_END = 3
 Callback = Callable[[LogUpdate], None]
 
 
-def watched_job(job: WatchedJob | str | Mapping[str, str]) -> WatchedJob:
+def watched_job(job: WatchedJob | str | Mapping[str, Any]) -> WatchedJob:
     """Return a job from what a user gives: an id, or a table of `WatchedJob`'s fields. Raises SettingsError."""
     if isinstance(job, WatchedJob):
         return job
@@ -75,7 +76,7 @@ class TrainingWatcher:
     def __init__(
         self,
         target: str | Target,
-        job: WatchedJob | str | Mapping[str, str],
+        job: WatchedJob | str | Mapping[str, Any],
         config: WatchConfig | Mapping[str, Any] | None = None,
         namespace: str = "default",
         *,
@@ -83,6 +84,7 @@ class TrainingWatcher:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        check_arguments(TrainingWatcher.__init__, (), locals())
         self.site = Site.of(target, namespace, transport, clock)
         self.target = self.site.target
         self.job = watched_job(job)

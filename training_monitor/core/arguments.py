@@ -1,0 +1,161 @@
+"""Check the arguments of public functions against their annotations before anything is asked. Pure.
+
+The package does so for its public functions, which it wraps where they are first looked up. A type that is not imported
+is not checked beyond that plain values are not of it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import functools
+import sys
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import fields
+from training_monitor.core.units import known_number
+
+Fault = str | None  # what was expected; None: the value fits
+
+_MOST = 2.0**53  # seconds, bytes, steps: what is larger is no number of anything
+_SIGNED = ("exit_code",)  # a signal is negative
+_ANY_TEXT = ("text",)  # an output that is parsed: it may hold anything
+_PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, set, frozenset, dict)
+
+
+def check_arguments(function: Any, args: Sequence[object], values: Mapping[str, object]) -> None:
+    """Raise SettingsError for the first argument of a call that does not fit its annotation."""
+    kinds, code = _kinds_of(function), function.__code__
+    for name, value in (*zip(code.co_varnames[: code.co_argcount], args), *values.items()):
+        if name in kinds:
+            check_value(name, value, kinds[name])
+
+
+def check_values(made: Any) -> None:
+    """Raise SettingsError for the first field of a dataclass whose value does not fit its annotation."""
+    for each in fields(made):
+        if (value := getattr(made, each.name)) is not each.default:  # a default is valid as it is
+            check_value(each.name, value, _kinds_of(made.__class__)[each.name])
+
+
+def check_value(name: str, value: object, kind: Any) -> None:
+    """Raise SettingsError unless a value fits an annotation."""
+    expected = _fault(value, kind, name)
+    if expected:
+        raise SettingsError(name, value, expected)
+
+
+@functools.cache
+def _kinds_of(owner: Hashable) -> Mapping[str, Any]:
+    """Return the annotations of a function or class, resolved."""
+    owners = [each for each in getattr(owner, "__mro__", (owner,)) if getattr(each, "__annotations__", None)]
+    found = dict[str, Any]()
+    for each in reversed(owners):
+        names = _Names(vars(sys.modules[each.__module__]))
+        for name, text in each.__annotations__.items():
+            found[name] = _resolve(text, names)
+    found.pop("return", None)
+    return found
+
+
+def _resolve(text: Any, names: _Names) -> Any:
+    try:
+        return eval(text, {}, names) if isinstance(text, str) else text
+    except (TypeError, AttributeError, SyntaxError):  # of a name that is not imported here
+        return _Unknown
+
+
+class _Unknown:
+    """Stands for a type that is not imported here; no plain value is of it."""
+
+
+class _Names(dict[str, Any]):
+    """The names of a module, those that only a type checker imports there, and those of the standard library."""
+
+    def __missing__(self, name: str) -> Any:
+        places = [vars(builtins), vars(collections.abc), sys.modules]
+        own = [vars(module) for key, module in [*sys.modules.items()] if key.startswith("training_monitor.") and module]
+        return next((place[name] for place in (*places, *own) if name in place), _Unknown)
+
+
+# ---------------------------------------------------------------- one value
+
+
+def _fault(value: object, kind: Any, name: str) -> Fault:
+    """Return what was expected instead of a value; None if it fits."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if hasattr(kind, "__metadata__"):
+        return _fault(value, parts[0], name)
+    if _is_union(kind):
+        faults = [_fault(value, part, name) for part in parts]
+        return None if None in faults else ", or ".join(dict.fromkeys(fault for fault in faults if fault))
+    if origin is not None:
+        return _generic_fault(value, origin, parts, name)
+    if kind is Any or kind is object:
+        return None
+    if kind is None or kind is type(None):
+        return None if value is None else "None"
+    if kind is str:
+        return _text_fault(value, name)
+    if kind is bool:
+        return None if isinstance(value, bool) else "true or false"
+    if kind in (int, float):
+        return _number_fault(value, kind, name)
+    if kind is _Unknown:
+        is_plain = isinstance(value, _PLAIN) or value is None or type(value) is object
+        return "a value of another type" if is_plain else None
+    if not isinstance(kind, type):
+        return None
+    if getattr(kind, "_is_protocol", False):
+        methods = [each for each in vars(kind) if not each.startswith("_")]
+        return None if any(hasattr(value, each) for each in methods) else f"a {kind.__name__}"
+    if hasattr(kind, "__required_keys__"):  # a TypedDict
+        return None if isinstance(value, Mapping) and kind.__required_keys__ <= value.keys() else f"a {kind.__name__}"
+    return None if isinstance(value, kind) else f"a {kind.__name__}"
+
+
+def _is_union(kind: Any) -> bool:
+    import types
+    from typing import Union
+
+    return isinstance(kind, types.UnionType) or get_origin(kind) is Union
+
+
+def _generic_fault(value: object, origin: Any, parts: tuple[Any, ...], name: str) -> Fault:
+    if origin is Literal:
+        return None if value in parts else f"one of {', '.join(map(str, parts))}"
+    if origin is collections.abc.Callable:
+        return None if callable(value) else "a function"
+    if not (isinstance(origin, type) and issubclass(origin, Iterable)):
+        return None
+    if issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            return "a dict"
+        faults = [_fault(each, parts[0], name) or _fault(value[each], parts[1], name) for each in value]
+        return next((f"a dict, each of it {fault}" for fault in faults if fault), None)
+    if isinstance(value, (str, bytes, bytearray, Mapping)) or not hasattr(value, "__iter__"):
+        return "a list"
+    if not isinstance(value, Collection):
+        return None  # whose values can be taken only once
+    return next((f"a list, each of it {fault}" for each in value if (fault := _fault(each, parts[0], name))), None)
+
+
+def _text_fault(value: object, name: str) -> Fault:
+    if not isinstance(value, str):
+        return "a text"
+    if name in _ANY_TEXT:
+        return None
+    if "\0" in value or (not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value)):
+        return "a text without NUL and half characters (lone surrogates)"
+    return None
+
+
+def _number_fault(value: object, kind: type, name: str) -> Fault:
+    known = known_number(value)
+    is_whole = kind is float or (hasattr(value, "__index__") and not isinstance(value, float))
+    if known is None or not is_whole or abs(known) > _MOST or (known < 0 and name not in _SIGNED):
+        expected = "a whole number" if kind is int else "a number"
+        return expected if name in _SIGNED else f"{expected}, 0 or more"
+    return None
