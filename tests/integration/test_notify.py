@@ -28,6 +28,8 @@ from tests.loopback.messaging import (
     BLOCKED_USER,
     DISCORD_TOKEN,
     MAIL_PASSWORD,
+    MOVED_CHAT,
+    NEW_CHAT,
     NTFY_TOKEN,
     TELEGRAM_TOKEN,
     WEBHOOK_SECRET,
@@ -65,6 +67,7 @@ from training_monitor.notify.channels import (
     Telegram,
     Webhook,
     WebList,
+    advise,
 )
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
@@ -159,6 +162,48 @@ def _shown(asked: Asked) -> str:
     plain = body.get("content") or body.get("message")
     text = plain or html.unescape(re.sub(r"</?\w+>", "", body.get("text", "")))
     return re.sub(r"\\(.)", r"\1", str(text))
+
+
+def test_telegram_writes_to_the_new_id_of_a_group_and_says_so(
+    services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    notifier = TrainingNotifier([telegram(services, chat=MOVED_CHAT)])
+    assert notifier.notify(None, "first").success and notifier.notify(None, "second").success
+    sent = [(asked.json["chat_id"], asked.json["text"]) for asked in services.asked]
+    assert [chat for chat, _ in sent] == [MOVED_CHAT, NEW_CHAT, NEW_CHAT]
+    assert f"has the id {NEW_CHAT} now: put it into the settings" in sent[1][1] and NEW_CHAT not in sent[2][1]
+    assert NEW_CHAT in caplog.text
+
+
+def test_a_person_whose_group_moved_is_reached_there(services: Services) -> None:
+    notifier = TrainingNotifier([telegram(services)], users={"team": NotifiedUser("team", telegram_id=MOVED_CHAT)})
+    assert notifier.notify("team", "hello").success
+    assert [asked.json["chat_id"] for asked in services.asked] == [MOVED_CHAT, NEW_CHAT]
+
+
+REFUSALS = [
+    ("telegram", 403, '{"ok":false,"error_code":403,"description":"Forbidden: bot was kicked from the group chat"}'),
+    ("telegram", 400, '{"ok":false,"error_code":400,"description":"Bad Request: not enough rights to send text"}'),
+    ("slack", 410, "channel_is_archived"),
+    ("discord", 400, '{"message":"Webhooks posted to forum channels must have a thread_name","code":220001}'),
+    ("email", 0, ""),
+]
+
+
+@pytest.mark.parametrize(("name", "status", "body"), REFUSALS, ids=lambda value: str(value)[:20])
+def test_a_refusal_is_followed_by_advice_that_fits_its_words(
+    name: str, status: int, body: str, services: Services, mail: MailService
+) -> None:
+    channels: dict[str, tuple[Channel, str]] = {
+        "telegram": (telegram(services), "add the bot" if "kicked" in body else "let the bot write"),
+        "slack": (SlackWebhook(services.slack_webhook), "unarchive the channel"),
+        "discord": (DiscordWebhook(services.discord_webhook), "thread_id"),
+        "email": (email(mail, "wrong"), "check the user and the password"),
+    }
+    channel, advice = channels[name]
+    services.faults = [refuse(status, body)]
+    tried, error = TrainingNotifier([channel]).try_channel(channel, NotifiedUser(), stall())
+    assert tried == 1 and error is not None and advice in (advise(name, error) or "")
 
 
 def test_telegram_gets_bold_and_escaped_html(services: Services) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -106,6 +107,20 @@ class TestKubectl:
         assert type(error) is CommandTimedOut and "within 1 s" in str(error)
         assert time.monotonic() - started < 8
 
+    def test_a_login_that_waits_for_somebody_is_shown(self, kube: KubernetesApi, tmp_path: Path) -> None:
+        login = tmp_path / "login"
+        login.write_text(f'#!/bin/sh\necho "{SIGN_IN}" >&2\nexec sleep 60\n')
+        login.chmod(0o755)
+        log_in_with(kube.kubeconfig, str(login))
+        error = failure("k8s://default/head", timeout=2)
+        assert type(error) is CommandTimedOut and "devicelogin" in str(error) and error.target == "k8s://default/head"
+        assert "log in once in a terminal" in (error.hint or "")
+
+    def test_a_missing_plugin_is_to_be_installed(self, kube: KubernetesApi) -> None:
+        log_in_with(kube.kubeconfig, "aws-iam-authenticator")
+        error = failure("k8s://default/head")
+        assert type(error) is AccessDenied and "install aws-iam-authenticator" in (error.hint or "")
+
     def test_the_namespace_is_used(self, kube: KubernetesApi) -> None:
         kube.add_pod("head", "team", env={"WHERE": "in team"})
         for target, namespace in (("head", "team"), ("k8s://team/head", "default")):
@@ -144,6 +159,20 @@ class TestKubectl:
         error = failure("k8s://default/head")
         assert "no: HF_TOKEN=***" in str(error) and "exit status 7" in str(error)
         assert not [text for text in (str(error), repr(error), error.what) if "hunter" in text]
+
+
+SIGN_IN = "To sign in, use a web browser to open the page https://microsoft.com/devicelogin and enter the code ABC123."
+
+
+def log_in_with(kubeconfig: Path, command: str) -> None:
+    """Let a kubeconfig name a program that fetches the credentials."""
+    config = json.loads(kubeconfig.read_text())
+    version = "client.authentication.k8s.io/v1"
+    for cluster in config["clusters"]:  # only behind TLS are there credentials
+        cluster["cluster"]["server"] = "https://127.0.0.1:1"
+    for user in config["users"]:
+        user["user"] = {"exec": {"apiVersion": version, "command": command, "interactiveMode": "IfAvailable"}}
+    kubeconfig.write_text(json.dumps(config))
 
 
 def rename(kubeconfig: Path, name: str) -> Path:

@@ -35,6 +35,7 @@ NTFY_TOPIC = "alerts_R5x8k"
 MAIL_PASSWORD = "correct-horse-battery"
 
 BLOCKED_CHAT, BLOCKED_USER = "666", "999"
+MOVED_CHAT, NEW_CHAT = "-4242", "-1001004242"  # a group that became a supergroup
 _TAG = re.compile(r"<(/?)(\w*)[^>]*>?")
 _TELEGRAM_TAGS = "b strong i em u ins s strike del code pre a tg-spoiler".split()
 
@@ -239,6 +240,9 @@ def _telegram(asked: Asked) -> Answer:
     shown = html.unescape(_TAG.sub("", text)) if message.get("parse_mode") == "HTML" else text
     if not re.fullmatch(r"-?\d+|@\w+", chat) or chat == "404":
         return _telegram_error(400, "Bad Request: chat not found")
+    if chat == MOVED_CHAT:
+        code, answer, headers = _telegram_error(400, "Bad Request: group chat was upgraded to a supergroup chat")
+        return code, {**cast(Json, answer), "parameters": {"migrate_to_chat_id": int(NEW_CHAT)}}, headers
     if chat == BLOCKED_CHAT:
         return _telegram_error(403, "Forbidden: bot was blocked by the user")
     if message.get("parse_mode") == "HTML" and (wrong := _wrong_markup(text)):

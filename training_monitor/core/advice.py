@@ -64,6 +64,11 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "connect once with plain ssh in a terminal, and compare the key of the host",
         ),
         (
+            r"Please enter (?:Username|Password):",
+            AccessDenied,
+            "your kubeconfig has no credentials for this cluster: log in to it",
+        ),
+        (
             r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|login):\s*\Z",
             None,
             "save the credentials where the program finds them: it cannot be answered here",
@@ -154,7 +159,7 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "log in to the cluster again",
         ),
         (
-            r"(?:context|cluster|auth info) \S+ does not exist|no context exists",
+            r"(?:context|cluster|auth info) \S+ does not exist|no context exists|context was not found",
             AccessDenied,
             "kubectl config get-contexts lists the contexts",
         ),

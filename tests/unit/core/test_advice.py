@@ -74,3 +74,9 @@ def test_no_advice_names_a_command_or_an_option_of_ours() -> None:
         for row in rows:
             assert not re.search(r"training-monitor|(?<!\S)--(?!subresource|me\b)", row.hint), row.hint
             assert row.kind is None or issubclass(row.kind, CommandError)
+
+
+def test_the_page_has_every_answer() -> None:
+    from docs.write_advice import PAGE, write_advice
+
+    assert PAGE.read_text(encoding="utf-8") == write_advice(), "run python3 docs/write_advice.py"

@@ -1,0 +1,51 @@
+"""Write docs/advice.md: what is tried after each recorded answer of an outside tool.
+
+python3 docs/write_advice.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from training_monitor.core.advice import ADVICE  # noqa: E402
+from training_monitor.core.units import plural  # noqa: E402
+
+PAGE = ROOT / "docs" / "advice.md"
+ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
+HEAD = """# What to try after an answer
+
+When kubectl, ssh, vastai or a messaging service refuses, the error shows its words, and its hint follows from them.
+Words that are not in this table are shown without a hint about their cause. After a time limit, the words are those that
+the program had printed until then.
+
+"""
+MOST_SHOWN = 110  # characters of an answer
+
+
+def write_advice() -> str:
+    """Return the page."""
+    answers = [json.loads(line) for line in ANSWERS.read_text(encoding="utf-8").splitlines()]
+    rows = sum(map(len, ADVICE.values()))
+    lines = [f"{plural(rows, 'row')}, {plural(len(answers), 'answer')}:", ""]
+    lines += ["| from | it prints | try |", "|---|---|---|"]
+    lines += [f"| {each['tool']} | `{shown(each)}` | {each['hint']} |" for each in answers]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def shown(answer: dict[str, str]) -> str:
+    """Return the line of an answer that decides, shortened."""
+    row = next(each for each in ADVICE[answer["tool"]] if each.words.search(answer["said"]))
+    found = row.words.search(answer["said"])
+    assert found
+    start = answer["said"].rfind("\n", 0, found.start()) + 1
+    line = answer["said"][start:].partition("\n")[0].strip().replace("|", "/").replace("`", "'")
+    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write_advice(), encoding="utf-8")
