@@ -20,8 +20,8 @@ ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
 HEAD = """# What to try after an answer
 
 When kubectl, ssh, vastai or a messaging service refuses, the error shows its words, and its hint follows from them.
-Words that are not in this table are shown without a hint about their cause. After a time limit, the words are those that
-the program had printed until then.
+Words that are not in this table are shown without a hint about their cause. After a time limit, what the program had
+printed until then decides.
 
 """
 MOST_SHOWN = 110  # characters of an answer

@@ -157,8 +157,28 @@ def test_functions_refuse_bad_values_by_name(valid: dict[str, Callable[[], Any]]
 
 
 @pytest.mark.usefixtures("no_home")
+@pytest.mark.filterwarnings("ignore")
 def test_constructors_refuse_bad_values_by_name(valid: dict[str, Callable[[], Any]]) -> None:
     refuse_or_take(valid, lambda found: isinstance(found, type))
+
+
+@pytest.mark.usefixtures("no_home")
+@pytest.mark.filterwarnings("ignore")
+def test_methods_refuse_bad_values_by_name(valid: dict[str, Callable[[], Any]]) -> None:
+    t, way = training_monitor, {"transport": Nowhere(), "clock": ShortClock()}
+    made = (
+        t.TrainingNotifier([WebList()], store=valid["store"]()),
+        t.StallDetector(),
+        t.LogTotals(),
+        t.JobMonitor("pod", "process:x", store=valid["store"](), **way),
+        valid["monitor"](),
+    )
+    failures = []
+    for value in made:
+        for name, method in inspect.getmembers(value, inspect.ismethod):
+            if not name.startswith("_"):
+                failures += sweep(f"{type(value).__name__}.{name}", method, {**valid, "message": lambda: "x"})
+    assert not failures, f"{len(failures)} wrong:\n" + "\n".join(failures[:200])
 
 
 def refuse_or_take(valid: dict[str, Callable[[], Any]], is_wanted: Callable[[Any], bool]) -> None:

@@ -163,7 +163,8 @@ def _print_document(document: dict[str, Any]) -> None:
 def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
     """Print an error to stderr, with --json also as JSON to stdout, and return the status."""
     if args.json:
-        print_error(error.what, kind_of(error), spell(error.hint, "shell"))
+        surface = os.environ.get("TRAINING_MONITOR_SURFACE", "shell")  # the MCP server sets it for its commands
+        print_error(error.what, kind_of(error), spell(error.hint, surface))
     complain(error.spell("shell"))
     return status
 

@@ -19,7 +19,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
-PROGRAMS = "programs"  # kubectl, ssh, git and whatever else is started
+QUESTIONS, PROGRAMS = "questions", "programs"  # what waits for somebody; errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ _KEYS = "check the user and that your key is on the host: ssh-add -l"
 _WEBHOOK = "make the webhook again"
 
 _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
-    PROGRAMS: (
-        # ---- questions that nobody can answer here
+    QUESTIONS: (
         (r"To sign in, use a web browser|devicelogin|login\.microsoftonline\.com/\S*device", None, _LOG_IN),
         (r"(?:visit|open|go to) the following (?:url|link|address|page)\b", None, _LOG_IN),
         (r"Enter passphrase for", None, "load the key into the agent first: ssh-add FILE"),
@@ -78,6 +77,8 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             None,
             "run it once in a terminal: it waits for an answer, and cannot be answered here",
         ),
+    ),
+    PROGRAMS: (
         # ---- programs that are missing
         (
             r"executable gke-gcloud-auth-plugin not found",
@@ -100,7 +101,8 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             LocalFailure,
             "this container has no `sh`; name another one: k8s://namespace/pod/container",
         ),
-        (r"(?:^|: )([\w.+-]{1,60}): (?:command )?not found\s*$", None, r"install \1 there"),
+        (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", None, r"install \1 there"),
+        (r"\benv: \W{0,3}([\w.+-]{1,60})\W{0,3}: No such file or directory", None, r"install \1 there"),
         # ---- certificates
         (r"remote error: tls: (?:expired|bad) certificate|client certificate has expired", AccessDenied, _CERTIFICATE),
         (r"certificate has expired|expired or is not yet valid", TargetUnreachable, _CERTIFICATE),
@@ -140,7 +142,7 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "check the pod, container and namespace: kubectl get pods -A",
         ),
         (
-            r"\(Forbidden\)|forbidden:",
+            r"\(Forbidden\)|is forbidden:",
             AccessDenied,
             "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
         ),
@@ -153,10 +155,15 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
         (r"gcloud auth login|Reauthentication", AccessDenied, "log in again: gcloud auth login"),
         (r"AADSTS\d+|\baz login", AccessDenied, "log in again: az login"),
         (
-            r"Unauthorized|must be logged in|getting credentials|asked for the client to provide credentials"
-            r"|(?:token|credentials?) (?:is|are|has|have)(?: been)? expired|ExpiredToken",
+            r"\(Unauthorized\)|server.{0,80}Unauthorized|must be logged in|getting credentials"
+            r"|asked for the client to provide credentials",
             AccessDenied,
             "log in to the cluster again",
+        ),
+        (
+            r"(?:token|credentials?) (?:is|are|has|have)(?: been)? expired|ExpiredToken",
+            AccessDenied,
+            "log in again: the credentials have expired",
         ),
         (
             r"(?:context|cluster|auth info) \S+ does not exist|no context exists|context was not found",
@@ -214,7 +221,8 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "the pod has ended: look for the one that replaced it: kubectl get pods",
         ),
         (
-            r"container not found|is not running|unable to upgrade connection|does not have a host assigned"
+            r"container not found|(?:pod|container)\b.{0,200}is not running|unable to upgrade connection"
+            r"|does not have a host assigned"
             r"|waiting to start|ContainerCreating",
             TargetUnreachable,
             "look whether the pod is running: kubectl get pod",
@@ -245,7 +253,7 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "check the spelling of the host name, and the name resolution here",
         ),
         (r"no route|network is unreachable", TargetUnreachable, "check the network here, and the VPN if there is one"),
-        (r"refused", TargetUnreachable, "check the address and port, and that the server is up"),
+        (r"\brefused\b", TargetUnreachable, "check the address and port, and that the server is up"),
         (
             r"kex_exchange_identification|ssh_exchange_identification",
             TargetUnreachable,
@@ -257,7 +265,8 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "check the network, the VPN and firewalls, and that the server is up",
         ),
         (
-            r"reset by peer|EOF|connection closed|closed idle connection|broken pipe|lost connection|unable to connect",
+            r"reset by peer|\bEOF\b|connection closed|closed idle connection|broken pipe|lost connection"
+            r"|unable to connect",
             TargetUnreachable,
             "try again: the connection was cut; if that goes on, check the network and that the server is up",
         ),

@@ -103,7 +103,7 @@ class Hint(str):
 
 def spell(hint: str | None, surface: str) -> str | None:
     """Return a hint in the language of a surface: `python`, `shell` or `mcp`."""
-    return hint.spell(surface) if isinstance(hint, Hint) else hint
+    return hint.spell(surface) if isinstance(hint, Hint) and surface in _ARGUMENT else hint
 
 
 def _spell(template: str, values: tuple[object, ...], surface: str) -> str:
@@ -127,7 +127,7 @@ def _option(name: str, value: str) -> str:
 _ARGUMENT: Mapping[str, Callable[[str, str], str]] = {
     "python": lambda name, value: f"{name}={value}",
     "shell": _option,
-    "mcp": lambda name, value: f"{name}: {value.lower() if value in ('True', 'False') else value}",
+    "mcp": lambda name, value: f'more: ["{_option(name, value)}"]',  # which takes options of the command
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.core.arguments import check_arguments
+from training_monitor.core.arguments import checked
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import Engine, begin_thread
 from training_monitor.core.errors import InstanceNotFound, SettingsError, TrainingMonitorError
@@ -362,6 +362,7 @@ class FleetMonitor(Engine):
         self._note_change()
 
 
+@checked
 class VastAIMonitor(FleetMonitor):
     """The instances of a vast.ai account. With `use_mock` it is a `MockFleet`, which needs no account.
 
@@ -379,7 +380,6 @@ class VastAIMonitor(FleetMonitor):
         return MockFleet(instance_ids or (), **{name: more[name] for name in ("config", "clock") if name in more})
 
     def __init__(self, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> None:
-        check_arguments(VastAIMonitor.__init__, (), locals())
         config: FleetConfig = more.get("config", DEFAULT_CONFIG)
         specs = [spec for number in instance_ids or () for spec in config.specs_of(f"vast://{number}")]
         super().__init__(specs, whole_account=instance_ids is None, **more)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from training_monitor.core.arguments import checked
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Observation, StallAnalysis
@@ -367,13 +368,11 @@ def _stalling(
     )
 
 
+@checked
 class StallDetector:
     """Keeps the samples of one run, older ones thinned, and whether a notice of its stall was sent."""
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
-        from training_monitor.core.arguments import check_arguments
-
-        check_arguments(StallDetector.__init__, (), locals())
         self.policy = policy
         self._samples: list[Observation] = []
         self._notified_at: float | None = None

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from training_monitor.core.arguments import checked
 from training_monitor.core.frozen import dataclass, field, fields, replace
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
@@ -55,6 +56,7 @@ class _OpenLine:
         return line
 
 
+@checked
 @dataclass
 class LogTotals:
     """Aggregates a log: `feed` chunks, `close` at its end, `as_dict` at any time.

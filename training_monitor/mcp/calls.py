@@ -24,7 +24,8 @@ COMMAND_SECONDS = 900.0
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Without -m, which would look for modules in the current folder first.
 _START = (
-    f"import sys; sys.path[0] = {_PACKAGE!r}; sys.argv[0] = 'training-monitor'; "
+    f"import os, sys; sys.path[0] = {_PACKAGE!r}; sys.argv[0] = 'training-monitor'; "
+    "os.environ['TRAINING_MONITOR_SURFACE'] = 'mcp'; "
     "from training_monitor.cli.main import main; sys.exit(main())"
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from training_monitor.core.addresses import REQUEST_SECONDS
-from training_monitor.core.arguments import check_arguments
+from training_monitor.core.arguments import checked
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
     CommandError,
@@ -26,6 +26,7 @@ TRIES = 3
 LONGEST_WAIT = 30.0  # seconds; a channel that asks for more is skipped
 
 
+@checked
 class TrainingNotifier:
     """Notifies users through the first channel that works. Errors from outside are in the Delivery, never raised.
 
@@ -49,7 +50,6 @@ class TrainingNotifier:
         clock: Clock = SYSTEM_CLOCK,
         timeout: float = REQUEST_SECONDS,
     ) -> None:
-        check_arguments(TrainingNotifier.__init__, (), locals())
         self.channels = tuple(channels)
         self._users, self._store, self._clock = dict(users or {}), store, clock
         self._doors = Doors(transport or LocalTransport(), timeout, has_store=store is not None)

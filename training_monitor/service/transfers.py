@@ -25,7 +25,14 @@ from training_monitor.core.models import CommandResult, Question
 from training_monitor.service.file_lists import INCOMING, PARTIAL, ListedFile
 from training_monitor.targets.asking import read_text
 from training_monitor.targets.scripts import format_call
-from training_monitor.targets.transport import KubectlTransport, SshTransport, Stream, Transport, explain_timeout
+from training_monitor.targets.transport import (
+    KubectlTransport,
+    SshTransport,
+    Stream,
+    Transport,
+    explain_timeout,
+    words_of,
+)
 
 STALL_SECONDS = 60
 _COPY_BYTES = 64 * 1024
@@ -216,7 +223,9 @@ def fetch_by_tar(
         _unpack(archive, dict(files), destination)
         archive.drain()
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
-        return Sent(False, "; ".join(filter(None, (archive.said(), str(error) or type(error).__name__))))
+        stream.close()
+        said = archive.said() or words_of(stream)
+        return Sent(False, "; ".join(filter(None, (said, str(error) or type(error).__name__))))
     finally:
         alarm.cancel()
         stream.close()

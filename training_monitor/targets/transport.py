@@ -135,10 +135,11 @@ class LocalTransport:
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
         import subprocess
 
-        process = _spawn(argv, stderr=subprocess.DEVNULL)
-        assert process.stdin
-        _start(process, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
-        return _ProcessStream(process)
+        process = _spawn(argv, stderr=subprocess.PIPE)
+        assert process.stdin and process.stderr
+        errors = _EndsReader(process.stderr, process, MAX_STDERR_BYTES)
+        _start(process, errors, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
+        return _ProcessStream(process, errors)
 
 
 class _Reader(threading.Thread):
@@ -181,8 +182,9 @@ class _EndsReader(_Reader):
 
 
 class _ProcessStream:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], errors: _EndsReader) -> None:
         self._process, self._read = process, False
+        self.errors = errors
 
     def chunks(self) -> Iterator[bytes]:
         assert self._process.stdout
@@ -436,6 +438,17 @@ class SshTransport:
         return self.inner.stream(self._argv(argv), input=input)
 
 
+def words_of(stream: Stream) -> str:
+    """Return what the program of a stream that has ended said of its failure, with what to try."""
+    if not isinstance(stream, _ProcessStream):
+        return ""
+    stream.errors.join(1.0)
+    text = stream.errors.text()
+    advised = _advice_on("ssh", text)
+    said = last_lines(advised.line if advised else text, 1)
+    return f"{said} (try: {advised.hint})" if advised else said
+
+
 def explain_failure(result: CommandResult, target: str) -> CommandError:
     """Return the error for a program that exited without an answer."""
     stderr = without_frames(result.stderr)
@@ -455,7 +468,8 @@ def explain_timeout(result: CommandResult, what: str, target: str | None = None)
     """Return the error for a program that was ended at its time limit, with the ends of what it had printed."""
     out, err = (redact(text[-_SEARCHED:])[-_KEPT:] for text in (result.stdout, result.stderr))
     program = result.argv[0] if result.argv else ""
-    advised = _advice_on(program, err) or _advice_on(program, "\n".join(out.splitlines()[-_QUESTION_LINES:]))
+    ends = ("\n".join(text.splitlines()[-_QUESTION_LINES:]) for text in (err, out))
+    advised = next(filter(None, map(_question_in, ends)), None) or _advice_on(program, err)
     said = last_lines(advised.line, 1) if advised else _last_said(err, out, 1)
     return CommandTimedOut(
         f"{what}; it printed: {said}" if said else what,
@@ -467,9 +481,17 @@ def explain_timeout(result: CommandResult, what: str, target: str | None = None)
 
 
 def _advice_on(program: str, said: str) -> Advised | None:
+    """Return what to try after the errors of a program; "" is one on a target, whose output may be anything."""
     from training_monitor.core.advice import find_advice
 
-    return (find_advice(said, "vastai") if program == "vastai" else None) or find_advice(said)
+    own = find_advice(said, "vastai") if program == "vastai" else None
+    return own or _question_in(said) or (find_advice(said) if program else None)
+
+
+def _question_in(said: str) -> Advised | None:
+    from training_monitor.core.advice import QUESTIONS, find_advice
+
+    return find_advice(said, QUESTIONS)
 
 
 def _last_said(stderr: str, stdout: str, count: int = 4) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from training_monitor.core.advice import find_advice
+from training_monitor.core.advice import QUESTIONS, find_advice
 from training_monitor.core.errors import (
     CommandFailed,
     CommandTimedOut,
@@ -173,7 +173,7 @@ class DetachedTries:
     def _out_of_time(self, log: str) -> CommandTimedOut:
         """Return the error for a try that runs on, with its last words and what they ask for."""
         said = last_lines(log[-4000:], 1)
-        asked = find_advice(said)
+        asked = find_advice(said, QUESTIONS)
         return CommandTimedOut(
             f"the {self._work} runs on" + (f"; it printed: {said}" if said else ""),
             hint=asked.hint if asked else "call again: it is found and waited for",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.core.arguments import check_arguments
+from training_monitor.core.arguments import checked
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
@@ -35,6 +35,7 @@ EXIT_SECONDS = 2.0  # for which a program that ends waits for its background mon
 _STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopped": JobStatus.STOPPED}
 
 
+@checked
 class JobMonitor:
     """A monitor of one job, log or process; every `update` is one round trip.
 
@@ -51,7 +52,6 @@ class JobMonitor:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        check_arguments(JobMonitor.__init__, (), locals())
         self.site = Site.of(head_pod, namespace, transport, clock).resolve()
         job = job_id if isinstance(job_id, WatchedJob) else WatchedJob(job_id=job_id)
         self.job_id, self._clock = job.label, clock
@@ -313,6 +313,7 @@ def start_background_monitor(
     return thread
 
 
+@checked
 class BackgroundMonitor(threading.Thread):
     """The daemon thread of `start_background_monitor`; its `repr`, and a notebook, show the present verdict.
 
@@ -330,7 +331,6 @@ class BackgroundMonitor(threading.Thread):
         make_watch: Callable[[JobMonitor], _Watch],
         on_finish: Callable[[MonitorReport], None] | None,
     ) -> None:
-        check_arguments(BackgroundMonitor.__init__, (), locals())
         super().__init__(daemon=True, name=f"monitor {job_id}")
         self.job_id, self._open_monitor, self._make_watch, self._on_finish = job_id, open_monitor, make_watch, on_finish
         self._monitor: JobMonitor | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
-from training_monitor.core.arguments import check_arguments
+from training_monitor.core.arguments import checked
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
@@ -64,6 +64,7 @@ def watched_job(job: WatchedJob | str | Mapping[str, Any]) -> WatchedJob:
         ) from error
 
 
+@checked
 class TrainingWatcher:
     """A watcher of one run; its state is kept in the store, and another process continues with it.
 
@@ -84,7 +85,6 @@ class TrainingWatcher:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        check_arguments(TrainingWatcher.__init__, (), locals())
         self.site = Site.of(target, namespace, transport, clock)
         self.target = self.site.target
         self.job = watched_job(job)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.advice import ADVICE, PROGRAMS, find_advice
+from training_monitor.core.advice import ADVICE, PROGRAMS, QUESTIONS, find_advice
 from training_monitor.core.errors import CommandError, RestError, TargetUnreachable
 from training_monitor.core.models import CommandResult
 from training_monitor.notify.channels import advise
@@ -41,7 +41,7 @@ def first_row(answer: dict[str, Any]) -> int | None:
 
 def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Subtests) -> None:
     for answer in ANSWERS:
-        if answer["tool"] != PROGRAMS:
+        if answer["tool"] not in (PROGRAMS, QUESTIONS):
             continue
         with subtests.test(said=answer["said"][:80]):
             error = explain_failure(CommandResult(("ssh",), 255, "", answer["said"], 0.1), "there")
@@ -52,7 +52,7 @@ def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Su
 
 def test_a_channel_that_refuses_gets_the_advice_of_its_words(subtests: pytest.Subtests) -> None:
     for answer in ANSWERS:
-        if answer["tool"] in (PROGRAMS, "vastai"):
+        if answer["tool"] in (PROGRAMS, QUESTIONS, "vastai"):
             continue
         with subtests.test(said=answer["said"]):
             error = RestError("it answered 400", status=400, body=answer["said"])

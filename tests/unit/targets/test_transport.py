@@ -30,6 +30,7 @@ from training_monitor.targets.transport import (
     SshTransport,
     Stream,
     explain_failure,
+    words_of,
 )
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "kubectl"
@@ -407,3 +408,12 @@ def test_frames_of_other_questions_are_not_shown_as_words_of_the_target() -> Non
     with pytest.raises(CommandTimedOut) as caught:
         ask("local", *questions, timeout=1)
     assert caught.value.result is not None and "printed" not in str(caught.value)
+
+
+def test_a_stream_keeps_what_its_program_printed_as_errors() -> None:
+    script = f"echo '{SIGN_IN}' >&2; echo HF_TOKEN=hunter-2 >&2; echo out; sleep 60"
+    stream = LocalTransport().stream(["sh", "-c", script])
+    assert next(stream.chunks()) == b"out\n"
+    stream.close()
+    said = words_of(stream)
+    assert "devicelogin" in said and "log in once in a terminal" in said and "hunter" not in said
