@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.errors import Hint, JobNotFound, SettingsError, TrainingMonitorError
 from training_monitor.mcp.answers import (
     CAUTION,
     CHARACTERS,
     UNTRUSTED,
+    error_of,
     format_answer,
     format_failure,
     make_document,
@@ -108,3 +109,8 @@ def test_a_failure_has_the_fields_of_json_errors() -> None:
         "hint": "look",
     }
     assert result["content"][0]["text"].startswith("JobNotFound: no such job Try: look")
+
+
+def test_an_error_names_the_tool_that_helps() -> None:
+    error = JobNotFound("there is no job 'x'", hint=Hint("list what is there with {find_trainings}"))
+    assert error_of(error)["hint"] == "list what is there with check_training"
