@@ -290,11 +290,11 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
         told.append(f"{host}: {_what_lets_trace(facts)}")
     if "none" in lacks:
         told.append(
-            f"{host}: there is no way to see Python stacks: pip install py-spy there, or have one sent for the look, "
+            f"{host}: there is no way to see Python stacks: pip install py-spy there, or have one sent (py_spy), "
             "or create a training_monitor.TrainingMonitor in the script"
         )
     if "late" in lacks:
-        told.append(f"{host}: not all processes could be asked in time: allow more")
+        told.append(f"{host}: not all processes could be asked in time: allow more (timeout)")
     return told
 
 

@@ -116,7 +116,7 @@ def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_al
     return Finding(
         "failed" if is_stalled else "warning",
         f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective waits",
-        "one rank is missing or slow: a roll call of its ranks tells which one",
+        "one rank is missing or slow: a roll call of its ranks tells which one (explain_training, or why in a shell)",
     )
 
 
@@ -155,7 +155,7 @@ def _numbers(gpus: Sequence[Gpu]) -> str:
 
 def _unread_remedy(unread: Sequence[NodeGpus], in_pods: bool) -> str:
     if in_pods:
-        return "run nvidia-smi there; GPUs of other pods are seen when those are named too"
+        return "run nvidia-smi there; GPUs of other pods are seen when those are named too (pods)"
     if unread and all(node.has_none for node in unread):
         return "nvidia-smi is not installed there, or the machine has no GPU"
     return _RUN_NVIDIA_SMI
@@ -200,7 +200,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
             Finding(
                 "warning",
                 f"Ray cannot place: {name_some(ray.pending_demands, 3, '; ')}",
-                "it asks for more than the cluster has free",
+                "it asks for more than the cluster has free (verify_ray_resources, or resources in a shell)",
             )
         )
     return findings

@@ -120,7 +120,7 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
     [
         (True, False, "nvidia-smi is not installed there, or the machine has no GPU"),
         (False, False, "run nvidia-smi there"),
-        (True, True, "--pods"),
+        (True, True, "named too (pods)"),
     ],
 )
 def test_other_pods_are_spoken_of_only_where_there_are_pods(has_none: bool, in_pods: bool, remedy: str) -> None:
@@ -150,7 +150,7 @@ def test_a_broken_gpu_whose_number_is_not_known_is_not_called_none() -> None:
 def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
     spinning = [gpu(100, power=110), gpu(100, power=130)]
     words = "all 2 GPUs at 100 % utilization but idle power (120 of 700 W)"
-    only(on(*spinning, state="running"), "warning", words, "training-monitor why")
+    only(on(*spinning, state="running"), "warning", words, "explain_training")
     only(on(*spinning), "warning", "a collective waits")
     only(on(*spinning, state="stalled", verdict="failed"), "failed", "a collective waits", "rank")
 

@@ -249,7 +249,7 @@ def test_a_job_that_is_not_there_is_told_whatever_it_is_called(queue: TrainingQu
         lambda: queue.request_end(job_id, JobState.CANCELLED, "x"),
     ]
     for ask in asks:
-        with pytest.raises(JobNotFound, match="training-monitor queue") as told:
+        with pytest.raises(JobNotFound, match="list the queue") as told:
             ask()
         assert len(str(told.value)) < 300 and "\n" not in str(told.value)
     queue.release(job_id, "a")
