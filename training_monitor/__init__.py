@@ -13,7 +13,6 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import ParamSpec, TypeVar
 
     from training_monitor.checkpoints.checkpoints import (
         find_latest_checkpoint as find_latest_checkpoint,
@@ -112,9 +111,6 @@ if TYPE_CHECKING:
     from training_monitor.watch.watch import watch_training as watch_training
     from training_monitor.watch.watcher import TrainingWatcher as TrainingWatcher
 
-    P = ParamSpec("P")
-    R = TypeVar("R")
-
 __version__ = "0.1.0"
 
 
@@ -135,29 +131,14 @@ def export_names(
         __import__(home)
         value = getattr(sys.modules[home], name)
         if name in __all__ and callable(value) and not isinstance(value, type) and not hasattr(value, "__wrapped__"):
-            value = _checked(value)
+            from training_monitor.core.frozen import checking
+
+            value = checking(value)
             setattr(sys.modules[home], name, value)  # where `pickle` finds it
         setattr(sys.modules[package], name, value)
         return value
 
     return sorted(module_of), get, lambda: sorted({*module_of, *vars(sys.modules[package])})
-
-
-def _checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that raises SettingsError for an argument of the wrong type, with the same signature.
-
-    The public functions get that where they are first looked up: calls within the package cost nothing.
-    """
-    from functools import wraps
-
-    @wraps(function)
-    def call(*args: P.args, **values: P.kwargs) -> R:
-        from training_monitor.core.arguments import check_arguments
-
-        check_arguments(function, args, values)
-        return function(*args, **values)
-
-    return call
 
 
 __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605

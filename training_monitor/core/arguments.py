@@ -1,7 +1,7 @@
 """Check the arguments of public functions against their annotations before anything is asked. Pure.
 
-The package does so for its public functions, which it wraps where they are first looked up. A type that is not imported
-is not checked beyond that plain values are not of it.
+The package wraps its public functions with it where they are first looked up, and `frozen.checked` the methods of a
+class. A type that is not imported is not checked beyond that plain values are not of it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ import builtins
 import collections.abc
 import functools
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from types import FunctionType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import fields, is_dataclass
+from training_monitor.core.frozen import fields
 from training_monitor.core.units import known_number
 
-T = TypeVar("T")
 Fault = str | None  # what was expected; None: the value fits
 
 _MOST = 2.0**53  # seconds, bytes, steps: what is larger is no number of anything
@@ -33,24 +31,6 @@ def check_arguments(function: Any, args: Sequence[object], values: Mapping[str, 
     for name, value in (*zip(code.co_varnames[: code.co_argcount], args), *values.items()):
         if name in kinds:
             check_value(name, value, kinds[name])
-
-
-def checked(cls: type[T]) -> type[T]:
-    """Return the class, whose public methods check their arguments, as its `__init__` does if it is no dataclass."""
-    for name, method in [*vars(cls).items()]:
-        is_public = not name.startswith("_") or (name == "__init__" and not is_dataclass(cls))
-        if is_public and isinstance(method, FunctionType):
-            setattr(cls, name, _checking(method))
-    return cls
-
-
-def _checking(function: FunctionType) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **values: Any) -> Any:
-        check_arguments(function, args, values)
-        return function(*args, **values)
-
-    return call
 
 
 def check_values(made: Any) -> None:

@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 _FIELDS = "__own_fields__"
 _TOLD = ("default", "default_factory", "init", "repr", "compare", "kw_only")
 UNCOMPILED = 16  # values of a class
@@ -100,6 +103,32 @@ def _copy(value: Any) -> Any:
     import copy
 
     return copy.deepcopy(value)
+
+
+# ---------------------------------------------------------------- checking arguments
+
+
+def checking(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that raises SettingsError for an argument of the wrong type, with the same signature."""
+    from functools import wraps
+
+    @wraps(function)
+    def call(*args: P.args, **values: P.kwargs) -> R:
+        from training_monitor.core.arguments import check_arguments
+
+        check_arguments(function, args, values)
+        return function(*args, **values)
+
+    return call
+
+
+def checked(cls: type[T]) -> type[T]:
+    """Return the class, whose public methods check their arguments, as its `__init__` does if it is no dataclass."""
+    for name, method in [*vars(cls).items()]:
+        is_public = not name.startswith("_") or (name == "__init__" and not hasattr(cls, _FIELDS))
+        if is_public and hasattr(method, "__code__"):
+            setattr(cls, name, checking(method))
+    return cls
 
 
 # ---------------------------------------------------------------- making a class

@@ -9,8 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training_monitor.core.arguments import checked
-from training_monitor.core.frozen import dataclass, field, fields, replace
+from training_monitor.core.frozen import checked, dataclass, field, fields, replace
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.events import (

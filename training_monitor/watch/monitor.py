@@ -8,11 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.core.arguments import checked
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import checked, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import JobStatus, JobView, Progress
 from training_monitor.core.reports import MonitorReport

@@ -236,7 +236,7 @@ def test_what_is_no_file_is_an_error_and_hangs_nothing(tmp_path: Path, kind: str
 
 def test_a_folder_that_cannot_be_made_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match="--csv-dir"):
+    with pytest.raises(SettingsError, match="csv_dir"):
         RunCsv(str(tmp_path / "file" / "csv"))
 
 

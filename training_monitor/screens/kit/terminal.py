@@ -430,9 +430,9 @@ def _continue(give_back: Callable[[], None], take: Callable[[], None]) -> None:
 def check_terminal() -> None:
     """Raise TrainingMonitorError if stdin or stdout is not a terminal, or it cannot move its cursor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        hint = Hint("{once=True}, or {json=True}")
+        hint = Hint("{once=True}, or {json=True}").spell("shell")  # where screens are
         raise TrainingMonitorError("the screen needs a terminal on stdin and stdout", hint=hint)
-    name, hint = os.environ.get("TERM", ""), Hint("TERM=xterm, or {once=True}")
+    name, hint = os.environ.get("TERM", ""), Hint("TERM=xterm, or {once=True}").spell("shell")
     try:
         curses.setupterm(name or "unknown", sys.stdout.fileno())
     except curses.error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isfinite, log, nan
 
+from training_monitor.core.errors import Hint
 from training_monitor.core.models import Checkpoint, Gpu
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
 from training_monitor.core.values import CheckpointListing
@@ -294,7 +295,8 @@ def checkpoint_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     """Format the newest complete checkpoint, and the incomplete ones after it."""
     status, name = snapshot.status, "saved" if view.width < NARROW else "checkpoint"
     if snapshot.folder is None:
-        return _fact(name, f"{NOT_KNOWN}  no folder is known: none was named", view, style="dim")
+        named = Hint("no folder is known; {output_dir=True} names it").spell("shell")
+        return _fact(name, f"{NOT_KNOWN}  {named}", view, style="dim")
     if status is None or status.checkpoints is None:
         return _fact(name, NOT_KNOWN, view)
     found = CheckpointListing(status.checkpoints, status.unlisted_checkpoints)
