@@ -112,7 +112,7 @@ class WebServer(HTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
             what = f"the web page cannot be served at {host} port {port}: {error}"
-            raise TrainingMonitorError(what, hint=Hint("{port=PORT} or {host=HOST}")) from error
+            raise TrainingMonitorError(what, hint=Hint("another {port=PORT}, or {host=HOST}")) from error
 
     @property
     def port(self) -> int:
