@@ -103,8 +103,8 @@ DEMO = ("launch", "--name", "demo", "--command", "true")
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (["--gpu", "RTX 4O90"], "no RTX 4O90 is for rent now, but RTX 4090 (--gpu)"),
-        (["--max-price", "0.1"], "nothing costs at most $0.1 per hour: --max-price 0.42 or more"),
+        (["--gpu", "RTX 4O90"], "no RTX 4O90 is for rent now, but RTX 4090"),
+        (["--max-price", "0.1"], "nothing costs at most $0.1 per hour: allow $0.42 or more"),
         (["--budget", "0.001"], "a budget of $0.001 is less than it costs"),
         (["--account", "anna"], "anna has $0.00, and $1.65 has to be reserved"),
     ],
