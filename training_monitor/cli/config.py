@@ -66,7 +66,7 @@ def check_settings(path: str | None = None, environ: Mapping[str, str] = os.envi
     from training_monitor.fleet.config import read_fleet_config
     from training_monitor.judging.limits import read_monitoring
     from training_monitor.logs.patterns import read_log_patterns
-    from training_monitor.notify.configure import read_channels, read_users
+    from training_monitor.notify.configure import expect_private, read_channels, read_users
     from training_monitor.service.config import ServiceConfig
     from training_monitor.targets.target import parse_target
 
@@ -91,6 +91,7 @@ def check_settings(path: str | None = None, environ: Mapping[str, str] = os.envi
             readers[name](table, place / name)
         elif name not in TABLES:
             (place / name).note(name, closest(name, TABLES))
+    expect_private(file, {name: table for name, table in settings.items() if name != "notifications"}, place)
     read_channels(settings.get("notifications", {}), place / "notifications", file, environ)
     read_users(settings.get("users", {}), place / "users")
     toml = file.endswith(".toml")

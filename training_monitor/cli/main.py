@@ -140,9 +140,9 @@ def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
 def _run(args: Namespace) -> int:
     from training_monitor.cli.output import OutputLost, exit_status, hint, refuse
     from training_monitor.core.errors import TrainingMonitorError
-    from training_monitor.core.masking import keep_secret, secrets_of_environment
+    from training_monitor.core.masking import keep_secret, secrets_of
 
-    keep_secret(*secrets_of_environment(os.environ))
+    keep_secret(*secrets_of(os.environ))
     try:
         if os.environ.get("TRAINING_MONITOR_LOG_FILE"):
             from training_monitor.core.logger import setup_logging

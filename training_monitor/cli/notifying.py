@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
 _LISTED = 50
+_ADDRESSES = ("hf:", "s3://")  # of destinations that hold no secret, but names of models
 LEAVING_SECONDS, INTERRUPTED_SECONDS = 60.0, 0.3
 
 
@@ -66,7 +67,8 @@ def typed_or_variable(option: str, text: str) -> str:
         return text
     if not os.environ.get(name):
         raise SettingsError(option, text, "env:NAME of a variable that is set here")
-    keep_secret(os.environ[name])
+    if not os.environ[name].startswith(_ADDRESSES):
+        keep_secret(os.environ[name])
     return os.environ[name]
 
 

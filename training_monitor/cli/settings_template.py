@@ -28,42 +28,12 @@ _HEAD = """\
 # Nothing here is in force: remove the # in front of a line to change what it says, and the one in
 # front of the [table] above it, if any. `training-monitor config --check` says what is wrong.
 """
-_SECRETS = """\
+_SECRET = """\
 A secret can be kept out of this file: token_env = "NAME" in place of token reads it from the variable NAME, and so \
-do url_env, webhook_env and password_env. A file with secrets must be readable by you alone (chmod 600)."""
+do {}. A file with secrets must be readable by you alone (chmod 600)."""
 _CONDITIONS = """\
 A condition tests fields (gpu_utilization, loss, step, status, ...) of one training, for some time if it says so."""
 _JOBS = "The same keys for one job alone, by its name."
-_MORE_MEANINGS = {"password": "of the user at the server"}
-_NO_DEFAULT: Mapping[str, Any] = {  # examples, by the key in its table
-    "fleet.budget": 100,
-    "fleet.alerts.name": "idle",
-    "fleet.alerts.when": "gpu_utilization < 5 for 10m",
-    "fleet.alerts.message": "The GPUs are idle",
-    "monitoring.stall_after": "30m",
-    "monitoring.soft_limit": "8h",
-    "monitoring.hard_limit": "12h",
-    "monitoring.cost_per_hour": 2.5,
-    "monitoring.budget": 50,
-    "service.daily_budget": 100,
-    "notifications.telegram.token": "123456:ABC-DEF",
-    "notifications.telegram.chat_id": "123456",
-    "notifications.discord.token": "token-of-the-bot",
-    "notifications.discord.user_id": "80351110224678912",
-    "notifications.discord.webhook": "https://discord.com/api/webhooks/ID/TOKEN",
-    "notifications.slack.url": "https://hooks.slack.com/services/T/B/TOKEN",
-    "notifications.ntfy.url": "https://ntfy.sh/my-topic",
-    "notifications.ntfy.token": "token-of-the-topic",
-    "notifications.webhook.url": "https://example.org/notices",
-    "notifications.email.server": "smtp://me@example.org:587",
-    "notifications.email.password": "password-of-the-account",
-    "notifications.email.from": "me@example.org",
-    "notifications.email.to": ["me@example.org"],
-    "notifications.command.argv": ["/usr/local/bin/page-me"],
-    "users.anna.telegram_id": "123456",
-    "users.anna.discord_id": "80351110224678912",
-    "users.anna.email": "anna@example.org",
-}
 _MEMBERS = {"nightly": ["vast://30007012", "ssh://gpu1#process:train"]}
 _MEMBER = {"target": "k8s://ml/trainer-0", "job": "raysubmit_x", "name": "llama"}
 
@@ -75,23 +45,23 @@ def settings_template() -> str:
 
 def _fleet() -> Iterator[str]:
     tables = ("thresholds", "groups", "alerts")
-    yield from ("[fleet]", *_keys(FleetConfig, "fleet", left_out=tables))
-    yield from ("[fleet.thresholds]", *_keys(Thresholds, "fleet.thresholds"))
+    yield from ("[fleet]", *_keys(FleetConfig, left_out=tables))
+    yield from ("[fleet.thresholds]", *_keys(Thresholds))
     yield from ("[fleet.groups]", *_remark(f"{_meaning(FleetConfig, 'groups')} A member is a target, or a table of:"))
     yield from _terms(meanings_of(MemberSpec))
     yield from (f"#{name} = {_value(members)}" for name, members in _MEMBERS.items())
     yield from (f"#cluster = [{_value(_MEMBER)}, {_value({'target': 'local', 'log_paths': ['/data/*.log']})}]", "")
     yield from (*_remark(f"{_meaning(FleetConfig, 'alerts')} {_CONDITIONS}"), "#[[fleet.alerts]]")
-    yield from _keys(AlertRule, "fleet.alerts")
+    yield from _keys(AlertRule)
 
 
 def _monitoring() -> Iterator[str]:
-    yield from ("[monitoring]", *_keys(WatchConfig, "monitoring"))
+    yield from ("[monitoring]", *_keys(WatchConfig))
     yield from (*_remark(_JOBS), '#[monitoring.jobs."process:train"]', '#stall_after = "1h"', "")
 
 
 def _service() -> Iterator[str]:
-    yield from ("[service]", *_keys(ServiceConfig, "service"))
+    yield from ("[service]", *_keys(ServiceConfig))
 
 
 def _log_patterns() -> Iterator[str]:
@@ -102,7 +72,10 @@ def _log_patterns() -> Iterator[str]:
 
 
 def _notifications() -> Iterator[str]:
-    yield from ("[notifications]", *_remark(_SECRETS), *_remark("The order in which the channels are tried."))
+    secret = (key for name in CHANNELS for key, each in settings_of_channel(name).items() if each.kind.is_secret)
+    others = " and ".join(f"{key}_env" for key in dict.fromkeys(secret) if key != "token")
+    yield from ("[notifications]", *_remark(_SECRET.format(others)))
+    yield from _remark("The order in which the channels are tried.")
     yield from (f"#order = {_value([name for name in CHANNELS if name != 'web'])}", "")
     for name, classes in CHANNELS.items():
         yield from _remark(" Or: ".join((made.__doc__ or "").partition("\n")[0] for made in classes))
@@ -111,34 +84,33 @@ def _notifications() -> Iterator[str]:
         settings = settings_of_channel(name)
         defaults = {key: value for made in classes for key, value in _defaults(made).items()}
         for key, setting in settings.items():
-            meaning = meanings.get(key) or _MORE_MEANINGS.get(key, "")
-            yield from _key(f"notifications.{name}.{key}", setting, meaning, defaults)
+            yield from _key(key, setting, meanings.get(key, ""), defaults)
         yield ""
 
 
 def _users() -> Iterator[str]:
     yield from _remark("People to notify, by the name that --notify USER takes; a table each.")
-    yield from ("#[users.anna]", *_keys(NotifiedUser, "users.anna"))
+    yield from ("#[users.anna]", *_keys(NotifiedUser))
 
 
 # ---------------------------------------------------------------- keys
 
 
-def _keys(made: Any, table: str, left_out: tuple[str, ...] = ()) -> Iterator[str]:
+def _keys(made: Any, left_out: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the lines of all keys of a table, and an empty one."""
     meanings, defaults = meanings_of(made), _defaults(made)
     for key, setting in settings_of(made).items():
         if key not in left_out:
-            yield from _key(f"{table}.{key}", setting, meanings.get(key, ""), defaults)
+            yield from _key(key, setting, meanings.get(key, ""), defaults)
     yield ""
 
 
-def _key(path: str, setting: Setting, meaning: str, defaults: Mapping[str, Any]) -> Iterator[str]:
+def _key(key: str, setting: Setting, meaning: str, defaults: Mapping[str, Any]) -> Iterator[str]:
     """Yield a remark with the meaning of a key and what it may be, and the key with its default or an example."""
-    key = path.rpartition(".")[2]
     default = defaults.get(setting.field)
     yield from _remark(_sentence(f"{meaning.rstrip('.')} ({setting.kind.expected})"))
-    yield f"#{key} = {_value(_NO_DEFAULT[path] if default is None or default == () else default)}"
+    example = setting.kind.expected if setting.example is None else setting.example
+    yield f"#{key} = {_value(example if default is None or default == () else default)}"
 
 
 def _defaults(made: Any) -> Mapping[str, Any]:

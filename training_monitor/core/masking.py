@@ -1,10 +1,8 @@
-"""What must not be shown: values that the user gave, and everything that looks like a key, token or password. Pure.
+"""What must not be shown: values that were given under a secret's name, and what looks like a key or password. Pure.
 
 `redact` stands in front of all that leaves the package: text of logs as it is read, errors, events, notices, JSON. It
-knows the variables that this process had when it was imported, and what `keep_secret` was told.
-
-Formats: prefixes as in https://docs.github.com/en/code-security/secret-scanning (partner patterns), presigned URLs as
-in https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html and its siblings.
+knows the variables that this process had when it was imported, what `keep_secret` was given, and the tables of
+`secret_forms.py`. `redact_named` also masks what a secret's name stands beside, in a table or a record.
 """
 
 from __future__ import annotations
@@ -12,81 +10,45 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 from training_monitor.core.frozen import asdict, is_dataclass
 from training_monitor.core.regex import regex
+from training_monitor.core.secret_forms import (
+    CONTEXTS,
+    LONG_TOKEN,
+    SHORT_TOKEN,
+    TOKEN_FORMS,
+    Context,
+    TokenForm,
+    is_secret,
+    is_secret_name,
+)
 
 LEAST_SECRET = 8  # characters of a value that is masked wherever it is found; 5 where it has letters and digits
 MASK = "***"
 
-_VALUE = r"""[^\s"'&,;\\]{4,}"""
-_PHRASE = r"""(?<=")[^"\r\n\\]{4,200}(?=")|(?<=')[^'\r\n\\]{4,200}(?=')"""
-_ENDING = r"(?:[_-](?:key|value|id|access[_-]key|\d{1,2}))?"
-_IS = r"""\\?["']?\s*(?:[:=]|%3d|\\u003d)\s*\\?["']?"""
-_NAMES = (
-    *("api_key", "api-key", "apikey", "access_key", "access-key", "accesskey", "accountkey", "private_key"),
-    *("token", "secret", "password", "passwd", "passphrase", "pwd", "_pass"),
-)
-_SHORT, _LONG = "(?:bearer|basic|token|bot)", r"(?:digest|negotiate|ntlm|hawk|key|aws4-[\w-]+)"  # Authorization
-_OPTION = regex(r"(?<![\w-])--?(?:[a-z0-9]+[_-])*\Z")
-# Not a secret after `token=`, `key=` or `pwd=`: a number, a placeholder, the name of a variable, a folder.
-_PLAIN_VALUE = regex(r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?|[<\[($*@/~].*|none|null|true|false", re.IGNORECASE)
-_MAY_BE_PLAIN = ("ken", "key", "pwd", "ass")
-_SECRET_NAME = regex(
-    r"(?:token|secret|passw(?:or)?d|passphrase|passwd|pwd|credential|webhook|auth(?!or)|dsn"
-    r"|(?:api|access|private|encryption|signing|account)[_-]?key|(?:^|_)(?:key|pat|pass)(?:$|_))",
-    re.IGNORECASE,
-)
-_ASSIGNMENTS = {name: regex(rf"{name}{_ENDING}{_IS}({_PHRASE}|{_VALUE})") for name in _NAMES}
-_OPTIONS = {name: regex(rf"""{name}{_ENDING}\s+["']?({_VALUE})""") for name in _NAMES}
+_Form = TypeVar("_Form", Context, TokenForm)
+
+
+def _by_sign(forms: Iterable[_Form]) -> dict[str, list[_Form]]:
+    """Return the forms by each of their signs."""
+    found: dict[str, list[_Form]] = {}
+    for form in forms:
+        for sign in form.signs:
+            found.setdefault(sign, []).append(form)
+    return found
+
+
 _ORIGIN = regex(r"[a-z][a-z0-9+.-]{0,20}://[^/?#@\s]*/?", re.IGNORECASE)  # of a service: where, but no secret
-_NAMED_OPTION = {name: regex(rf"--?(?:[a-z0-9]+[_-])*{name}{_ENDING}") for name in _NAMES}
-# By a text that each match contains; searched in lower case. The first group is the secret.
-_IN_LOWER_CASE = {
-    "authorization": regex(
-        rf"authorization{_IS}(?:{_LONG}\s+([^\s*][^\r\n']{{3,}})|(?:{_SHORT}\s+)?(?!(?:{_SHORT}|{_LONG})\s)({_VALUE}))"
-    ),
-    "bearer": regex(r"""bearer\s+([^\s"'&,;\\]{8,})"""),
-    "cookie": regex(r"""cookie["']?\s*:\s*["']?([^\s*"'][^\r\n"']{3,})"""),
-    "://": regex(
-        r"""://[^\s/:@]{0,200}:((?!\d{1,5}[/?#])[^\s"'<>]{1,500})(?=@)|(?<=http)s?://([^\s/:@]{16,200})(?=@)"""
-    ),
-    "%3a%2f%2f": regex(r"%3a%2f%2f[^\s/:@%]{0,200}%3a([^\s/]{1,500}?)(?=%40)"),
-    "hooks.slack.com": regex(r"""hooks\.slack\.com(?:/|%2f)(?:[a-z]+(?:/|%2f))?([^\s"'<>]+)"""),
-    "webhooks": regex(r"(?:/|%2f)webhooks(?:/|%2f)(\d{1,25}(?:/|%2f)[\w-]{8,})"),
-    "webhook.office.com/": regex(r"""webhook\.office\.com/([^\s"'<>]+)"""),
-    ":aa": regex(r"(?<!\d)\d{6,12}:(aa[\w-]{30,})"),  # the bots of Telegram
-    "amz-": regex(rf"amz-(?:signature|credential|security-token){_IS}({_VALUE})"),
-    "goog-": regex(rf"goog-(?:signature|credential){_IS}({_VALUE})"),
-    "sig": regex(rf"(?:[?&]|&amp;|\\u0026)(?:sig|signature)=({_VALUE})"),
-    "key=": regex(r"[?&]key=([\w-]{16,})"),
-    "awsaccesskeyid": regex(rf"awsaccesskeyid{_IS}({_VALUE})"),
-}
-_AS_WRITTEN = {
-    "PRIVATE KEY": regex(
-        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----([\s\S]*?)(?=-----END|\Z)"
-        r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)"
-    ),
-    "hf_": regex(r"(?<![A-Za-z0-9])(hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{16,}))"),
-    "eyJ": regex(r"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)"),
-    "SG.": regex(r"\b(SG\.[\w-]{16,}\.[\w-]{16,})"),
-    "ya29.": regex(r"\b(ya29\.[\w-]{16,})"),
-    **{
-        sign: regex(rf"(?<![A-Za-z0-9])({sign}[A-Za-z0-9_-]{{{least},}})")
-        for sign, least in {
-            "sk-": 8, "sk_live_": 8, "rk_live_": 8, "ghp_": 8, "gho_": 8, "ghu_": 8, "ghs_": 8, "ghr_": 8,
-            "github_pat_": 8, "glpat-": 8, "xapp-": 8, "AIza": 20, "nvapi-": 8, "r8_": 16, "npm_": 16, "pypi-": 16,
-            "AKIA": 12, "ASIA": 12, "dop_v1_": 16, "api_org_": 16, "sk_test_": 8, "rk_test_": 8, "gsk_": 16, "xai-": 16,
-            "gldt-": 8, "glrt-": 8, "glptt-": 8, "hvs.": 16, "dckr_pat_": 8, "pplx-": 16, "tskey-": 8,
-        }.items()
-    },  # fmt: skip
-    "xox": regex(r"(?<![A-Za-z0-9])(xox[a-z]-[A-Za-z0-9-]{8,})"),
-}
-
-
+_PIECE = 65536  # characters of a text that are split into words at once
+_BEFORE = 300  # characters in front of a secret that are searched
+_CONTEXTS = _by_sign(each for contexts in CONTEXTS.values() for each in contexts)
+_BLOCKS = _by_sign(each for each in TOKEN_FORMS.values() if any(" " in sign for sign in each.signs))
+_SHORT = _by_sign(each for each in TOKEN_FORMS.values() if each.is_short)
+_LONG = _by_sign(each for each in TOKEN_FORMS.values() if not each.is_short)
 _UNSEEN_IN_ASCII = "\x1b\0\b\x7f"  # the others are shown as question marks: they hide nothing
 _KEY_BEGINS = regex(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?![\s\S]*-----END)")
 # Lines of a key that began before, and its headers.
@@ -134,38 +96,20 @@ def _percent_encoded(text: str) -> str:
 
 
 def secrets_of(env: Mapping[str, str]) -> list[str]:
-    """Return the values of variables that may be secret: by their names, or since they are neither words nor paths.
+    """Return the values of variables whose names say that they are secret.
 
-    >>> secrets_of({"HF_TOKEN": "quiet-word", "EPOCHS": "300000000", "OUT": "/data/run-01234", "MAGIC": "x8Kq-22bd"})
-    ['quiet-word', 'x8Kq-22bd']
+    >>> secrets_of({"HF_TOKEN": "quiet-word", "EPOCHS": "300000000", "OUT": "/data/run-01234", "MODEL": "llama-3.1-8b"})
+    ['quiet-word']
     """
-    return [value for name, value in env.items() if _SECRET_NAME.search(name) or _is_odd(value)]
-
-
-def secrets_of_environment(env: Mapping[str, str]) -> list[str]:
-    """Return the values of variables whose names say that they are secret: this machine's own has many others."""
-    return [value for name, value in env.items() if _SECRET_NAME.search(name) and not _is_path(value)]
+    return [value for name, value in env.items() if is_secret(name, value)]
 
 
 def is_secret_key(key: str) -> bool:
     """Whether the value of a setting may be secret: a variable of a training, or what its name says."""
-    return key.startswith("env.") or bool(_SECRET_NAME.search(key.rpartition(".")[2]))
+    return key.startswith("env.") or is_secret_name(key.rpartition(".")[2])
 
 
-def _is_path(value: str) -> bool:
-    return value.startswith(("/", "./", "../", "~"))
-
-
-def _is_odd(value: str) -> bool:
-    """Whether a value mixes letters with digits or signs and is no path, address, number or list of words."""
-    if len(value) < LEAST_SECRET or _is_path(value) or _PLAIN_VALUE.fullmatch(value) or " " in value:
-        return False
-    if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@?]*", value):  # an address without a password
-        return False
-    return _is_mixed(value)
-
-
-keep_secret(*secrets_of_environment(os.environ))
+keep_secret(*secrets_of(os.environ))
 
 
 def redact(text: str) -> str:
@@ -173,8 +117,15 @@ def redact(text: str) -> str:
 
     Colours and invisible signs inside a secret hide it as little as they hide it from a reader.
     """
+    return _masked(text, _spans(text))
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
     hidden = not text.isascii() or any(sign in text for sign in _UNSEEN_IN_ASCII)
-    spans = sorted(_find_between(text) if hidden else _find(text))
+    return sorted(_find_between(text) if hidden else _find(text))
+
+
+def _masked(text: str, spans: list[tuple[int, int]]) -> str:
     if not spans:
         return text
     pieces, end = [], 0
@@ -223,13 +174,13 @@ def plain(value: Any, text: Callable[[str], str] = redact, name: Callable[[objec
 
     Args:
         value: a value, or dicts, lists and tuples of values.
-        text: what becomes of each string; default: secrets are masked.
+        text: what becomes of each string; default: secrets are masked. What a secret's name stands beside always is.
         name: what becomes of each key.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value), text, name)
     if isinstance(value, Mapping):
-        return {name(key): plain(item, text, name) for key, item in value.items()}
+        return {name(key): _plain_named(str(key), item, text, name) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item, text, name) for item in value]
     if isinstance(value, str):
@@ -237,6 +188,13 @@ def plain(value: Any, text: Callable[[str], str] = redact, name: Callable[[objec
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
+
+
+def _plain_named(key: str, value: Any, text: Callable[[str], str], name: Callable[[object], str]) -> Any:
+    """Return a value of a dictionary, masked, with all texts in it, where its key says that it is secret."""
+    if key == "key" or not isinstance(value, (str, Mapping, list, tuple)) or not is_secret_name(key):
+        return plain(value, text, name)
+    return plain(value, lambda each: MASK if is_secret(key, each) else text(each), name)
 
 
 def _find(text: str) -> Iterator[tuple[int, int]]:
@@ -249,32 +207,77 @@ def _find(text: str) -> Iterator[tuple[int, int]]:
     lower = text.lower()
     if len(lower) != len(text):  # few letters become two in lower case
         lower = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
-    for name in _NAMES:
-        if name in lower:
-            yield from _assigned(lower, name)
-    for table, searched in ((_IN_LOWER_CASE, lower), (_AS_WRITTEN, text)):
-        for sign, pattern in table.items():
-            if sign in searched:
-                for found in pattern.finditer(searched):
-                    yield found.span(1 if found[1] is not None else 2)
+    for sign in filter(lower.__contains__, _CONTEXTS):
+        for context in _CONTEXTS[sign]:
+            yield from _find_values(text, lower, context)
+    for sign in filter(text.__contains__, _BLOCKS):
+        for form in _BLOCKS[sign]:
+            yield from _find_tokens(text, form)
+    for form in _forms_with_signs(text):
+        yield from _find_tokens(text, form)
 
 
-def _assigned(lower: str, name: str) -> Iterator[tuple[int, int]]:
-    """Yield where the values of `name=VALUE` and `--name VALUE` stand."""
-    for found in _ASSIGNMENTS[name].finditer(lower):
-        if not (name[-3:] in _MAY_BE_PLAIN and _PLAIN_VALUE.fullmatch(found[1])):
-            yield found.span(1)
-    for found in _OPTIONS[name].finditer(lower):
-        if _OPTION.search(lower[max(0, found.start() - 60) : found.start()]):
-            yield found.span(1)
+def _forms_with_signs(text: str) -> Iterator[TokenForm]:
+    """Yield the forms of tokens of which a sign is in a word that is long enough; few words of a log are."""
+    short, long = set[str](), set[str]()
+    for at in range(0, len(text), _PIECE):
+        words = {word for word in text[at : at + _PIECE + LONG_TOKEN].split() if len(word) >= SHORT_TOKEN}
+        if words:
+            short.update(filter(" ".join(words).__contains__, _SHORT))
+            if longer := " ".join(word for word in words if len(word) >= LONG_TOKEN):
+                long.update(filter(longer.__contains__, _LONG))
+    for signs, forms in ((short, _SHORT), (long, _LONG)):
+        for sign in signs:
+            yield from forms[sign]
+
+
+def _find_values(text: str, lower: str, context: Context) -> Iterator[tuple[int, int]]:
+    searched = text if context.as_written else lower
+    for found in context.pattern.finditer(searched):
+        first, last = found.span(found.lastindex or 0)
+        if context.before and not context.before.search(searched[max(0, found.start() - _BEFORE) : found.start()]):
+            continue
+        if "name" in found.groupdict() and not is_secret(found["name"], text[first:last]):
+            continue
+        if context.accepts(text[first:last]):
+            yield first, last
+
+
+def _find_tokens(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
+    for found in form.pattern.finditer(text):
+        first, last = found.span(found.lastindex or 0)
+        if form.before is None:
+            yield first, last
+        elif begun := form.before.search(text[max(0, first - _BEFORE) : first]):
+            yield first - len(begun[0]), last
+
+
+def redact_named(name: str, value: Any) -> Any:
+    """Return a value as it may be shown beside its name: *** for a text that is secret by it."""
+    if isinstance(value, str):
+        return MASK if is_secret(name, value) else redact(value)
+    return value
 
 
 def redact_argv(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Redact each word, and replace the whole word after an option such as --token."""
-    before = ("", *argv)
-    return tuple(MASK if _is_secret_option(last) else redact(word) for last, word in zip(before, argv))
+    """Redact the words of a command, each also by the words before it."""
+    line, masked, at = "\n".join(argv), list[str](), 0
+    spans = _spans(line)
+    for before, word in zip(("", *argv), argv):
+        end = at + len(word)
+        own = [(max(first, at) - at, min(last, end) - at) for first, last in spans if first < end and last > at]
+        masked.append(MASK if _is_of_option(before, word) else _masked(word, own))
+        at = end + 1
+    return tuple(masked)
 
 
-def _is_secret_option(word: str) -> bool:
-    lower = word.lower()
-    return lower.startswith("-") and any(_NAMED_OPTION[name].fullmatch(lower) for name in _NAMES if name in lower)
+def secrets_of_argv(argv: tuple[str, ...]) -> list[str]:
+    """Return the secrets in the words of a command, such as that of a header."""
+    line = "\n".join(argv)
+    options = (word for before, word in zip(("", *argv), argv) if _is_of_option(before, word))
+    return [*options, *(line[first:last] for first, last in _spans(line))]
+
+
+def _is_of_option(option: str, value: str) -> bool:
+    """Return whether a word is secret as the value of the option before it, such as --token."""
+    return option.startswith("-") and "=" not in option and is_secret(option.lstrip("-"), value)

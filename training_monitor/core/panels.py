@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import dataclass, fields, is_dataclass
-from training_monitor.core.masking import redact
+from training_monitor.core.masking import redact, redact_named
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes, format_duration, format_local, name_some, plural
@@ -161,7 +161,7 @@ def _format_plain(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, int | float):
-        return clean(value)
+        return clean(redact_named(name, value))
     if _TIMES.fullmatch(name) and _FIRST_TIME <= value:
         return format_local(value, "%m-%d %H:%M:%S")
     for pattern, show in _FORMATS:

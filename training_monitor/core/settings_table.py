@@ -10,7 +10,8 @@
 
 `read_table(Pace, table, place)` makes the dataclass from a table and notes every fault with its path; `check_fields`
 applies the same rules to a value made in Python. A field without a kind is not a key of the table. A string beside the
-kind, as in `Annotated[str, text("an address"), "from"]`, is the key where it is not a valid Python name.
+kind, as in `Annotated[str, text("an address"), "from"]`, is the key where it is not a valid Python name; an `Example`
+is the value for a new settings file where there is no default.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Kind:
         expected: the type in plain words, for error messages.
         read: returns the value in its final form, which it also accepts; returns MISFIT, or raises a SettingsError with
             better words, for an invalid value. Faults within a list or table are noted at their own place.
-        is_secret: errors do not show the value.
+        is_secret: the value is masked wherever it is found, NAME_env may name a variable that holds it, and a file
+            that holds it must be readable by its owner alone.
     """
 
     expected: str
@@ -63,13 +65,21 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
+class Example:
+    """A value for the settings file that `config --init` writes, of a setting without a default."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of a table: its field, and what it may hold."""
+    """One key of a table: its field, what it may hold, and an example."""
 
     field: str
     kind: Kind
     is_required: bool
     may_be_none: bool
+    example: object = None
 
 
 class Place:
@@ -142,8 +152,9 @@ def settings_of(made: Any) -> Mapping[str, Setting]:
         marks = [mark for part in parts for mark in getattr(part, "__metadata__", ())]
         key = next((mark for mark in marks if isinstance(mark, str)), field.name)
         is_required = field.default is MISSING and field.default_factory is MISSING
+        example = next((mark.value for mark in marks if isinstance(mark, Example)), None)
         for kind in (mark for mark in marks if isinstance(mark, Kind)):
-            found[key] = Setting(field.name, kind, is_required, NoneType in parts)
+            found[key] = Setting(field.name, kind, is_required, NoneType in parts, example)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
-from training_monitor.core.masking import redact
+from training_monitor.core.masking import redact, redact_named
 from training_monitor.core.models import Checkpoint, Failure, JobStatus, JobView, Progress
 
 
@@ -303,7 +303,8 @@ class Notice:
     def __post_init__(self) -> None:
         if self.priority not in PRIORITIES:
             raise SettingsError("priority", self.priority, ", ".join(PRIORITIES))
-        masked: dict[str, object] = {"fields": tuple((redact(name), redact(value)) for name, value in self.fields)}
+        fields = tuple((redact(name), redact_named(name, value)) for name, value in self.fields)
+        masked: dict[str, object] = {"fields": fields}
         masked |= {name: redact(text) for name in _TOLD if (text := getattr(self, name))}
         for name, value in masked.items():
             object.__setattr__(self, name, value)

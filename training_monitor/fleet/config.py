@@ -47,6 +47,7 @@ from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import (
     MISFIT,
+    Example,
     Kind,
     Place,
     check_fields,
@@ -129,6 +130,9 @@ class Condition:
     duration: float = 0.0
 
 
+_CONDITION = "gpu_utilization < 5 for 10m"
+
+
 @dataclass(frozen=True, slots=True)
 class AlertRule:
     """An alert that is raised when its condition holds.
@@ -143,10 +147,10 @@ class AlertRule:
         SettingsError: the name is empty, or the priority or the condition is invalid.
     """
 
-    name: Annotated[str, Kind("a text on one line", _read_name)]
-    when: Annotated[str, Kind("a condition such as `gpu_utilization < 5 for 10m`", _read_when)]
+    name: Annotated[str, Kind("a text on one line", _read_name), Example("idle")]
+    when: Annotated[str, Kind(f"a condition such as `{_CONDITION}`", _read_when), Example(_CONDITION)]
     priority: Annotated[str, choice(*PRIORITIES)] = "normal"
-    message: Annotated[str, text("a text")] | None = None
+    message: Annotated[str, text("a text"), Example("The GPUs are idle")] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -385,7 +389,7 @@ class FleetConfig:
     thresholds: Annotated[Thresholds, table(Thresholds)] = Thresholds()
     groups: Annotated[Mapping[str, tuple[MemberSpec, ...]], _groups()] = field(default_factory=dict)
     rules: Annotated[tuple[AlertRule, ...], Kind(_ALERTS, _read_rules), "alerts"] = ()
-    budget: Annotated[float, number("dollars, above 0", above=0)] | None = None
+    budget: Annotated[float, number("dollars, above 0", above=0), Example(100)] | None = None
     warn_hours_left: Annotated[float, number("hours, from 0", least=0)] = 12.0
     keep_days: Annotated[float, number("days, above 0", above=0, most=36500)] = 31.0
     outage_after: FromZero = OUTAGE_AFTER

@@ -12,6 +12,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.settings_table import (
     MISFIT,
     SWITCH,
+    Example,
     Kind,
     Place,
     check_fields,
@@ -135,11 +136,11 @@ class WatchConfig:
     eta_convergence_threshold: Share = 0.5
     speed_drop_threshold: Share = 0.5
     stop_grace: FromZero = 10.0
-    stall_after: AboveZero | None = None
-    soft_limit: AboveZero | None = None
-    hard_limit: AboveZero | None = None
-    cost_per_hour: Money | None = None
-    budget: Money | None = None
+    stall_after: Annotated[AboveZero, Example("30m")] | None = None
+    soft_limit: Annotated[AboveZero, Example("8h")] | None = None
+    hard_limit: Annotated[AboveZero, Example("12h")] | None = None
+    cost_per_hour: Annotated[Money, Example(2.5)] | None = None
+    budget: Annotated[Money, Example(50)] | None = None
     milestones: Annotated[tuple[float, ...], items(_PER_CENT, _PER_CENT.expected, least=0)] = (25, 50, 75)
     outage_after: FromZero = OUTAGE_AFTER
     terminate_busy: Annotated[bool, SWITCH] = False

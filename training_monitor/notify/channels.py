@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_url
 from training_monitor.core.advice import find_advice
-from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
+from training_monitor.core.errors import (
+    CommandFailed,
+    RestError,
+    SettingsError,
+    ToolNotFound,
+    TrainingMonitorError,
+    last_lines,
+)
 from training_monitor.core.frozen import asdict, dataclass, field, replace
 from training_monitor.core.logger import get_logger
-from training_monitor.core.masking import MASK
-from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text
+from training_monitor.core.masking import MASK, keep_secret, secrets_of_argv
+from training_monitor.core.settings_table import MISFIT, Example, Kind, Place, check_fields, choice, items, text
 from training_monitor.core.shown import shown_lines
 from training_monitor.core.values import PRIORITIES, Notice
 from training_monitor.notify.notice_text import (
@@ -43,6 +50,8 @@ _SCHEMES = {"smtp": ("starttls", 587), "smtps": ("ssl", 465), "smtp+plain": ("pl
 _SERVER = "smtp[s]://[user@]host[:port], the password in TRAINING_MONITOR_SMTP_PASSWORD or password_env"
 _NTFY_PRIORITY = {"low": "2", "normal": "3", "high": "4", "urgent": "5"}
 _DESKTOP_URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
+_ARGV = "a program and its arguments"
+_BOT_TOKEN = text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_secret=True)
 _TOKEN = text("a token without spaces", "[!-~]+", is_secret=True)
 _ADDRESS = text("an e-mail address", r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+")
 
@@ -65,22 +74,20 @@ def _read_url(value: Any, place: Place) -> Any:
 
 
 def _read_server(value: Any, place: Place) -> Any:
-    """Read a mail server given by its URL, or by its URL and its password."""
+    """Read a mail server given by its URL."""
     from urllib.parse import unquote, urlsplit
 
     if isinstance(value, MailServer):
         return value
-    url, password = value if isinstance(value, tuple) else (value, None)
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(value)
         security, usual_port = _SCHEMES[parts.scheme]
         port = parts.port or usual_port
     except (ValueError, KeyError, TypeError, AttributeError):
-        return MISFIT
+        return place.note(MASK, _SERVER)
     if not parts.hostname or parts.password is not None or parts.path.strip("/") or parts.query:
-        return MISFIT
-    user = unquote(parts.username) if parts.username else None
-    return MailServer(parts.hostname, port, security, user, password)
+        return place.note(MASK, _SERVER)
+    return MailServer(parts.hostname, port, security, unquote(parts.username) if parts.username else None)
 
 
 def _read_addresses(value: Any, place: Place) -> Any:
@@ -91,10 +98,14 @@ def _read_addresses(value: Any, place: Place) -> Any:
 def _read_argv(value: Any, place: Place) -> Any:
     words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else ()
     is_fine = all(isinstance(word, str) and "\0" not in word for word in words)
-    return words if is_fine and words and words[0] else MISFIT
+    if not (is_fine and words and words[0]):
+        return place.note(MASK, _ARGV)
+    keep_secret(*secrets_of_argv(words))
+    return words
 
 
 _ID = Kind("a number in quotes, or @name of a channel", _read_id)
+_API = Kind("an http or https URL", _read_url)
 _URL = Kind("an http or https URL", _read_url, is_secret=True)
 
 
@@ -113,9 +124,9 @@ class NotifiedUser:
     """
 
     name: str = ""
-    telegram_id: Annotated[str | int, _ID] | None = None
-    discord_id: Annotated[str | int, _ID] | None = None
-    email: Annotated[str, _ADDRESS] | None = None
+    telegram_id: Annotated[str | int, _ID, Example("123456")] | None = None
+    discord_id: Annotated[str | int, _ID, Example("80351110224678912")] | None = None
+    email: Annotated[str, _ADDRESS, Example("anna@example.org")] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -194,11 +205,9 @@ class Telegram(_Settings):
     """
 
     name, own, default = "telegram", "telegram_id", "chat_id"
-    token: Annotated[str, text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_secret=True)] = field(
-        repr=False
-    )
-    chat_id: Annotated[str, _ID] | None = None
-    api_url: Annotated[str, _URL] = TELEGRAM_API
+    token: Annotated[str, _BOT_TOKEN, Example("123456:ABC-DEF")] = field(repr=False)
+    chat_id: Annotated[str, _ID, Example("123456")] | None = None
+    api_url: Annotated[str, _API] = TELEGRAM_API
     _moved: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # groups, to new ids
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
@@ -236,9 +245,9 @@ class DiscordUser(_Settings):
     """
 
     name, own, default = "discord", "discord_id", "user_id"
-    token: Annotated[str, _TOKEN] = field(repr=False)
-    user_id: Annotated[str, _ID] | None = None
-    api_url: Annotated[str, _URL] = DISCORD_API
+    token: Annotated[str, _TOKEN, Example("token-of-the-bot")] = field(repr=False)
+    user_id: Annotated[str, _ID, Example("80351110224678912")] | None = None
+    api_url: Annotated[str, _API] = DISCORD_API
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         api, headers = self.api_url.rstrip("/"), {"Authorization": f"Bot {self.token}"}
@@ -256,7 +265,7 @@ class DiscordWebhook(_Settings):
     """
 
     name = "discord"
-    url: Annotated[str, _URL, "webhook"] = field(repr=False)
+    url: Annotated[str, _URL, "webhook", Example("https://discord.com/api/webhooks/ID/TOKEN")] = field(repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, _discord_message(notice), doors)
@@ -271,7 +280,7 @@ class SlackWebhook(_Settings):
     """
 
     name = "slack"
-    url: Annotated[str, _URL] = field(repr=False)
+    url: Annotated[str, _URL, Example("https://hooks.slack.com/services/T/B/TOKEN")] = field(repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, {"text": render(notice, SLACK), "unfurl_links": False}, doors)
@@ -287,8 +296,8 @@ class Ntfy(_Settings):
     """
 
     name = "ntfy"
-    url: Annotated[str, _URL] = field(repr=False)
-    token: Annotated[str, _TOKEN] | None = field(default=None, repr=False)
+    url: Annotated[str, _URL, Example("https://ntfy.sh/my-topic")] = field(repr=False)
+    token: Annotated[str, _TOKEN, Example("token-of-the-topic")] | None = field(default=None, repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         from training_monitor.core.rest import request
@@ -314,7 +323,7 @@ class Webhook(_Settings):
     """
 
     name = "webhook"
-    url: Annotated[str, _URL] = field(repr=False)
+    url: Annotated[str, _URL, Example("https://example.org/notices")] = field(repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, _as_json(notice, user), doors)
@@ -328,12 +337,28 @@ class Email(_Settings):
         server: the mail server.
         sender: the address that it comes from.
         recipients: of notices without a named user.
+        password: of the user at the server.
     """
 
     name, own, default = "email", "email", "recipients"
-    server: Annotated[MailServer, Kind(_SERVER, _read_server, is_secret=True)]
-    sender: Annotated[str, _ADDRESS, "from"]
-    recipients: Annotated[tuple[str, ...], Kind("e-mail addresses", _read_addresses), "to"] = ()
+    server: Annotated[MailServer, Kind(_SERVER, _read_server), Example("smtp://me@example.org:587")]
+    sender: Annotated[str, _ADDRESS, "from", Example("me@example.org")]
+    recipients: Annotated[
+        tuple[str, ...], Kind("e-mail addresses", _read_addresses), "to", Example(["me@example.org"])
+    ] = ()
+    password: Annotated[str, text("a text", is_secret=True), Example("password-of-the-account")] | None = field(
+        default=None, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        """Put the password beside the server's address."""
+        super().__post_init__()
+        if self.password:
+            try:
+                object.__setattr__(self, "server", replace(self.server, password=self.password))
+            except SettingsError as error:
+                raise SettingsError("server", MASK, error.expected) from error
+            object.__setattr__(self, "password", None)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         from training_monitor.core.mail import send_mail
@@ -364,7 +389,7 @@ class CommandChannel(_Settings):
     """
 
     name = "command"
-    argv: Annotated[tuple[str, ...], Kind("a program and its arguments", _read_argv, is_secret=True)]
+    argv: Annotated[tuple[str, ...], Kind(_ARGV, _read_argv), Example(["/usr/local/bin/page-me"])] = field(repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _run(self.argv, json.dumps(_as_json(notice, user)) + "\n", doors)

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import closest
-from training_monitor.core.masking import MASK
+from training_monitor.core.masking import MASK, redact_argv, redact_named
 from training_monitor.core.settings_file import load_settings
 from training_monitor.core.settings_table import (
     MISFIT,
@@ -30,7 +30,6 @@ from training_monitor.core.settings_table import (
     read_keys,
     read_table,
     settings_of,
-    text,
 )
 from training_monitor.core.store import Store
 from training_monitor.notify.channels import CHANNELS, Channel, Email, NotifiedUser, WebList
@@ -54,9 +53,6 @@ _VARIABLES = {
     "TRAINING_MONITOR_EMAIL_TO": ("email", "to"),
     "TRAINING_MONITOR_EMAIL_FROM": ("email", "from"),
 }
-_SECRETS = ("token", "webhook", "url", "password")
-_PASSWORD = Setting("password", text("a text", is_secret=True), is_required=False, may_be_none=True)
-_VARIABLE = text("the name of a variable", is_secret=True)
 _UNKNOWN_SENDER = "nobody@localhost"  # stands in while the server's URL is wrong, to avoid a second error
 _Values = dict[str, Any]
 
@@ -135,7 +131,7 @@ def read_channels(table: Any, place: Place, file: str, environ: Mapping[str, str
         if name not in ("order", *CHANNELS):
             (place / name).note(MASK, closest(name, ("order", *CHANNELS)))
     chosen = (place / "order").read(_ORDER, table.get("order", []))
-    _expect_private(file, table, place)
+    expect_private(file, table, place)
     channels: list[Channel] = []
     for name in dict.fromkeys([*([] if chosen is MISFIT else chosen), *CHANNELS]):
         at, own = place / name, table.get(name, {})
@@ -144,6 +140,13 @@ def read_channels(table: Any, place: Place, file: str, environ: Mapping[str, str
         elif (values := {**_read_values(name, own, at, environ), **_from_environment(name, environ)}) or name in table:
             channels += _build(name, values, at)
     return channels
+
+
+def _read_variable(value: Any, place: Place) -> Any:
+    return value if isinstance(value, str) and value.strip("\0 ") else place.note(MASK, _VARIABLE.expected)
+
+
+_VARIABLE = Kind("the name of a variable", _read_variable)
 
 
 def _read_order(value: Any, place: Place) -> Any:
@@ -156,14 +159,13 @@ _ORDER = Kind(f"each once, of {', '.join(CHANNELS)}", _read_order)
 
 def settings_of_channel(channel: str) -> dict[str, Setting]:
     """Return the keys of a channel's table."""
-    found = {key: each for made in CHANNELS[channel] for key, each in settings_of(made).items()}
-    return {**found, "password": _PASSWORD} if channel == "email" else found
+    return {key: each for made in CHANNELS[channel] for key, each in settings_of(made).items()}
 
 
 def _read_values(channel: str, table: Mapping[str, Any], place: Place, environ: Mapping[str, str]) -> _Values:
     """Return the values of a channel's table, with NAME_env looked up; a variable that is not set gives no value."""
     keys = settings_of_channel(channel)
-    by_name = {f"{key}_env": key for key in keys if key in _SECRETS}
+    by_name = {f"{key}_env": key for key, each in keys.items() if each.kind.is_secret}
     values: _Values = {}
     for key, value in table.items():
         if key not in (*keys, *by_name):
@@ -205,21 +207,34 @@ def _missing(made: type, values: _Values) -> list[str]:
 
 
 def _complete_email(values: _Values) -> _Values:
-    """Put the password beside the server's URL; the sender defaults to the server's user if that is an address."""
-    given = {key: value for key, value in values.items() if key != "password"}
-    if "server" in given:
-        given["server"] = (given["server"], values.get("password"))
-        server = Place().read(settings_of(Email)["server"].kind, given["server"])
-        user = _UNKNOWN_SENDER if server is MISFIT else server.user or ""
-        given = {"from": user, **given} if "@" in user else given
-    return given
+    """Return the values with the server's user as the sender, where that is an address and none is given."""
+    if "server" not in values:
+        return values
+    server = Place().read(settings_of(Email)["server"].kind, values["server"])
+    user = _UNKNOWN_SENDER if server is MISFIT else server.user or ""
+    return {"from": user, **values} if "@" in user else values
 
 
-def _expect_private(file: str, table: Mapping[str, Any], place: Place) -> None:
-    """Note a fault if a file with secrets can be read by others."""
-    tables = {name: values for name, values in table.items() if isinstance(values, Mapping)}
-    written = [f"{name}.{key}" for name, values in tables.items() for key in values if key in _SECRETS]
+def expect_private(file: str, table: Mapping[str, Any], place: Place) -> None:
+    """Note a fault if a file that others can read holds a secret: by its setting, its name or its text."""
+    written = next(_written_secrets(table), None)
     mode = stat.S_IMODE(os.stat(file).st_mode) if written else 0
     if mode & 0o077:
-        expected = f"0o600, since it holds {written[0]} (chmod 600 {file})"
+        expected = f"0o600, since it holds {written} (chmod 600 {file})"
         Place("mode", faults=place.faults).note(oct(mode), expected)
+
+
+def _written_secrets(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of a table's secrets."""
+    for name, value in table.items():
+        settings = settings_of_channel(name) if name in CHANNELS else {}
+        if isinstance(value, Mapping):
+            secret = (key for key, each in settings.items() if each.kind.is_secret and value.get(key) is not None)
+            yield from (f"{name}.{key}" for key in (*secret, *_written_secrets(value)))
+        elif isinstance(value, str) and redact_named(name, value) != value:
+            yield name
+        elif isinstance(value, list):
+            words = tuple(each for each in value if isinstance(each, str))
+            tables = (each for each in value if isinstance(each, Mapping))
+            if redact_argv(words) != words or any(next(_written_secrets(each), None) for each in tables):
+                yield name

@@ -25,7 +25,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import asdict, replace
-from training_monitor.core.masking import secrets_of
+from training_monitor.core.masking import redact_named
 from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
@@ -65,10 +65,11 @@ SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this tim
 def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return a job configuration with None for the values of variables that may be secret."""
     given = {name: str(value) for name, value in variables_of(config).items() if value is not None}
-    secret = {value for value in secrets_of(given) if not value.startswith("env:")}
+    shown = {name: value for name, value in given.items() if not value.startswith("env:")}
+    secret = {name for name, value in shown.items() if redact_named(name, value) != value}
     if not secret:
         return config
-    kept = {name: None if given.get(name) in secret else value for name, value in variables_of(config).items()}
+    kept = {name: None if name in secret else value for name, value in variables_of(config).items()}
     return with_variables(config, kept)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact_named
 from training_monitor.core.records import encode
 from training_monitor.runs.values import (
     EDITABLE_TYPES,
@@ -101,7 +102,11 @@ def parse_progress_file(
         training=_estimate(estimates, "training"),
         validation=_estimate(estimates, "validation"),
         validation_seconds=_last_duration(_table(estimates, "validation")),
-        metrics={key[:_MAX_NAME]: _scalar(metrics[key]) for key in _first(metrics) if _is_scalar(metrics[key])},
+        metrics={
+            key[:_MAX_NAME]: redact_named(key, _scalar(metrics[key]))
+            for key in _first(metrics)
+            if _is_scalar(metrics[key])
+        },
         losses=_losses(document.get("losses")),
         variables=_variables(_table(document, "variables"), read_edits(control or "")),
         process=_identity(metadata),
@@ -351,11 +356,11 @@ def _variable(name: str, entry: _Document, asked: Edit | None) -> Variable:
         kind, value = type(value).__name__, _json_of(value)
     return Variable(
         name=name,
-        value=value[:MAX_VALUE] if isinstance(value, str) else _scalar(value),
+        value=redact_named(name, value)[:MAX_VALUE] if isinstance(value, str) else _scalar(value),
         type=kind,
         edit=edit,
         error=_text(entry.get("error"), _MAX_MESSAGE),
-        pending=asked.value if asked and asked.edit != edit else None,
+        pending=redact_named(name, asked.value) if asked and asked.edit != edit else None,
     )
 
 

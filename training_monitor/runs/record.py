@@ -26,7 +26,7 @@ from typing import Any
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import asdict, dataclass
-from training_monitor.core.masking import redact
+from training_monitor.core.masking import redact, redact_named
 from training_monitor.runs.clock import VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
 from training_monitor.runs.progress_file import MAX_VALUE, Edit, convert
@@ -69,7 +69,7 @@ class MetricValues:
 
     def plain(self) -> dict[str, Scalar]:
         """Return the metrics for the file."""
-        return {name[:MOST_NAME]: written(value) for name, (_, value) in self._known.items()}
+        return {name[:MOST_NAME]: redact_named(name, written(value)) for name, (_, value) in self._known.items()}
 
     def loss(self) -> float | None:
         """Return the loss of the training, possibly nan or infinite; None if there is none."""
@@ -464,7 +464,7 @@ class RunRecord:
         answer, kind = self.variables.answers.get(name), self.variables.kind(name)
         value = self.variables.current(name)
         return {
-            "value": _shown(value, kind),
+            "value": redact_named(name, _shown(value, kind)),
             "type": kind or type(value).__name__,
             "edit": answer.edit if answer else None,
             "error": answer.error if answer else None,

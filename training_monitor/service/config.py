@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.settings_table import check_fields, number, text, whole
+from training_monitor.core.settings_table import Example, check_fields, number, text, whole
 from training_monitor.judging.limits import OUTAGE_AFTER, AboveZero
 
 MOST_JOBS_AT_ONCE = 64  # of one worker
@@ -60,7 +60,7 @@ class ServiceConfig:
     orphan_grace: AboveZero = 600.0
     unreachable_after: AboveZero = 900.0
     outage_after: AboveZero = OUTAGE_AFTER
-    daily_budget: Annotated[float, number("dollars, above 0", above=0)] | None = None
+    daily_budget: Annotated[float, number("dollars, above 0", above=0), Example(100)] | None = None
     warn_hours_left: Annotated[float, number("hours, from 0", least=0)] = 12.0
     failed_refund: Annotated[float, number("a share, 0 to 1", least=0, most=1)] = 0.0
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines
 from training_monitor.core.frozen import dataclass, field
-from training_monitor.core.masking import MASK
+from training_monitor.core.masking import MASK, secrets_of
 from training_monitor.core.models import JobStatus, JobView
 from training_monitor.core.regex import regex
 from training_monitor.core.rest import request
@@ -73,7 +73,7 @@ def make_samples(
         folder: the job's folder on the target.
         model: the path of the model there.
         about: name, trigger, job_id, step, model_name and model_url.
-        env: more variables for the command, kept in no file and masked in the report.
+        env: more variables for the command, kept in no file; those with a secret's name are masked.
         on_progress: called with a line of plain text when there is something new.
 
     Returns:
@@ -89,7 +89,7 @@ def make_samples(
     variables = {**(env or {}), **_variables(about)}
     script = format_call("samples", "_enter", _folder=quote_path(folder), _model=quote_path(model))
     identity = (hook.command, folder, model, variables["JOB_ID"], variables["STEP"])
-    secrets = [value for value in (env or {}).values() if len(value) >= 2 * _LEAST_MASKED]
+    secrets = secrets_of(env or {})
 
     def tell(line: str) -> None:
         if on_progress:

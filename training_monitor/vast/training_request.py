@@ -11,6 +11,7 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import keep_secret
 from training_monitor.core.regex import regex
+from training_monitor.core.secret_forms import is_secret
 from training_monitor.core.settings_table import (
     MISFIT,
     Kind,
@@ -360,7 +361,8 @@ def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
         raise SettingsError(key, value, "env:NAME, the name of a variable")
     if not (completed := environ.get(found["name"])):
         raise SettingsError(found["name"], completed, f"a variable that is set and not empty, for {key}")
-    keep_secret(completed)
+    if found["prefix"] or is_secret(key, completed) or is_secret(found["name"], completed):
+        keep_secret(completed)
     return (found["prefix"] or "") + completed
 
 

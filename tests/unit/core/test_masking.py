@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 
 import pytest
 
+from tests.secret_cases import CONTEXT_CASES, HEX, STAYS, TOKEN_CASES, letters
 from training_monitor.core import masking
 from training_monitor.core.errors import last_lines
 from training_monitor.core.masking import (
     keep_secret,
+    plain,
     redact,
+    redact_argv,
+    redact_named,
     redact_next,
     secrets_of,
-    secrets_of_environment,
+    secrets_of_argv,
 )
+from training_monitor.core.secret_forms import CONTEXTS, TOKEN_FORMS
 from training_monitor.core.shown import shown_lines
 from training_monitor.runs.record import MOST_TEXT, plain_value
 from training_monitor.vast.asking import clean_line
-
-CHANCE = random.Random(18)
-
-
-def letters(count: int, alphabet: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789") -> str:
-    return "".join(CHANCE.choice(alphabet) for _ in range(count))
 
 
 @pytest.fixture(autouse=True)
@@ -36,76 +34,27 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def forms() -> dict[str, tuple[str, str]]:
     """By name: a secret, and a text that holds it as scripts and tools print it."""
-    url = "https://b.s3.amazonaws.com/k?X-Amz-Credential"
-    sealed = letters(64, "0123456789abcdef")
+    made = {}
+    for example, (texts, _) in CONTEXT_CASES.items():
+        for number, text in enumerate(texts):
+            secret = letters(24)
+            made[f"{example} {number}"] = (secret, text.replace("VALUE", secret))
+    for name, (secrets, _) in TOKEN_CASES.items():
+        for number, secret in enumerate(secrets):
+            made[f"{name} {number}"] = (secret, f"config: {secret}, then")
     body = "\n".join(letters(64) for _ in range(6))
-    made = {
-        "AWS key id": "AKIA" + letters(16).upper(),
-        "AWS session key id": "ASIA" + letters(16).upper(),
-        "Hugging Face": "hf_" + letters(34),
-        "OpenAI": "sk-proj-" + letters(40),
-        "Slack bot": f"xoxb-{letters(12, '0123456789')}-{letters(24)}",
-        "Slack app": f"xapp-1-{letters(30)}",
-        "GitHub": "ghp_" + letters(36),
-        "GitHub, fine-grained": "github_pat_" + letters(60),
-        "GitLab": "glpat-" + letters(20),
-        "Google": "AIza" + letters(35),
-        "NVIDIA": "nvapi-" + letters(60),
-        "Replicate": "r8_" + letters(37),
-        "npm": "npm_" + letters(36),
-        "PyPI": "pypi-AgEIcHlwaS5vcmc" + letters(60),
-        "JWT": f"eyJ{letters(20)}.eyJ{letters(40)}.{letters(43)}",
-        "SendGrid": f"SG.{letters(22)}.{letters(43)}",
-        "Stripe": "sk_live_" + letters(24),
-        "Stripe, to test": "sk_test_" + letters(24),
-        "Groq": "gsk_" + letters(40),
-        "xAI": "xai-" + letters(40),
-        "Vault": "hvs." + letters(40),
-    }
-    found = {name: (secret, f"config: {secret}, then") for name, secret in made.items()}
-    secret = letters(24)
-    telegram = f"AA{letters(33)}"
-    return found | {
-        "Slack webhook": (secret, f"POST https://hooks.slack.com/services/T00/B00/{secret} 404"),
-        "Discord webhook": (secret, f"https://discord.com/api/webhooks/223704706495545344/{secret}"),
-        "Teams webhook": (secret, f"https://x.webhook.office.com/webhookb2/{secret}/IncomingWebhook/1"),
-        "Telegram bot": (telegram, f"https://api.telegram.org/bot123456789:{telegram}/sendMessage"),
-        "presigned: signature": (sealed, f"PUT {url}=AKIA%2F1&X-Amz-Signature={sealed}&x-id=PutObject"),
-        "presigned: credential": (secret, f"PUT {url}={secret}%2F20260101%2Fus-east-1&X-Amz-Date=1"),
-        "presigned: token": (secret, f"PUT {url}=a%2F1&X-Amz-Security-Token={secret}"),
-        "presigned by Google": (sealed, f"https://storage.googleapis.com/b/k?X-Goog-Signature={sealed}"),
-        "presigned by Azure": (secret, f"https://a.blob.core.windows.net/c/b?sv=2024&sig={secret}%3D"),
-        "presigned, old": (secret, f"https://b.s3.amazonaws.com/k?AWSAccessKeyId=AKIDX&Signature={secret}&Expires=1"),
-        "percent-encoded": (sealed, f"callback=https%3A%2F%2Fb%3FX-Amz-Signature%3D{sealed}"),
+    encoded = letters(64, HEX)
+    return made | {
         "private key": (body, f"-----BEGIN OPENSSH PRIVATE KEY-----\n{body}\n-----END OPENSSH PRIVATE KEY-----"),
+        "private keys 0": (body, f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{body}\n-----END PGP PRIVATE KEY BLOCK-----"),
         "end of a private key": (body, f"{body}\n-----END RSA PRIVATE KEY-----\nstep 1"),
         "private key without an end": (body, f"x\n-----BEGIN PRIVATE KEY-----\n{body}"),
-        "user and password": (secret, f"https://me:{secret}@host/git"),
-        "token for a user": (secret, f"https://{secret}@github.com/me/x"),
-        "database": (secret, f"postgresql://me:{secret}@db:5432/x"),
-        "assignment": (secret, f"WANDB_API_KEY={secret}"),
-        "numbered": (secret, f"HF_TOKEN_2={secret}"),
-        "secret key": (secret, f"aws_secret_access_key = {secret}"),
-        "JSON": (secret, f'{{"client_secret": "{secret}"}}'),
-        "JSON in JSON": (secret, f'{{\\"password\\": \\"{secret}\\"}}'),
-        "environ of a traceback": (secret, f"environ({{'MY_TOKEN': '{secret}', 'A': 'b'}})"),
-        "option": (secret, f"train.py --hub-token {secret} --steps 5"),
-        "header": (secret, f"Authorization: Bot {secret}"),
-        "header of a digest": (secret, f'Authorization: Digest username="me", response="{secret}"'),
-        "cookie": (secret, f"Set-Cookie: id={secret}; Path=/"),
-        "cookie of a dictionary": (secret, f"{{'Cookie': 'sid={secret}'}}"),
+        "Telegram bots 0": ("AA" + encoded[:33], f"https://api.telegram.org/bot123456789:AA{encoded[:33]}/sendMessage"),
+        "percent-encoded": (encoded, f"callback=https%3A%2F%2Fb%3FX-Amz-Signature%3D{encoded}"),
+        "JSON in JSON": (encoded, f'{{\\"password\\": \\"{encoded}\\"}}'),
         "phrase": ("correct horse battery", 'password="correct horse battery"'),
-        "DB_PASS": (secret, f"DB_PASS={secret}"),
-        "pwd": (secret, f"mysql pwd={secret}"),
-        "query of a URL in HTML": (secret, f"https://a.blob/c?x=1&amp;sig={secret}"),
-        "query of a URL in JSON": (secret, f"https://a.blob/c?x=1\\u0026sig={secret}"),
-        "assignment in JSON": (secret, f"token\\u003d{secret}"),
-        "key of a query": (secret, f"GET https://maps.example.com/v1?key={secret}"),
-        "password with a slash": (f"{secret}/x", f"https://me:{secret}/x@host/git"),
-        "user and password, encoded": (secret, f"proxy=https%3A%2F%2Fme%3A{secret}%40host"),
-        "Slack webhook, encoded": (secret, f"to=https%3A%2F%2Fhooks.slack.com%2Fservices%2FT00%2FB00%2F{secret}"),
-        "PGP key": (body, f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{body}\n-----END PGP PRIVATE KEY BLOCK-----"),
-        "bearer": (secret, f"401 for Bearer {secret}"),
+        "password with a slash": (f"{encoded}/x", f"https://me:{encoded}/x@host/git"),
+        "key that begins with a slash": (f"/{encoded[:39]}", f"aws_secret_access_key=/{encoded[:39]}"),
     }
 
 
@@ -117,7 +66,7 @@ def test_every_common_form_is_masked_whatever_stands_around_it(subtests: pytest.
                     continue  # only at the beginning of a piece of a log is its beginning unknown
                 shown = redact(before + text + after)
                 assert secret not in shown and masking.MASK in shown
-                to_the_end = "PRIVATE" in text or "cookie" in name or "digest" in name
+                to_the_end = "PRIVATE" in text or "Cookie" in name or "Digest" in text
                 assert shown.startswith(before) and (shown.endswith(after) or to_the_end)
                 assert redact(shown) == shown
 
@@ -131,7 +80,7 @@ def test_what_nobody_sees_inside_a_secret_hides_it_from_nobody(subtests: pytest.
                 at = text.index(secret) + len(secret) // 2
                 for changed in (text[:at] + sign + text[at:], text.replace(secret, f"{sign}{secret}{sign}")):
                     assert secret not in shown_lines(redact(changed)) and masking.MASK in redact(changed)
-        secret, _ = made["Hugging Face"]
+        secret, _ = made["Hugging Face 0"]
         assert secret not in redact(f"word{sign}{secret}")
     plain = "step \x1b[1m5\x1b[0m loss \u200b0.5 |\u2588\u2588| \xe9"
     assert redact(plain) == plain
@@ -151,8 +100,23 @@ def test_a_private_key_is_masked_though_it_comes_line_by_line() -> None:
     assert rest == "step 7 of 10\n" and not in_key, "a key that nobody ended does not hide the log after it"
 
 
+def test_each_row_of_the_tables_has_cases() -> None:
+    assert {*CONTEXT_CASES} == {each.example for rows in CONTEXTS.values() for each in rows}
+    assert {*TOKEN_CASES} == {*TOKEN_FORMS}
+    assert all(secret and stays for secret, stays in (*CONTEXT_CASES.values(), *TOKEN_CASES.values()))
+
+
+def test_what_looks_like_a_row_of_the_tables_stays(subtests: pytest.Subtests) -> None:
+    for name, (_, stays) in (*CONTEXT_CASES.items(), *TOKEN_CASES.items()):
+        for text in stays:
+            with subtests.test(name=name, text=text):
+                assert redact(text) == text
+                assert redact(f"step 5 {text}\n") == f"step 5 {text}\n"
+
+
 def test_what_training_logs_say_stays() -> None:
     for text in (
+        *STAYS,
         "tokens/s: 12345.6 step 5/100 token: 151643 pad_token_id=151643 n_tokens: 1.2e9 tokens_per_second=81920",
         "eos_token: '<|im_end|>' bos_token: <s> pad_token: [PAD] token=None num_tokens=819200",
         "task-runner-0123456789 disk-usage-report key: 5 monkey=bananas keyboard: german sk-1",
@@ -182,22 +146,61 @@ def test_a_known_value_is_masked_as_json_writes_it() -> None:
             )
 
 
-def test_of_the_variables_of_a_run_what_may_be_secret_is_known() -> None:
+def test_only_the_name_of_a_variable_makes_it_secret() -> None:
     env = {"HF_TOKEN": "plain-word", "A": "x8Kq-22bd", "EPOCHS": "300000000", "OUT": "/data/run-01", "OPT": "adamw"}
-    env |= {"URL": "https://example.com/v1", "DB": "pg://u:p4ssw0rd@h/d", "PYTORCH_ALLOC": "expandable_segments"}
-    assert secrets_of(env) == ["plain-word", "x8Kq-22bd", "pg://u:p4ssw0rd@h/d"]
+    env |= {
+        "MODEL": "llama-3.1-8b",
+        "JOB_ID": "raysubmit_x8Kq22bd",
+        "TOKENIZER": "bert-base-2",
+        "MAX_TOKENS": "819200000",
+    }
+    env |= {"NUM_TOKENS": "300000000", "TOKEN": "300000000"}
+    env |= {"URL": "https://example.com/v1", "GIT_AUTHOR_NAME": "Ada Lovelace", "LS_COLORS": "rs=0", "PWD": "/work"}
+    env |= {"SSH_AUTH_SOCK": "/tmp/ssh-1/agent", "KEYBOARD": "qwertzuiop", "GOOGLE_CREDENTIALS_FILE": "/root/key.json"}
+    env |= {"SLACK_WEBHOOK_URL": "hooks/T0", "aws_secret_access_key": "/0123456789abcdefABCDEF0123456789abcdefg"}
+    assert secrets_of(env) == ["plain-word", "hooks/T0", "/0123456789abcdefABCDEF0123456789abcdefg"]
 
 
-def test_of_this_machine_s_environment_only_names_decide() -> None:
-    env = {"WANDB_API_KEY": "0123456789abcdef", "GIT_AUTHOR_NAME": "Ada Lovelace", "PATH": "/bin", "LS_COLORS": "rs=0"}
-    env |= {"SSH_AUTH_SOCK": "/tmp/ssh-1/agent", "KEYBOARD": "qwertzuiop", "PWD": "/work", "SLACK_WEBHOOK": "hooks/T0"}
-    assert secrets_of_environment(env) == ["0123456789abcdef", "hooks/T0"]
+def test_a_secret_s_name_masks_what_it_stands_beside() -> None:
+    kept = {"key": "member-1234", "api_key": "quiet", "token_env": "MY_TOKEN", "pad_token": "<pad>", "tokens": "many"}
+    kept |= {"auth": {"user": "me", "password": "a b"}, "api_keys": ["one"], "password": 5, "model": "llama-3.1-8b"}
+    nested = {"credentials": {"client": ["first", {"deep": "second"}]}, "losses": [{"clientSecret": "third"}]}
+    assert plain(kept) == {
+        **kept, "api_key": "***", "auth": {"user": "***", "password": "***"}, "api_keys": ["***"],
+    }  # fmt: skip
+    assert not {"first", "second", "third"} & {*json.dumps(plain(nested)).replace('"', " ").split()}
+    assert redact_named("api_key", "quiet") == "***" and redact_named("loss", "quiet") == "quiet"
+    assert redact_named("token", "151643") == "151643" and redact_named("token", 151643) == 151643
+
+
+def test_the_words_of_a_command_are_masked_by_those_before() -> None:
+    for words, shown in (
+        ("curl -u me:quiet https://host", "curl -u me:*** https://host"),
+        ("sshpass -p quiet ssh -p 22 me@host", "sshpass -p *** ssh -p 22 me@host"),
+        ("mysql -pquiet -P3306", "mysql -p*** -P3306"),
+        (
+            "x --hub-token quiet --max-tokens 4096 --key /root/.ssh/id",
+            "x --hub-token *** --max-tokens 4096 --key /root/.ssh/id",
+        ),
+        ("docker login -u me -p quiet ghcr.io", "docker login -u me -p *** ghcr.io"),
+        ("wget --header Authorization:_Bearer_x https://host", "wget --header Authorization:*** https://host"),
+    ):
+        assert " ".join(redact_argv(tuple(words.split()))) == shown
+    assert redact_argv(("-H", "Cookie: a=quiet b", "then")) == ("-H", "Cookie: ***", "then")
+    found = secrets_of_argv(("curl", "-H", "Authorization: Bearer quiet-word", "--token", "x y"))
+    assert {*found} == {"x y", "quiet-word"}
 
 
 def test_masking_takes_time_in_proportion_to_the_text() -> None:
     begun = "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "cookie:", "bearer ", "token=", "--token "
-    for piece in (*begun, "token", "--a-", "://", "eyJ", "eyJaaaaaaaa.", "a", "hf_", "1:aa", "a" * 16 + "\n"):
-        redact(piece * (200_000 // len(piece)))
+    signs = (sign for form in TOKEN_FORMS.values() for sign in form.signs)
+    more = "token", "--a-", "://", "eyJ", "eyJaaaaaaaa.", "a", "hf_", "1:aa", "a" * 16 + "\n", "login x ", ".aaaaaa."
+    for piece in (*begun, *more, *signs):
+        redact(piece * (20_000 // len(piece)))
+    for texts, _ in CONTEXT_CASES.values():
+        begin = texts[0].partition("VALUE")[0]
+        for text in (begin * (20_000 // len(begin)), f"{begin}{' ' * 20_000}x", begin + "a" * 20_000):
+            redact(text)
 
 
 def test_what_is_cut_is_masked_before(subtests: pytest.Subtests) -> None:

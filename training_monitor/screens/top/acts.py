@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from training_monitor.core.frozen import replace
+from training_monitor.core.masking import MASK
 from training_monitor.core.units import known_number, plural
 from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_only
 from training_monitor.runs.rows import is_same_attempt
@@ -226,7 +227,7 @@ def start_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
     value = variable.value if variable.pending is None else variable.pending
     if len(str(value)) >= MAX_VALUE:  # truncated there when it was read
         return said(view, f"{variable.name}: too long to be edited here")
-    return replace(view, screen="edit", typed="" if value is None else str(value))
+    return replace(view, screen="edit", typed="" if value in (None, MASK) else str(value))
 
 
 def _why_not_edited(row: RunRow, variable: Variable) -> str:

@@ -1,0 +1,497 @@
+"""What a secret looks like: names that say so, contexts in which a value is one, and forms of tokens. Pure.
+
+Three tables: `NAMES` (words of a name whose value is secret), `CONTEXTS` and `TOKEN_FORMS`; `masking.py` uses them.
+
+Formats of tokens: https://docs.github.com/en/code-security/secret-scanning (partner patterns), the rules of gitleaks
+(https://github.com/gitleaks/gitleaks, config/gitleaks.toml) and of trufflehog (pkg/detectors); the bots of Discord:
+https://discord.com/developers/docs/reference#authentication; presigned URLs:
+https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html and its siblings.
+
+No pattern takes more than linear time: what may repeat is bounded, or begins at a text that cannot overlap itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
+
+_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?"
+_REMARK = (
+    r"[\[{(]?\*+\W*|(?-i:\$[A-Z_][A-Z0-9_]*)|\$[{(].*|<[\w .-]*>|none|null|nil|true|false|yes|no|not|unset"
+    r"|empty|required|missing|invalid"
+    r"|expired|incorrect|wrong|changed|redacted|hidden|accepted|denied|failed|optional|enabled|disabled|provided|found"
+)
+_NUMBERS = regex(r"[\d.,:;/-]+")  # also ports and users: 8080:80
+_REMARKS = regex(_REMARK, re.IGNORECASE)
+# Not a secret after `token=`, `key=` or `pwd=`: a number, a placeholder, the name of a variable, a folder. The secret
+# keys of AWS have 40 characters, and may begin with a slash.
+_PLAIN_VALUE = regex(
+    rf"{_NUMBER}|[<\[($*@{{~].*|/(?![A-Za-z0-9+/=]{{39}}\Z).*|\.{{1,2}}/.*|{_REMARK}", re.IGNORECASE | re.DOTALL
+)
+_PATH = regex(r"(?:~|\.{1,2})?/(?![A-Za-z0-9+/=]{39}\Z).*|~|\.{1,2}", re.DOTALL)
+_ORDINARY = regex(
+    r"(?:sha|md|utf|base|argon|pbkdf|oauth|x|https?|v|ipv|cp|python|rank|node|gpu|step|epoch)[-_.]?\d[\w.-]{0,10}"
+    r"|\S*\w=\w\S*|\S*://\S*|\S+\.(?:py|json|ya?ml|toml|txt|md|pt|bin|safetensors|env|sh|log|ini|cfg|conf|html?)\W*"
+    r"|\S*[()\[\]<>{}|]\S*",
+    re.IGNORECASE,
+)
+
+# ---------------------------------------------------------------- names
+
+_KEYS = (
+    r"(?:api|app|application|access|account|admin|anthropic|auth|client|consumer|deploy|encryption|functions?|license"
+    r"|master|openai|private|secret|service|shared|signing|subscription|vault|wandb|webhook|write)[ _-]?"
+)
+_NO_SIGN = "".join(rf"(?<!{sign}_token)" for sign in ("bos", "eos", "pad", "unk", "cls", "sep", "mask", "special"))
+# Texts of a name whose value is secret: what follows them, and what stands before. Patterns begin with such a text:
+# that is what makes their search fast.
+NAMES = {
+    "token": (_NO_SIGN, ""),
+    **{word: ("", "") for word in ("secret", "password", "passwd", "passphrase", "passcode", "pwd", "sshpass")},
+    "_auth": ("", ""),
+    "_pass": (r"(?<!forward_pass)(?<!backward_pass)", ""),
+    "-pass": ("", ""),
+    "credential": ("s?", ""),
+    "key": ("", _KEYS),
+}
+_MAY_BE_PLAIN = ("token", "key", "pwd", "_pass", "-pass", "_auth", "credential")
+_SPOKEN = ("password", "passwd", "passphrase", "passcode", "key", "token", "secret")  # names in sentences
+_ENDING = r"(?:[_-](?:key|value|id|data|access[_-]key|base64|b64|\d{1,2}))?"
+_NO_NAMES = {"token": "(?!s|i[sz])", "secret": "(?!ar)"}  # tokens, tokenizer, secretary
+_OTHER_NAMES = r"webhook|auth(?!or(?!iz)|ent|_?sock)|cookie|dsn|(?:^|(?<!public)[_.-])(?:key|pat|pass)(?:$|[_.-](?!id))"
+_NOT_OF_VALUES = (  # what such a name may end in without being that of a secret
+    r"(?:[_.-]|(?<=[a-z]))(?:file|path|dir|directory|sock|name|type|env|count|length|len|limit|size|format|parallelism"
+    r"|(?<!webhook_)ur[il]|expiry|expires|ttl|version|status)s?\Z"
+)
+_SECRET_NAME = regex(
+    "|".join(before + name + _NO_NAMES.get(name, "") + after for name, (after, before) in NAMES.items())
+    + f"|{_OTHER_NAMES}"
+)
+_NOT_OF_A_VALUE = regex(_NOT_OF_VALUES)
+_IS_PASSWORD = regex(r"pass(?:w|phr|c)|secret")
+_CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a name says that its value is secret.
+
+    >>> [is_secret_name(name) for name in ("HF_TOKEN", "apiKey", "X-Api-Key", "db.password", "MY_PAT")]
+    [True, True, True, True, True]
+    >>> [is_secret_name(name) for name in ("max_tokens", "TOKENIZER", "AUTHOR", "token_env", "PWDFILE", "monkey")]
+    [False, False, False, False, False, False]
+    """
+    lower = _CAMEL.sub("_", name[-200:]).lower()
+    return bool(_SECRET_NAME.search(lower)) and not _NOT_OF_A_VALUE.search(lower)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether a value of this name is secret: no path, and no number or placeholder, which a token may be."""
+    if not is_secret_name(name) or _PATH.fullmatch(value) or _REMARKS.fullmatch(value):
+        return False
+    return bool(_IS_PASSWORD.search(name.lower())) or not _PLAIN_VALUE.fullmatch(value)
+
+
+# ---------------------------------------------------------------- contexts
+
+
+def _is_no_remark(value: str) -> bool:
+    return not _REMARKS.fullmatch(value)
+
+
+def _is_not_plain(value: str) -> bool:
+    return not _PLAIN_VALUE.fullmatch(value)
+
+
+def _is_no_number(value: str) -> bool:
+    return not (_REMARKS.fullmatch(value) or _NUMBERS.fullmatch(value))
+
+
+def _is_no_word(value: str) -> bool:
+    return not (value.isalpha() and (value.islower() or value.istitle()))
+
+
+def _is_odd(value: str) -> bool:
+    """Return whether a value is not a word of a sentence: letters with digits or signs, or a long mix of cases."""
+    text = value.rstrip(".:!?")
+    if len(text) < 6 or "***" in text or _PLAIN_VALUE.fullmatch(text) or _ORDINARY.fullmatch(text):
+        return False
+    has_signs = any(each in "0123456789!@#$%^*+=~" for each in text) and any(map(str.isalpha, text))
+    return has_signs or (len(text) >= 20 and not text.islower() and not text.isupper())
+
+
+def _is_long_and_odd(value: str) -> bool:
+    return len(value) >= 16 and _is_odd(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What stands around a secret.
+
+    Attributes:
+        example: how it looks; VALUE is the secret.
+        signs: texts in lower case of which each match has one.
+        pattern: of a text in lower case; its last group is the secret, and the group `name`, if any, its name.
+        accepts: whether a value may be a secret there.
+        before: must be found in the 300 characters before.
+        as_written: the pattern is one of the text as it is written.
+    """
+
+    example: str
+    signs: tuple[str, ...]
+    pattern: re.Pattern[str]
+    accepts: Callable[[str], bool] = _is_no_remark
+    before: re.Pattern[str] | None = None
+    as_written: bool = False
+
+
+_VALUE = r"""[^\s"'&,;\\]{4,}"""
+_PHRASE = r"""(?<=")[^"\r\n\\]{4,200}(?=")|(?<=')[^'\r\n\\]{4,200}(?=')"""
+_IS = r"""\\?["']?\]?\s*(?:=>|=&gt;|:=|[:=]|%3d|\\u003d)\s*\\?["']?"""
+_BEING = r"(?:(?:is|was|set to)\s{0,3}:?\s{1,5})?"
+_SEP = r"""["']?[\s,]{1,5}["']?"""  # between two words, also of a list
+_WORD = r"""[^\s"',]{1,500}"""
+_SHORT, _LONG = "(?:bearer|basic|token|bot|apikey|geniekey)", r"(?:digest|negotiate|ntlm|hawk|key|aws4-[\w-]+)"
+_OPTION = regex(r"(?<![\w-])--?(?:[a-z0-9]+[_-])*\Z")
+
+
+def _of_program(
+    example: str, signs: tuple[str, ...], programs: str, option: str, *, as_written: bool = False
+) -> Context:
+    """Return the context of an option that only some programs have."""
+    before = regex(rf"(?<![\w-])(?:{programs})(?![\w-])", re.IGNORECASE)
+    return Context(example, signs, regex(rf"(?<![\w-]){option}"), _is_no_number, before, as_written)
+
+
+def _before(name: str, option: str = "") -> re.Pattern[str] | None:
+    found = option + NAMES[name][1]
+    return regex(rf"{found}\Z") if found else None
+
+
+CONTEXTS = {
+    "assignments": tuple(
+        Context(
+            'NAME=VALUE, NAME: VALUE, NAME => VALUE, "NAME": "VALUE"',
+            (name,),
+            regex(rf"{name}{after}{_ENDING}{_IS}({_PHRASE}|{_VALUE})"),
+            _is_not_plain if name in _MAY_BE_PLAIN else _is_no_remark,
+            _before(name),
+        )
+        for name, (after, _) in NAMES.items()
+    ),
+    "assignments to variables": (
+        Context(
+            "OPENAI_KEY=VALUE, GITHUB_PAT=VALUE",
+            ("_key=", "_pat=", "_auth=", "_dsn="),
+            regex(rf"_(?:KEY|PAT|AUTH|DSN)=[\"']?({_VALUE})"),
+            _is_not_plain,
+            regex(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]*\Z"),
+            as_written=True,
+        ),
+    ),
+    "options": tuple(
+        Context(
+            "--NAME VALUE",
+            (name,),
+            regex(rf"{name}{after}{_ENDING}{_SEP}({_VALUE})"),
+            before=_before(name, r"(?<![\w-])--?(?:[a-z0-9]+[_-])*"),
+        )
+        for name, (after, _) in NAMES.items()
+    ),
+    "settings by a command": tuple(
+        Context(
+            "setenv NAME VALUE, ENV NAME VALUE, aws configure set NAME VALUE",
+            (sign,),
+            regex(rf"{command}\s+(?P<name>[\w.:/-]{{2,100}}){_SEP}({_VALUE})"),
+            _is_odd,
+        )
+        for sign, command in (
+            ("set", r"set(?<![a-z]set)(?:env)?(?:\s+-\w{1,3}){0,2}"),
+            ("env ", r"env(?<![a-z]env)"),
+            ("arg ", r"arg(?<![a-z]arg)"),
+            ("modify", r"modify\s+\S{1,100}"),
+        )
+    ),
+    "records of name and value": (
+        Context(
+            'name: NAME, value: VALUE; {"name": "NAME", "value": "VALUE"}',
+            ("value",),
+            regex(
+                r"""\b(?:name|key)["']?\s{0,5}[:=]\s{0,5}["']?(?P<name>[\w.-]{2,80})["']?[\s,]{1,40}["']?value"""
+                rf"""["']?\s{{0,5}}[:=]\s{{0,5}}["']?({_PHRASE}|{_VALUE})"""
+            ),
+        ),
+    ),
+    "elements of XML": (
+        Context(
+            "<NAME>VALUE</NAME>",
+            ("</",),
+            regex(r"<(?P<name>[\w:.-]{2,80})>([^<>]{4,500})</"),
+        ),
+    ),
+    "lists": tuple(
+        Context(
+            'NAMES: ["VALUE", "VALUE"]',
+            (name,),
+            regex(rf"""{name}s?["']?\s*[:=]\s*[\[{{(]([^\]}})\r\n]{{4,1000}})[\]}})]"""),
+            lambda value: ('"' in value or "'" in value) and "type" not in value,
+            _before(name),
+        )
+        for name in ("password", "secret", "credential", "key")
+    ),
+    "sentences": tuple(
+        Context(
+            "NAME is VALUE, with password VALUE" if name not in ("token", "secret") else "token VALUE",
+            (name,),
+            regex(rf"{name}[\"'`]?\s{{1,5}}{_BEING}[\"'`]?({_VALUE})"),
+            _is_long_and_odd if name in ("token", "secret") else _is_odd,
+            _before(name),
+        )
+        for name in _SPOKEN
+    ),
+    "netrc": (
+        Context(
+            "login USER password VALUE",
+            ("password",),
+            regex(rf"\b(?:login|user)\s+\S{{1,200}}\s+(?:account\s+\S{{1,200}}\s+)?password\s+[\"']?({_WORD})"),
+        ),
+    ),
+    "headers of a request": (
+        Context(
+            "Authorization: Bearer VALUE",
+            ("authorization",),
+            regex(
+                rf"authorization{_IS}(?:{_LONG}\s+([^\s*][^\r\n']{{3,}})"
+                rf"|(?:{_SHORT}\s+)?(?!(?:{_SHORT}|{_LONG})\s)({_VALUE}))"
+            ),
+        ),
+        Context("Bearer VALUE", ("bearer",), regex(r"""bearer\s+([^\s"'&,;\\]{8,})"""), _is_no_word),
+        Context("Cookie: VALUE", ("cookie",), regex(r"""cookie["']?\s*:\s*["']?([^\s*"'][^\r\n"']{3,})""")),
+        Context('"auth": "VALUE"', ("auth",), regex(rf"""["']auth["']\s*:\s*["']({_VALUE})"""), _is_odd),
+    ),
+    "users of URLs": (
+        Context(
+            "https://USER:VALUE@host, https://VALUE@host",
+            ("://",),
+            regex(r"""://[^\s/:@]{0,200}:((?!\d{1,5}[/?#])[^\s"'<>]{1,500})(?=@)|(?<=http)s?://([^\s/:@]{16,200})(?=@)"""),
+        ),
+        Context(
+            "https%3A%2F%2FUSER%3AVALUE%40host",
+            ("%3a%2f%2f",),
+            regex(r"%3a%2f%2f[^\s/:@%]{0,200}%3a([^\s/]{1,500}?)(?=%40)"),
+        ),
+    ),
+    "queries of URLs": (
+        Context(
+            "X-Amz-Signature=VALUE, X-Amz-Credential=VALUE",
+            ("amz-",),
+            regex(rf"amz-(?:signature|credential|security-token){_IS}({_VALUE})"),
+        ),
+        Context("X-Goog-Signature=VALUE", ("goog-",), regex(rf"goog-(?:signature|credential){_IS}({_VALUE})")),
+        Context("?sig=VALUE", ("sig=", "signature="), regex(rf"(?:[?&]|&amp;|\\u0026)(?:sig|signature)=({_VALUE})")),
+        Context("?key=VALUE", ("key=",), regex(r"[?&]key=([\w-]{16,})")),
+        Context(
+            "?auth=VALUE, ?pass=VALUE",
+            ("auth=", "pass=", "pw="),
+            regex(rf"[?&](?:auth|pass|pw)=({_VALUE})"),
+            _is_odd,
+        ),
+        Context("AWSAccessKeyId=VALUE", ("awsaccesskeyid",), regex(rf"awsaccesskeyid{_IS}({_VALUE})")),
+    ),
+    "webhooks": (
+        Context(
+            "hooks.slack.com/services/VALUE",
+            ("hooks.slack.com",),
+            regex(r"""hooks\.slack\.com(?:/|%2f)(?:[a-z]+(?:/|%2f))?([^\s"'<>]+)"""),
+        ),
+        Context(
+            "discord.com/api/webhooks/VALUE",
+            ("webhooks",),
+            regex(r"(?:/|%2f)webhooks(?:/|%2f)(\d{1,25}(?:/|%2f)[\w-]{8,})"),
+        ),
+        Context(
+            "webhook.office.com/VALUE", ("webhook.office.com/",), regex(r"""webhook\.office\.com/([^\s"'<>]+)""")
+        ),
+    ),
+    "passwords of programs": (
+        _of_program(
+            "curl -u USER:VALUE",
+            ("curl", "wget", "httpie", "http ", "http'", "xh "), "curl|wget|httpie|xh|http(?=[\\s'])",
+            rf"(?:-[a-z]*u|-a|--user|--proxy-user|--auth)(?:{_SEP}|=)?[\"']?[^\s:\"'/]{{0,100}}:({_WORD})",
+        ),
+        Context(
+            "sshpass -p VALUE",
+            ("sshpass",),
+            regex(rf"sshpass(?:{_SEP}-[a-oq-z]\S{{0,50}}){{0,3}}{_SEP}-p(?:{_SEP})?({_PHRASE}|{_WORD})"),
+        ),
+        _of_program(
+            "mysql -pVALUE",
+            ("mysql", "mariadb"),
+            "mysql|mysql(?:dump|admin|import|sh|show)|mariadb",
+            rf"-p(?!(?:ath|ort|id|rofile|rint|rotocol|refix)\b)({_WORD})",
+            as_written=True,
+        ),
+        _of_program(
+            "docker login -p VALUE, mongosh -p VALUE",
+            ("login", "mongo"),
+            r"(?:docker|podman|buildah|skopeo|helm|az|oc)(?=\s[\s\S]{0,80}?login)|mongo|mongosh|mongo(?:dump|restore)",
+            rf"-p(?:{_SEP}|=)({_WORD})",
+            as_written=True,
+        ),
+        _of_program("redis-cli -a VALUE", ("redis-cli", "valkey-cli"), "redis-cli|valkey-cli", rf"-a{_SEP}({_WORD})"),
+        _of_program(
+            "ldapsearch -w VALUE",
+            ("ldap",),
+            "ldap(?:search|modify|add|delete|whoami)",
+            rf"-w{_SEP}({_WORD})",
+            as_written=True,
+        ),
+        _of_program(
+            "unzip -P VALUE", ("zip", "sqlcmd"), "zip|unzip|sqlcmd", rf"-P(?:{_SEP})?({_WORD})", as_written=True
+        ),
+        _of_program("7z -pVALUE", ("7z",), "7z|7za|7zr", rf"-p({_WORD})", as_written=True),
+        _of_program(
+            "smbclient -U USER%VALUE",
+            ("smb", "rpcclient"),
+            "smbclient|smbget|rpcclient",
+            rf"-u{_SEP}[^\s%]{{1,100}}%({_WORD})",
+        ),
+        _of_program("openssl -passin pass:VALUE", ("openssl",), "openssl", rf"-pass(?:in|out)?{_SEP}pass:({_WORD})"),
+        Context(
+            "wandb login VALUE",
+            (" login", "login'", "authtoken"),
+            regex(
+                rf"""\b(?:wandb{_SEP}login|ngrok{_SEP}authtoken|add-authtoken|snyk{_SEP}auth)"""
+                rf"""(?:{_SEP}--?[\w-]{{1,30}}(?:=[^\s"',]{{1,200}})?){{0,3}}{_SEP}([^\s"',-][^\s"',]{{7,500}})"""
+            ),
+            _is_odd,
+        ),
+        Context(
+            'wandb.login(key="VALUE")',
+            ("login(",),
+            regex(r"""login\(\s{0,9}(?:key|token)\s{0,3}=\s{0,3}["']([^"'\r\n]{4,500})"""),
+        ),
+    ),
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- forms of tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TokenForm:
+    """The form of a service's tokens: the signs, of which each has one, and a pattern whose group is the secret.
+
+    `before`: must be found in the 300 characters before; what it finds belongs to the secret. `is_short`: has less than
+    LONG_TOKEN characters, or blanks.
+    """
+
+    signs: tuple[str, ...]
+    pattern: re.Pattern[str]
+    before: re.Pattern[str] | None = None
+    is_short: bool = False
+
+
+def _begins(*prefixes: str, rest: str, is_short: bool = False) -> TokenForm:
+    begin = "|".join(map(re.escape, prefixes))
+    return TokenForm(prefixes, regex(rf"(?<![A-Za-z0-9])((?:{begin}){rest})"), None, is_short)
+
+
+def _looks(sign: str, pattern: str, *, is_short: bool = False) -> TokenForm:
+    return TokenForm((sign,), regex(pattern), None, is_short)
+
+
+SHORT_TOKEN, LONG_TOKEN = 11, 22  # least characters of a token, and of most
+_HEX, _ALNUM, _ANY = "[0-9a-f]", "[A-Za-z0-9]", r"[A-Za-z0-9_-]"
+_MIXED = r"(?=[A-Za-z_-]{0,50}\d)"
+TOKEN_FORMS = {
+    "private keys": _looks(
+        "PRIVATE KEY",
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----([\s\S]*?)(?=-----END|\Z)"
+        r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)",
+    ),
+    "age": _begins("AGE-SECRET-KEY-1", rest="[A-Z0-9]{20,}"),
+    "AI21, Langfuse, OpenAI, Anthropic, OpenRouter, DeepSeek": _begins("sk-", rest=f"{_ANY}{{8,}}", is_short=True),
+    "Airtable": _looks("pat", r"(?<![A-Za-z0-9])(pat[A-Za-z0-9]{14}\.[0-9a-f]{64})"),
+    "Alibaba": _begins("LTAI", rest=f"{_ALNUM}{{17,}}", is_short=True),
+    "Anyscale": _begins("esecret_", "aph0_", rest=f"{_ALNUM}{{20,}}"),
+    "Artifactory": _begins("AKCp", "cmVmdGtu", rest=f"{_ALNUM}{{50,}}"),
+    "Atlassian": _begins("ATATT3", "ATCTT3", "ATBB", "ATSTT3", rest="[A-Za-z0-9_=-]{24,}"),
+    "AWS": _begins("AKIA", "ASIA", "ABIA", "ACCA", rest="[A-Z0-9_-]{12,}", is_short=True),
+    "AWS Bedrock": _begins("ABSK", "bedrock-api-key-", rest="[A-Za-z0-9+/=]{20,}"),
+    "Azure applications": _looks("Q~", r"(?<![\w~.-])([\w~.-]{3}\dQ~[\w~.-]{31,34})"),
+    "Azure resources": _looks("JQQJ9", r"(?<![A-Za-z0-9])([A-Za-z0-9]{52}JQQJ9[A-Za-z0-9+/=]{20,})"),
+    "Cerebras": _begins("csk-", rest=f"{_ALNUM}{{32,}}"),
+    "Databricks": _begins("dapi", rest=f"{_HEX}{{32}}(?:-\\d)?"),
+    "DigitalOcean": _begins("dop_v1_", "doo_v1_", "dor_v1_", rest=f"{_ALNUM}{{16,}}"),
+    "Discord bots": TokenForm((".",), regex(r"(\.[\w-]{6}\.[\w-]{27,})"), regex(r"(?<![\w-])[MNO][\w-]{22,27}\Z")),
+    "Docker Hub": _begins("dckr_pat_", "dckr_oat_", rest=f"{_ANY}{{8,}}", is_short=True),
+    "Doppler": _looks("dp.", r"(?<![A-Za-z0-9])(dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{20,})"),
+    "Dynatrace": _begins("dt0c01.", rest=r"[A-Z0-9a-z]{20,}\.[A-Z0-9a-z]{20,}"),
+    "ElevenLabs": _begins("sk_", rest=f"{_HEX}{{48}}"),
+    "Figma": _begins("figd_", rest=f"{_ANY}{{30,}}"),
+    "Fireworks": _begins("fw_", rest=f"{_MIXED}{_ALNUM}{{22,}}"),
+    "Fly.io": _begins("fo1_", "fm1_", "fm1r_", "fm1a_", "fm2_", rest="[A-Za-z0-9_+/=-]{40,}"),
+    "GitHub": _begins("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", rest=f"{_ANY}{{8,}}", is_short=True),
+    "GitLab": _begins(
+        "glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glagent-", "glsoat-", "gloas-", "glft-", "glimt-", "GR1348941",
+        rest=r"[\w.-]{8,}", is_short=True,
+    ),
+    "Google": _begins("AIza", rest=f"{_ANY}{{20,}}"),
+    "Google OAuth": _begins("GOCSPX-", "ya29.", "1//0", rest=f"{_ANY}{{16,}}", is_short=True),
+    "Grafana": _begins("glsa_", "glc_", "eyJrIjoi", rest="[A-Za-z0-9_+/=]{24,}"),
+    "Groq": _begins("gsk_", rest=f"{_ANY}{{16,}}", is_short=True),
+    "HashiCorp": _begins("hvs.", "hvb.", "hvr.", rest=f"{_ANY}{{16,}}", is_short=True),
+    "HashiCorp Terraform": _looks(".atlasv1.", r"(?<![A-Za-z0-9])([A-Za-z0-9]{14}\.atlasv1\.[\w=-]{20,})"),
+    "Heroku": _begins("HRKU-", rest=f"{_ANY}{{30,}}"),
+    "Hugging Face": _looks(
+        "hf_", r"(?<![A-Za-z0-9])(hf_(?:(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{16,}))", is_short=True
+    ),
+    "Hugging Face organisations": _begins("api_org_", rest=f"{_ANY}{{16,}}"),
+    "Jina": _begins("jina_", rest=f"{_ANY}{{30,}}"),
+    "JWT": _looks("eyJ", r"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)", is_short=True),
+    "Kaggle": _begins("KGAT_", rest=f"{_ALNUM}{{24,}}"),
+    "Lambda": _looks("secret_", r"(?<![A-Za-z0-9])(secret_(?:[\w-]{1,80}\.[A-Za-z0-9]{24,}|[A-Za-z0-9]{43}(?!\w)))"),
+    "LangSmith": _begins("lsv2_pt_", "lsv2_sk_", rest="[A-Za-z0-9_]{20,}"),
+    "Linear": _begins("lin_api_", rest=f"{_ALNUM}{{30,}}"),
+    "LlamaCloud": _begins("llx-", rest=f"{_ALNUM}{{30,}}"),
+    "Mailchimp": _looks("-us", rf"(?<![A-Za-z0-9])({_HEX}{{32}}-us\d{{1,2}})(?!\w)"),
+    "Mailgun": _looks("key-", rf"(?<![A-Za-z0-9-])(key-{_HEX}{{32}})(?!\w)"),
+    "Modal": _begins("ak-", "as-", "wk-", "ws-", rest=rf"{_MIXED}{_ALNUM}{{22}}(?![\w-])"),
+    "Neptune": _begins("eyJhcGlfYWRkcmVzcyI6", "eyJhcGlfdXJsIjo", rest="[A-Za-z0-9+/=_-]{20,}"),
+    "New Relic": _begins("NRAK-", "NRII-", "NRJS-", "NRRA-", rest=f"{_ANY}{{19,}}"),
+    "Notion": _begins("ntn_", rest=f"{_ALNUM}{{40,}}"),
+    "npm": _begins("npm_", rest=f"{_ALNUM}{{30,}}"),
+    "NVIDIA": _begins("nvapi-", rest=f"{_ANY}{{8,}}", is_short=True),
+    "OpenShift": _begins("sha256~", rest=f"{_ANY}{{40,}}"),
+    "Perplexity": _begins("pplx-", rest=f"{_ANY}{{16,}}", is_short=True),
+    "Pinecone": _begins("pcsk_", rest="[A-Za-z0-9_]{20,}"),
+    "PlanetScale": _begins("pscale_tkn_", "pscale_pw_", "pscale_oauth_", rest=r"[\w=.-]{30,}"),
+    "Postman": _begins("PMAK-", rest=f"{_HEX}{{24}}-{_HEX}{{30,}}"),
+    "Prefect": _begins("pnu_", "pnb_", rest=f"{_ALNUM}{{30,}}"),
+    "Pulumi": _begins("pul-", rest=f"{_HEX}{{40}}"),
+    "PyPI": _begins("pypi-AgE", rest=f"{_ANY}{{16,}}"),
+    "Replicate": _begins("r8_", rest=f"{_ALNUM}{{16,}}", is_short=True),
+    "RubyGems": _begins("rubygems_", rest=f"{_HEX}{{48}}"),
+    "RunPod": _begins("rpa_", "rps_", rest=f"{_MIXED}{_ALNUM}{{20,}}"),
+    "SendGrid": _looks("SG.", r"\b(SG\.[\w-]{16,}\.[\w-]{16,})"),
+    "Brevo": _begins("xkeysib-", "xsmtpsib-", rest=f"{_ANY}{{30,}}"),
+    "Sentry": _begins("sntryu_", "sntrys_", rest="[A-Za-z0-9_+/=-]{30,}"),
+    "Shopify": _begins("shpat_", "shpca_", "shppa_", "shpss_", "shpua_", rest="[A-Fa-f0-9]{32}"),
+    "Slack": _looks("xox", r"(?<![A-Za-z0-9])(xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{8,})", is_short=True),
+    "Slack applications": _begins("xapp-", "xwfp-", rest=f"{_ANY}{{8,}}", is_short=True),
+    "Square": _begins("sq0atp-", "sq0csp-", rest=f"{_ANY}{{20,}}"),
+    "Stripe": _begins("sk_live_", "rk_live_", "sk_test_", "rk_test_", "whsec_", rest=f"{_ANY}{{8,}}", is_short=True),
+    "Supabase": _begins("sbp_", "sb_secret_", rest=f"{_ANY}{{20,}}"),
+    "Tailscale": _begins("tskey-", rest=f"{_ANY}{{8,}}", is_short=True),
+    "Tavily": _begins("tvly-", rest=f"{_MIXED}{_ANY}{{20,}}"),
+    "Telegram bots": _looks(":AA", r"(?<!\d)\d{6,12}:(AA[\w-]{30,})"),
+    "Together": _begins("tgp_v1_", rest=f"{_ANY}{{20,}}"),
+    "Twilio": _looks("SK", rf"(?<![A-Za-z0-9])(SK{_HEX}{{32}})(?!\w)"),
+    "Vercel": _begins("vcp_", "vck_", rest=f"{_ALNUM}{{20,}}"),
+    "Voyage": _begins("pa-", rest=rf"{_MIXED}{_ANY}{{43}}(?![\w-])"),
+    "wandb": _begins("wandb_v1_", rest=f"{_ANY}{{20,}}"),
+    "xAI": _begins("xai-", rest=f"{_ANY}{{16,}}", is_short=True),
+}  # fmt: skip
