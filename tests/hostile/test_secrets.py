@@ -20,15 +20,15 @@ from tests.unit.core.test_masking import forms
 from training_monitor.core import masking
 
 QUIET = "wholly-quiet-words"  # secret by the name of its variable only
-ODD = "q7Rw.19-canary"  # secret since it is neither a word nor a path
+ODD = "q7Rw.19-canary"  # the same, of letters, digits and signs
 CRASH = """\
 import os, sys, time
 print("loading", flush=True)
-print("it knows", os.environ["QUIET_TOKEN"], os.environ["ODD"], flush=True)
+print("it knows", os.environ["QUIET_TOKEN"], os.environ["DB_PASSWORD"], flush=True)
 for line in open(sys.argv[1]): print(line, end="", flush=True)
 print("Traceback (most recent call last):")
 print('  File "train.py", line 5, in <module>')
-words = os.environ["QUIET_TOKEN"], os.environ["ODD"], open(sys.argv[2]).read()
+words = os.environ["QUIET_TOKEN"], os.environ["DB_PASSWORD"], open(sys.argv[2]).read()
 raise ModuleNotFoundError(f"No module named {words}")
 """
 
@@ -65,7 +65,7 @@ def test_what_a_crashing_script_prints_leaves_without_its_secrets(tmp_path: Path
     printed.write_text("\n".join(text for name, text in texts.items() if name != "private key without an end") + "\n")
     last.write_text(" | ".join(text for name, text in texts.items() if "private key" not in name))
     command = [sys.executable, str(script), str(printed), str(last)]
-    env = ["--env", f"QUIET_TOKEN={QUIET}", "--env", f"ODD={ODD}"]
+    env = ["--env", f"QUIET_TOKEN={QUIET}", "--env", f"DB_PASSWORD={ODD}"]
     outputs = []
     for number, form in enumerate(([], ["--json"])):
         named = ["--name", f"run{number}", "--interval", "0.2"]
@@ -74,7 +74,7 @@ def test_what_a_crashing_script_prints_leaves_without_its_secrets(tmp_path: Path
         outputs += [ran.stdout, ran.stderr]
     assert services.asked, "nothing was told"
     told = everything(tmp_path / "STATE_DIR", services, *outputs)
-    canaries |= {"--env by its name": QUIET, "--env by its value": ODD, "the webhook": WEBHOOK_SECRET}
+    canaries |= {"--env by its name": QUIET, "--env of letters and digits": ODD, "the webhook": WEBHOOK_SECRET}
     canaries |= {"this environment": os.environ["WANDB_API_KEY"]}
     tried(len(canaries))
     assert [name for name, secret in canaries.items() if any(line in told for line in secret.splitlines())] == []
@@ -109,7 +109,7 @@ def test_what_other_commands_read_of_such_a_log_shows_no_common_form(tmp_path: P
     made = {name: each for name, each in forms().items() if name != "end of a private key"}
     texts = {name: text for name, (_, text) in made.items()}
     steps = "".join(f"step {step}/10 loss 0.5\n" for step in range(5))
-    log.write_text(steps + "\n".join(texts.values()) + "\nRuntimeError: CUDA error: " + texts["Hugging Face"] + "\n")
+    log.write_text(steps + "\n".join(texts.values()) + "\nRuntimeError: CUDA error: " + texts["Hugging Face 0"] + "\n")
     tried(len(made))
     outputs = []
     for words in (("check", "local", str(log)), ("logs", "local", str(log)), ("step", "local", str(log))):

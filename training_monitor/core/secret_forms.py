@@ -20,7 +20,7 @@ from training_monitor.core.regex import regex
 
 _NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?"
 _REMARK = (
-    r"[\[{(]?\*+\W*|(?-i:\$[A-Z_][A-Z0-9_]*)|\$[{(].*|<[\w .-]*>|none|null|nil|true|false|yes|no|not|unset"
+    r"[\[{(]?\*+\W*|(?-i:\$[A-Z_][A-Z0-9_]*)|\$[{(].*|<[\w .-]*>|env:\w+|none|null|nil|true|false|yes|no|not|unset"
     r"|empty|required|missing|invalid"
     r"|expired|incorrect|wrong|changed|redacted|hidden|accepted|denied|failed|optional|enabled|disabled|provided|found"
 )

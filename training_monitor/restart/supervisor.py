@@ -65,8 +65,7 @@ SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this tim
 def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return a job configuration with None for the values of variables that may be secret."""
     given = {name: str(value) for name, value in variables_of(config).items() if value is not None}
-    shown = {name: value for name, value in given.items() if not value.startswith("env:")}
-    secret = {name for name, value in shown.items() if redact_named(name, value) != value}
+    secret = {name for name, value in given.items() if redact_named(name, value) != value}
     if not secret:
         return config
     kept = {name: None if name in secret else value for name, value in variables_of(config).items()}

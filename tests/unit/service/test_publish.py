@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeTransport, read_call
+from training_monitor.core import masking
 from training_monitor.core.errors import CommandTimedOut, SettingsError, TargetUnreachable
+from training_monitor.core.masking import redact
 from training_monitor.core.models import CommandResult
 from training_monitor.service.publish import HookReport, fill_in, make_samples, register_model
 from training_monitor.vast.training_request import Hook
@@ -272,6 +274,23 @@ def test_the_values_of_the_environment_are_not_shown(clock: FakeClock) -> None:
     report = sample(machine, Hook(command="x", attempts=1), env={"HF_TOKEN": "s3cr3t-t0ken"})
     assert machine.starts[0].env["HF_TOKEN"] == "s3cr3t-t0ken"
     assert "s3cr3t" not in report.said and "login with *** failed" in report.said
+
+
+def test_samples_leave_job_ids_paths_and_names_of_models_readable(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masking._Known, "values", ())
+    about = {**ABOUT, "job_id": "llama-7b-4f2a", "model_name": "me/llama-3.1-8b"}
+    env = {
+        "BASE_MODEL": "flux.1-dev-2024",
+        "DATA": "/data/run-01",
+        "HF_TOKEN": "s3cr3t-t0ken",
+        "DB": "pg://me:p4ssw0rd@h/d",
+    }
+    sample(FakeJobs(clock, [WELL]), about=about, env=env)
+    told = "llama-7b-4f2a COMPLETED /workspace/job-7/out.safetensors me/llama-3.1-8b flux.1-dev-2024 /data/run-01"
+    assert redact(told) == told
+    assert redact("it used s3cr3t-t0ken") == "it used ***"
 
 
 @pytest.mark.parametrize("name", [each for each in HOSTILE if "\n" not in each])  # the fake reads the script by lines

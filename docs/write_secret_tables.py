@@ -1,0 +1,47 @@
+"""Write the tables of secrets into SECURITY.md from core/secret_forms.py: `python3 docs/write_secret_tables.py`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.secret_cases import CONTEXT_CASES, STAYS, TOKEN_CASES  # noqa: E402
+from training_monitor.core.secret_forms import CONTEXTS, TOKEN_FORMS  # noqa: E402
+
+PAGE = ROOT / "SECURITY.md"
+BEGIN, END = "<!-- written by docs/write_secret_tables.py -->\n", "<!-- end of what is written -->\n"
+
+
+def write_secret_tables() -> str:
+    """Return the two tables, each row with the number of secrets that its tests mask, and of texts that they keep."""
+    contexts = {name: tuple(dict.fromkeys(each.example for each in rows)) for name, rows in CONTEXTS.items()}
+    lines = ["| context | looks like | masked | kept |", "| --- | --- | ---: | ---: |"]
+    for name, examples in contexts.items():
+        masked, kept = (sum(len(CONTEXT_CASES[each][at]) for each in examples) for at in (0, 1))
+        looks = "<br>".join(f"`{each}`" for each in examples)
+        lines.append(f"| {name} | {looks} | {masked} | {kept} |")
+    lines += ["", "| form of a token | begins with, or has | masked | kept |", "| --- | --- | ---: | ---: |"]
+    for name, form in sorted(TOKEN_FORMS.items(), key=lambda each: each[0].lower()):
+        masked, kept = map(len, TOKEN_CASES[name])
+        lines.append(f"| {name} | {' '.join(f'`{each}`' for each in form.signs)} | {masked} | {kept} |")
+    cases = (*CONTEXT_CASES.values(), *TOKEN_CASES.values())
+    masked, kept = (sum(len(each[at]) for each in cases) for at in (0, 1))
+    lines += [
+        "",
+        f"Together {len(contexts)} contexts and {len(TOKEN_FORMS)} forms of tokens: their tests mask {masked} secrets"
+        f" and keep {kept + len(STAYS)} texts that look alike.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def page_with_tables(page: str) -> str:
+    """Return the text of SECURITY.md with the tables between the two marks."""
+    return re.sub(rf"(?s)(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})", lambda _: write_secret_tables(), page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

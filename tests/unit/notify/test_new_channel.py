@@ -1,0 +1,143 @@
+"""A channel is declared once: `config --init`, `config --check`, masking and NAME_env follow from its class."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+
+from tests.unit.cli.test_settings_template import uncommented
+from training_monitor.cli.config import check_settings
+from training_monitor.cli.settings_template import settings_template
+from training_monitor.core import masking
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass, field, fields
+from training_monitor.core.masking import redact
+from training_monitor.core.settings_table import Example, settings_of, text
+from training_monitor.core.values import Notice
+from training_monitor.notify.channels import CHANNELS, Doors, NotifiedUser, _Settings
+from training_monitor.notify.configure import load_channels
+
+PAGE = Path(__file__).parents[3] / "docs" / "notifications.md"
+CODE = "wholly-quiet-code"
+
+
+@dataclass(frozen=True)
+class Pager(_Settings):
+    """A pager.
+
+    Attributes:
+        code: of the pager.
+        zone: where it is.
+    """
+
+    name = "pager"
+    code: Annotated[str, text("a code", is_secret=True), Example("code-of-the-pager")] = field(repr=False)
+    zone: Annotated[str, text("a zone")]
+
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def pager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHANNELS, "pager", (Pager,))  # type: ignore[arg-type]
+    monkeypatch.setattr(masking._Known, "values", ())
+
+
+def write(folder: Path, table: dict[str, object], mode: int = 0o600) -> str:
+    file = folder / "settings.json"
+    file.write_text(json.dumps({"notifications": {"pager": table}}))
+    file.chmod(mode)
+    return str(file)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no tomllib")
+def test_a_new_channel_is_in_the_new_settings_file(tmp_path: Path) -> None:
+    file, text_of_file = tmp_path / "settings.toml", settings_template()
+    assert "#[notifications.pager]\n" in text_of_file and '#code = "code-of-the-pager"\n' in text_of_file
+    assert '#zone = "a zone"\n' in text_of_file, "what has no example shows what it may hold"
+    assert re.search(r"and so do [^.]*\bcode_env\b", text_of_file.replace("\n# ", " "))
+    file.write_text(uncommented(text_of_file))
+    file.chmod(0o600)
+    assert check_settings(str(file), {}).problems == ()
+
+
+def test_the_secret_of_a_new_channel_is_masked_and_may_be_named(tmp_path: Path) -> None:
+    expected = [Pager(CODE, "north")]
+    masking._Known.values = ()
+    assert load_channels({}, write(tmp_path, {"code": CODE, "zone": "north"})) == expected
+    assert redact(f"no pager with {CODE} in north") == "no pager with *** in north" and CODE not in repr(expected)
+    by_name = {"code_env": "PAGER", "zone": "north"}
+    assert load_channels({"PAGER": CODE}, write(tmp_path, by_name, 0o644)) == expected
+    assert redact("the variable PAGER") == "the variable PAGER"
+
+
+def test_a_file_with_the_secret_of_a_new_channel_must_be_ones_own(tmp_path: Path) -> None:
+    file = write(tmp_path, {"code": CODE, "zone": "north"}, 0o644)
+    with pytest.raises(SettingsError, match="it holds pager.code"):
+        load_channels({}, file)
+    assert [each.key for each in check_settings(file, {}).problems] == ["mode"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "held"),
+    [
+        ({"notifications": {"command": {"argv": ["curl", "-H", "Authorization: Bearer quiet-word"]}}}, "command.argv"),
+        ({"notifications": {"command": {"argv": ["page", "--token", "quiet-word"]}}}, "command.argv"),
+        ({"notifications": {"telegram": {"token": "1:quiet"}}}, "telegram.token"),
+        ({"notifications": {"email": {"server": "smtp://me@h", "from": "a@b", "password": "x"}}}, "email.password"),
+        ({"notifications": {"ntfy": {"url": "https://ntfy.sh/topic"}}}, "ntfy.url"),
+        ({"fleet": {"groups": {"a": [{"target": "ssh://me:quiet-word@host"}]}}}, "fleet.groups.a"),
+        ({"log_patterns": {"x": "token=quiet-word"}}, "log_patterns.x"),
+    ],
+)
+def test_a_secret_in_any_value_makes_the_check_fail_where_others_can_read(
+    tmp_path: Path, tables: dict[str, object], held: str
+) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(tables))
+    for mode, is_told in ((0o644, True), (0o600, False)):
+        file.chmod(mode)
+        problems = check_settings(str(file), {}).problems
+        assert is_told == any(f"it holds {held} " in each.expected for each in problems), problems
+        assert not [each for each in problems if "quiet-word" in f"{each.value} {each.expected}"]
+
+
+def test_a_file_without_secrets_may_be_read_by_others(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    notifications = {"command": {"argv": ["/usr/local/bin/page-me", "-p", "22"]}, "telegram": {"token_env": "MY_TOKEN"}}
+    file.write_text(
+        json.dumps({"notifications": notifications, "fleet": {"groups": {"a": ["ssh://gpu1#process:train"]}}})
+    )
+    file.chmod(0o644)
+    assert not [each for each in check_settings(str(file), {"MY_TOKEN": "1:x"}).problems if each.key == "mode"]
+
+
+def test_what_a_program_is_given_as_a_secret_is_masked_in_its_answer(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    argv = ["curl", "-H", "Authorization: Bearer quiet-word"]
+    file.write_text(json.dumps({"notifications": {"command": {"argv": argv}}}))
+    file.chmod(0o600)
+    [channel] = load_channels({}, str(file))
+    assert redact("refused: quiet-word is not known") == "refused: *** is not known"
+    assert "quiet-word" not in repr(channel)
+
+
+def test_no_secret_of_a_channel_is_in_its_repr() -> None:
+    for made in (each for classes in CHANNELS.values() for each in classes):
+        shown = {each.name for each in fields(made) if each.repr}
+        secret = {each.field for each in settings_of(made).values() if each.kind.is_secret}
+        assert not shown & secret, made
+
+
+def test_the_page_names_every_setting_of_every_channel() -> None:
+    page = PAGE.read_text()
+    for name, classes in CHANNELS.items():
+        rows = "\n".join(re.findall(rf"^\| {name}\b.*", page, re.MULTILINE))
+        keys = {key for made in classes for key in settings_of(made)} - {"minimum_priority"}
+        assert name == "pager" or (rows and not {key for key in keys if f"`{key}`" not in rows}), name
