@@ -29,7 +29,7 @@ RUN = "from training_monitor.cli.main import main; main({words!r})"
 # for other versions and for trainings that happen to run on this machine.
 SCRIPTS: dict[str, tuple[int, int]] = {
     "import training_monitor": (1, 4),
-    "from training_monitor import auto_restart": (20, 55),
+    "from training_monitor import auto_restart": (21, 55),
 }
 COMMANDS: dict[str, tuple[int, int]] = {
     "--version": (3, 15),
@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[int, int]] = {
     "gpu local": (43, 70),
     "checkpoints local .": (35, 70),
     "health local": (87, 95),
-    "history": (42, 70),
+    "history": (43, 70),
     "top . --once --json": (62, 75),
     "config --check": (62, 75),
     "status local": (83, 80),

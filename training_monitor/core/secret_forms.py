@@ -31,7 +31,7 @@ _REMARKS = regex(_REMARK, re.IGNORECASE)
 _PLAIN_VALUE = regex(
     rf"{_NUMBER}|[<\[($*@{{~].*|/(?![A-Za-z0-9+/=]{{39}}\Z).*|\.{{1,2}}/.*|{_REMARK}", re.IGNORECASE | re.DOTALL
 )
-_PATH = regex(r"(?:~|\.{1,2})?/(?![A-Za-z0-9+/=]{39}\Z).*|~|\.{1,2}", re.DOTALL)
+_AWS_KEY = regex(r"/[A-Za-z0-9+/=]{39}")
 _ORDINARY = regex(
     r"(?:sha|md|utf|base|argon|pbkdf|oauth|x|https?|v|ipv|cp|python|rank|node|gpu|step|epoch)[-_.]?\d[\w.-]{0,10}"
     r"|\S*\w=\w\S*|\S*://\S*|\S+\.(?:py|json|ya?ml|toml|txt|md|pt|bin|safetensors|env|sh|log|ini|cfg|conf|html?)\W*"
@@ -66,6 +66,7 @@ _NOT_OF_VALUES = (  # what such a name may end in without being that of a secret
     r"(?:[_.-]|(?<=[a-z]))(?:file|path|dir|directory|sock|name|type|env|count|length|len|limit|size|format|parallelism"
     r"|(?<!webhook_)ur[il]|expiry|expires|ttl|version|status)s?\Z"
 )
+_TEXTS_OF_NAMES = ("pass", "token", "secret", "key", "pwd", "auth", "credential", "cookie", "webhook", "dsn", "pat")
 _SECRET_NAME = regex(
     "|".join(before + name + _NO_NAMES.get(name, "") + after for name, (after, before) in NAMES.items())
     + f"|{_OTHER_NAMES}"
@@ -83,15 +84,24 @@ def is_secret_name(name: str) -> bool:
     >>> [is_secret_name(name) for name in ("max_tokens", "TOKENIZER", "AUTHOR", "token_env", "PWDFILE", "monkey")]
     [False, False, False, False, False, False]
     """
-    lower = _CAMEL.sub("_", name[-200:]).lower()
+    lower = name[-200:].lower()
+    if not any(text in lower for text in _TEXTS_OF_NAMES):
+        return False
+    if name[-200:] not in (lower, lower.upper()):
+        lower = _CAMEL.sub("_", name[-200:]).lower()
     return bool(_SECRET_NAME.search(lower)) and not _NOT_OF_A_VALUE.search(lower)
 
 
 def is_secret(name: str, value: str) -> bool:
     """Return whether a value of this name is secret: no path, and no number or placeholder, which a token may be."""
-    if not is_secret_name(name) or _PATH.fullmatch(value) or _REMARKS.fullmatch(value):
+    if _is_path(value) or not is_secret_name(name) or _REMARKS.fullmatch(value):
         return False
     return bool(_IS_PASSWORD.search(name.lower())) or not _PLAIN_VALUE.fullmatch(value)
+
+
+def _is_path(value: str) -> bool:
+    """Return whether a value is a path; the secret keys of AWS have 40 characters, and may begin with a slash."""
+    return value.startswith(("/", "./", "../", "~")) and not (len(value) == 40 and _AWS_KEY.fullmatch(value))
 
 
 # ---------------------------------------------------------------- contexts
