@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
@@ -67,13 +68,18 @@ _NOT_OF_VALUES = (  # what such a name may end in without being that of a secret
     r"|(?<!webhook_)ur[il]|expiry|expires|ttl|version|status)s?\Z"
 )
 _TEXTS_OF_NAMES = ("pass", "token", "secret", "key", "pwd", "auth", "credential", "cookie", "webhook", "dsn", "pat")
-_SECRET_NAME = regex(
+_SECRET_NAME = (
     "|".join(before + name + _NO_NAMES.get(name, "") + after for name, (after, before) in NAMES.items())
     + f"|{_OTHER_NAMES}"
 )
-_NOT_OF_A_VALUE = regex(_NOT_OF_VALUES)
 _IS_PASSWORD = regex(r"pass(?:w|phr|c)|secret")
 _CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@cache
+def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compile the patterns of secret names and of others; `_TEXTS_OF_NAMES` has ruled out most names before."""
+    return re.compile(_SECRET_NAME), re.compile(_NOT_OF_VALUES)
 
 
 def is_secret_name(name: str) -> bool:
@@ -89,7 +95,8 @@ def is_secret_name(name: str) -> bool:
         return False
     if name[-200:] not in (lower, lower.upper()):
         lower = _CAMEL.sub("_", name[-200:]).lower()
-    return bool(_SECRET_NAME.search(lower)) and not _NOT_OF_A_VALUE.search(lower)
+    secret, other = _name_patterns()
+    return bool(secret.search(lower)) and not other.search(lower)
 
 
 def is_secret(name: str, value: str) -> bool:
