@@ -76,6 +76,26 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("OPENAI_KEY=VALUE", "export GITHUB_PAT='VALUE'", "COHERE_KEY=VALUE TOGETHER_KEY=1"),
         ("SORT_KEY=5 KEY=1e-4 PRIMARY_KEY=/data", "sort_key=loss_v2"),
     ),
+    "pass=VALUE, pw: VALUE": (
+        ("user=me pass=VALUE", "pass: VALUE", "pw='VALUE'", '"pass": "VALUE"'),
+        ("pass: 3 of 5", "pass=True", "bypass=x1y2z3", "pass: backward_pass.py", "forward pass: 12.3ms"),
+    ),
+    "Password for USER: VALUE": (
+        ("Password for 'https://me@github.com': VALUE", "password for me: VALUE"),
+        ("password for me: required", "password for user me is needed"),
+    ),
+    '{"username": "USER", "key": "VALUE"}': (
+        ('{"username": "me", "key": "VALUE"}', '{"username":"me","key":"VALUE"}'),
+        ('{"username": "me", "key": "member"}', '{"name": "me", "key": "ssh://gpu1#process:train-2"}'),
+    ),
+    "echo VALUE | docker login --password-stdin": (
+        ("echo VALUE | docker login -u me --password-stdin", "echo -n 'VALUE' | helm registry login --password-stdin"),
+        ("echo $TOKEN | docker login --password-stdin", "cat token.txt | docker login --password-stdin"),
+    ),
+    'login("VALUE")': (
+        ("huggingface_hub.login('VALUE')", 'login("VALUE", add_to_git_credential=True)'),
+        ("login('me')", "login(user)"),
+    ),
     "--NAME VALUE": (
         (
             "huggingface-cli login --token VALUE",
@@ -218,6 +238,7 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "sshpass -p VALUE ssh me@host",
             "sshpass -pVALUE ssh",
+            "sshpass -p'VALUE' ssh",
             "['sshpass', '-p', 'VALUE', 'ssh']",
             "sshpass -v -p 'VALUE' x",
         ),

@@ -35,7 +35,7 @@ _PLAIN_VALUE = regex(
 _AWS_KEY = regex(r"/[A-Za-z0-9+/=]{39}")
 _ORDINARY = regex(
     r"(?:sha|md|utf|base|argon|pbkdf|oauth|x|https?|v|ipv|cp|python|rank|node|gpu|step|epoch)[-_.]?\d[\w.-]{0,10}"
-    r"|\S*\w=\w\S*|\S*://\S*|\S+\.(?:py|json|ya?ml|toml|txt|md|pt|bin|safetensors|env|sh|log|ini|cfg|conf|html?)\W*"
+    r"|[\d.,:+-]+[a-z%/]{0,8}|\S*\w=\w\S*|\S*://\S*|\S+\.(?:py|json|ya?ml|toml|txt|md|pt|bin|safetensors|env|sh|log|ini|cfg|conf|html?)\W*"
     r"|\S*[()\[\]<>{}|]\S*",
     re.IGNORECASE,
 )
@@ -208,6 +208,15 @@ CONTEXTS = {
             as_written=True,
         ),
     ),
+    "short names": tuple(
+        Context(
+            "pass=VALUE, pw: VALUE",
+            (name,),
+            regex(rf"""{name}(?<![a-z_-]{name})["']?\s{{0,5}}[:=]\s{{0,5}}["']?({_VALUE})"""),
+            _is_odd,
+        )
+        for name in ("pass", "pw")
+    ),
     "options": tuple(
         Context(
             "--NAME VALUE",
@@ -241,6 +250,15 @@ CONTEXTS = {
             ),
         ),
     ),
+    "files of Kaggle": (
+        Context(
+            '{"username": "USER", "key": "VALUE"}',
+            ('"key"',),
+            regex(rf'"key"\s{{0,5}}:\s{{0,5}}"({_VALUE})"'),
+            _is_odd,
+            regex(r'"username"\s{0,5}:\s{0,5}"[^"]{0,100}"\s{0,5},\s{0,5}\Z'),
+        ),
+    ),
     "elements of XML": (
         Context(
             "<NAME>VALUE</NAME>",
@@ -267,6 +285,14 @@ CONTEXTS = {
             _before(name),
         )
         for name in _SPOKEN
+    ),
+    "prompts": (
+        Context(
+            "Password for USER: VALUE",
+            ("password for",),
+            regex(rf"password for \S{{1,100}}:\s{{1,5}}({_VALUE})"),
+            _is_odd,
+        ),
     ),
     "netrc": (
         Context(
@@ -341,7 +367,7 @@ CONTEXTS = {
         Context(
             "sshpass -p VALUE",
             ("sshpass",),
-            regex(rf"sshpass(?:{_SEP}-[a-oq-z]\S{{0,50}}){{0,3}}{_SEP}-p(?:{_SEP})?({_PHRASE}|{_WORD})"),
+            regex(rf"""sshpass(?:{_SEP}-[a-oq-z]\S{{0,50}}){{0,3}}{_SEP}-p(?:{_SEP})?["']?({_PHRASE}|{_WORD})"""),
         ),
         _of_program(
             "mysql -pVALUE",
@@ -384,6 +410,17 @@ CONTEXTS = {
                 rf"""(?:{_SEP}--?[\w-]{{1,30}}(?:=[^\s"',]{{1,200}})?){{0,3}}{_SEP}([^\s"',-][^\s"',]{{7,500}})"""
             ),
             _is_odd,
+        ),
+        Context(
+            "echo VALUE | docker login --password-stdin",
+            ("password-stdin",),
+            regex(rf"""echo\s{{1,5}}(?:-n\s{{1,5}})?["']?({_WORD})["']?\s{{0,5}}\|[^|\r\n]{{1,200}}password-stdin"""),
+        ),
+        Context(
+            'login("VALUE")',
+            ("login(",),
+            regex(r"""login\(\s{0,9}["']([^"'\s]{16,500})"""),
+            _is_long_and_odd,
         ),
         Context(
             'wandb.login(key="VALUE")',
