@@ -83,7 +83,7 @@ def test_no_secret_of_a_log_or_of_the_environment_leaves(client: Client, tmp_pat
     log = tmp_path / "train.log"
     steps = "".join(f"step {step}/10 loss 0.5\n" for step in range(5))
     texts = "\n".join(text for _, text in SECRETS.values())
-    log.write_text(f"{steps}{texts}\nWANDB {ENVIRONMENT}\nRuntimeError: CUDA error: {SECRETS['Hugging Face'][1]}\n")
+    log.write_text(f"{steps}{texts}\nWANDB {ENVIRONMENT}\nRuntimeError: CUDA error: {SECRETS['Hugging Face 0'][1]}\n")
     answers = [client.call(name, max_characters=200_000, **words) for name, words in looks_at(log, started(log))]
     told = "\n".join(text for answer in answers for text in texts_of(answer)) + client.errors
     tried(len(SECRETS) + 1)

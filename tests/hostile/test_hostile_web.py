@@ -35,7 +35,7 @@ MARKUP = (
     "data: x\n\ndata: {\"whole\":true}\n\n", "\r\nSet-Cookie: a=b",
 )  # fmt: skip
 SECRETS = {name: text for name, (_, text) in forms().items() if "private key" not in name}
-TEXTS = [*MARKUP, *HOSTILE, *SECRETS.values()]
+TEXTS = [*MARKUP, *HOSTILE, *[*SECRETS.values()][::5]]  # a row each
 
 
 def hostile(number: int, text: str) -> TrainingMetrics:
