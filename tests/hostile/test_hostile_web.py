@@ -34,7 +34,8 @@ MARKUP = (
     "<style>body{display:none}</style>", "<base href='http://evil.example/'>", "__proto__", "constructor",
     "data: x\n\ndata: {\"whole\":true}\n\n", "\r\nSet-Cookie: a=b",
 )  # fmt: skip
-SECRETS = {name: text for name, (_, text) in forms().items() if "private key" not in name}
+FORMS = {name: each for name, each in forms().items() if "private key" not in name}
+SECRETS = {name: text for name, (_, text) in FORMS.items()}
 TEXTS = [*MARKUP, *HOSTILE, *[*SECRETS.values()][::5]]  # a row each
 
 
@@ -83,7 +84,7 @@ def test_what_goes_over_the_wire_neither_lies_nor_tells(page: Served) -> None:
     assert len(answers[0]["rows"]) == len(TEXTS)
     answers += [page.ask(f"/api/member?id={id_of(row.key)}").json for row in Hostile.rows]
     answers.append(page.ask(f"/api/cost?begin={NOW - 3600}&end={NOW}&width=500&offset=0").json)
-    secrets = [line for secret, _ in forms().values() for line in secret.splitlines()]
+    secrets = [line for secret, _ in FORMS.values() for line in secret.splitlines()]
     for answer in answers:
         tried()
         assert [harm_in(text) for text in texts_in(answer) if harm_in(text)] == []
