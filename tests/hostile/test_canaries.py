@@ -151,10 +151,10 @@ def page_of(out: Path) -> str:
             while b"step" not in first and time.monotonic() < until:
                 first += events.readline()
         texts.append(first.decode())
-    for key in {*re.findall(r'"key": ?"([^"]+)"', texts[-1])}:
+    for key in {*re.findall(r'"id": ?"([^"]+)"', texts[-1])}:
         with suppress(OSError):
             texts.append(
-                opener.open(f"{found[1]}/api/member?key={urllib.request.quote(key)}", timeout=5).read().decode()
+                opener.open(f"{found[1]}/api/member?id={urllib.request.quote(key)}", timeout=5).read().decode()
             )
     with suppress(OSError):
         texts.append(opener.open(f"{found[1]}/metrics", timeout=5).read().decode())

@@ -42,9 +42,9 @@ TEXTS = [*MARKUP, *HOSTILE, *[*SECRETS.values()][::5]]  # a row each
 def hostile(number: int, text: str) -> TrainingMetrics:
     verdict = Verdict(text, "failed", text, NOW, text, text, remedies=(text, text))
     return member(
-        number, name=text, gpu_type=text, status=text, message=text, error=text, key=f"k{number}{text}",
-        instance_id=text, groups=(text, "all"), recent_logs=deque([text, text * 3]), job_status=text, extra={text: 1.0},
-        stale_since=NOW - 5 if number % 2 else None, verdict=verdict,
+        number, name=text, gpu_type=text, status=text, message=text, error=text, key=f"k{number} {text}",
+        instance_id=text, groups=(text, "all"), recent_logs=deque([text, f"{text} " * 3]), job_status=text,
+        extra={text: 1.0}, stale_since=NOW - 5 if number % 2 else None, verdict=verdict,
     )  # fmt: skip
 
 

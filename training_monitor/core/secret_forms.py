@@ -270,7 +270,7 @@ CONTEXTS = {
         Context(
             'NAMES: ["VALUE", "VALUE"]',
             (name,),
-            regex(rf"""{name}s?["']?\s*[:=]\s*[\[{{(]([^\]}})\r\n]{{4,1000}})[\]}})]"""),
+            regex(rf"""{name}s?["']?\s*[:=]\s*[\[{{(]([^\]}})\r\n]{{4,1000}})"""),
             lambda value: ('"' in value or "'" in value) and "type" not in value,
             _before(name),
         )

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Annotated, ClassVar
 
 from training_monitor.core.frozen import dataclass, field, replace
+from training_monitor.core.masking import redact
 from training_monitor.core.models import Progress
 from training_monitor.core.settings_table import Kind, check_fields, number
 from training_monitor.core.units import format_duration
@@ -232,7 +233,8 @@ class TrainingMetrics:
         if self.status in STARTING:
             return Health("unknown", f"starting ({self.status})", "starting")
         if self.status not in KNOWN:
-            return Health("unknown", f"its status {self.status[:MOST_WORD]!r} is not known here", "unknown status", at)
+            word = redact(self.status)[:MOST_WORD]
+            return Health("unknown", f"its status {word!r} is not known here", "unknown status", at)
         return None
 
     def _end_health(self) -> Health | None:
