@@ -192,9 +192,14 @@ def plain(value: Any, text: Callable[[str], str] = redact, name: Callable[[objec
 
 def _plain_named(key: str, value: Any, text: Callable[[str], str], name: Callable[[object], str]) -> Any:
     """Return a value of a dictionary, masked, with all texts in it, where its key says that it is secret."""
-    if key == "key" or not isinstance(value, (str, Mapping, list, tuple)) or not is_secret_name(key):
+    if not isinstance(value, (str, Mapping, list, tuple)) or not is_secret_name(key):
         return plain(value, text, name)
-    return plain(value, lambda each: MASK if is_secret(key, each) else text(each), name)
+    return plain(value, lambda each: MASK if _is_secret_by(key, each) else text(each), name)
+
+
+def _is_secret_by(key: str, value: str) -> bool:
+    """Return whether a value is secret by its key; `key` itself is mostly that of a table."""
+    return key != "key" and is_secret(key, value)
 
 
 def _find(text: str) -> Iterator[tuple[int, int]]:
@@ -255,7 +260,7 @@ def _find_tokens(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
 def redact_named(name: str, value: Any) -> Any:
     """Return a value as it may be shown beside its name: *** for a text that is secret by it."""
     if isinstance(value, str):
-        return MASK if is_secret(name, value) else redact(value)
+        return MASK if _is_secret_by(name, value) else redact(value)
     return value
 
 

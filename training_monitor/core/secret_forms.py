@@ -130,6 +130,11 @@ def _is_no_word(value: str) -> bool:
     return not (value.isalpha() and (value.islower() or value.istitle()))
 
 
+def _is_no_phrase(value: str) -> bool:
+    """Return whether a value is more than a word of a message, as in `getting credentials: exec: …`."""
+    return _is_not_plain(value) and _is_no_word(value.rstrip(".:"))
+
+
 def _is_odd(value: str) -> bool:
     """Return whether a value is not a word of a sentence: letters with digits or signs, or a long mix of cases."""
     text = value.rstrip(".:!?")
@@ -193,7 +198,7 @@ CONTEXTS = {
             'NAME=VALUE, NAME: VALUE, NAME => VALUE, "NAME": "VALUE"',
             (name,),
             regex(rf"{name}{after}{_ENDING}{_IS}({_PHRASE}|{_VALUE})"),
-            _is_not_plain if name in _MAY_BE_PLAIN else _is_no_remark,
+            _is_no_phrase if name == "credential" else _is_not_plain if name in _MAY_BE_PLAIN else _is_no_remark,
             _before(name),
         )
         for name, (after, _) in NAMES.items()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import inf
@@ -143,7 +144,10 @@ def format_path(path: Sequence[str | int]) -> str:
 @cache
 def settings_of(made: Any) -> Mapping[str, Setting]:
     """Return the keys of the table that describes a dataclass, in field order."""
-    found, hints = dict[str, Setting](), get_type_hints(made, include_extras=True)
+    found, names = dict[str, Setting](), dict[str, Any]()
+    for each in reversed(made.__mro__):
+        names |= vars(sys.modules[each.__module__])
+    hints = get_type_hints(made, names, names, include_extras=True)
     for field in fields(made):
         hint = hints[field.name]
         parts = (hint,) if hasattr(hint, "__metadata__") or get_origin(hint) is None else get_args(hint)
