@@ -289,7 +289,7 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
         ),
     ),
     "telegram": (
-        (r"upgraded to a supergroup", None, "put the new id of the group into the settings: chat_id"),
+        (r"(?:upgraded|migrated) to a supergroup", None, "put the new id of the group into the settings: chat_id"),
         (r"bot was kicked", None, "add the bot to the group again"),
         (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", None, "let the bot write in this chat"),
         (r"bot was blocked by the user", None, "unblock the bot, and press Start"),
