@@ -44,7 +44,7 @@ from training_monitor.judging.failure import classify_failure
 from training_monitor.judging.ranks import RollCall
 from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.logs import events as log_events, text as log_text
-from training_monitor.logs.fields import read_fields
+from training_monitor.logs.fields import find_fields, read_found
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.pace import LONGEST_END, read_log_pace, read_time
 from training_monitor.logs.patterns import LogPattern, parse_metrics
@@ -86,7 +86,8 @@ def _log_line(text: str) -> object:
     text = text[:8000]  # as long as a piece of a log
     line = log_text.in_known_words(log_text.strip_prefixes(log_text.strip_ansi(text)).lower())
     numbers = log_text.parse_duration(text), log_text.as_whole(log_text.parse_number(text)), log_text.parse_count(text)
-    return line, log_text.message_start(line), read_fields(text.lower()), numbers, [*log_text.log_pieces(text)]
+    found = (finds := find_fields(text.lower())) and read_found(finds, text.lower())
+    return line, log_text.message_start(line), found, numbers, [*log_text.log_pieces(text)]
 
 
 def _log_event(text: str) -> object:

@@ -332,17 +332,6 @@ class Numbers(NamedTuple):
         return self._replace(fixed=fixed, counter=counter, loss=loss)
 
 
-def read_fields(line: str) -> dict[str, Any]:
-    """Return the fields of `Progress` in one lower-case line; never raises.
-
-    Returns:
-        Field name to value. `step` and `total_steps` count the job, `epoch_step` and `epoch_steps` the epoch. `counter`
-        is not a field: it is the name that gave the step, "update" when the line also counts smaller iterations.
-    """
-    finds = find_fields(line)
-    return {} if finds is None else read_found(finds, line)
-
-
 @by_shape
 def find_fields(line: str) -> Finds | None:
     """Return where the fields stand in a lower-case line; None if it has none."""
@@ -353,7 +342,11 @@ def find_fields(line: str) -> Finds | None:
 
 
 def read_found(finds: Finds, line: str) -> dict[str, Any]:
-    """Return the fields of a line of the shape in which these places were found."""
+    """Return the fields of `Progress` in a line of the shape in which these places were found, by name.
+
+    `step` and `total_steps` count the job, `epoch_step` and `epoch_steps` the epoch. `counter` is not a field: it is
+    the name that gave the step, "update" when the line also counts smaller iterations.
+    """
     if finds.is_reworded:
         line = in_known_words(line)
     fields: dict[str, Any] = {}
