@@ -90,7 +90,7 @@ def _fault(value: object, kind: Any, name: str) -> Fault:
         return _fault(value, parts[0], name)
     if _is_union(kind):
         faults = [_fault(value, part, name) for part in parts]
-        return None if None in faults else ", or ".join(dict.fromkeys(fault for fault in faults if fault))
+        return None if None in faults else " or ".join(dict.fromkeys(fault for fault in faults if fault))
     if origin is not None:
         return _generic_fault(value, origin, parts, name)
     if kind is Any or kind is object:
@@ -134,21 +134,21 @@ def _generic_fault(value: object, origin: Any, parts: tuple[Any, ...], name: str
         if not isinstance(value, Mapping):
             return "a dict"
         faults = [_fault(each, parts[0], name) or _fault(value[each], parts[1], name) for each in value]
-        return next((f"a dict, each of it {fault}" for fault in faults if fault), None)
+        return next((f"a dict of {fault} each" for fault in faults if fault), None)
     if isinstance(value, (str, bytes, bytearray, Mapping)) or not hasattr(value, "__iter__"):
         return "a list"
     if not isinstance(value, Collection):
         return None  # whose values can be taken only once
-    return next((f"a list, each of it {fault}" for each in value if (fault := _fault(each, parts[0], name))), None)
+    return next((f"a list of {fault} each" for each in value if (fault := _fault(each, parts[0], name))), None)
 
 
 def _text_fault(value: object, name: str) -> Fault:
     if not isinstance(value, str):
-        return "a text"
+        return "a string"
     if name in _ANY_TEXT:
         return None
     if "\0" in value or (not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value)):
-        return "a text without NUL and half characters (lone surrogates)"
+        return "a string without NUL and lone surrogates"
     return None
 
 
@@ -157,5 +157,5 @@ def _number_fault(value: object, kind: type, name: str) -> Fault:
     is_whole = kind is float or (hasattr(value, "__index__") and not isinstance(value, float))
     if known is None or not is_whole or abs(known) > _MOST or (known < 0 and name not in _SIGNED):
         expected = "a whole number" if kind is int else "a number"
-        return expected if name in _SIGNED else f"{expected}, 0 or more"
+        return expected if name in _SIGNED else f"{expected} from 0"
     return None

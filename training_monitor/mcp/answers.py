@@ -124,7 +124,7 @@ def format_answer(document: Table, *, as_text: bool = False) -> Table:
 def format_failure(error: Mapping[str, Any]) -> Table:
     """Return the result of a call that failed: `error`, `kind` and `hint`, as `--json` has them."""
     document = make_document({name: error.get(name) for name in ("error", "kind", "hint")})
-    line = f"{document['kind']}: {document['error']}" + (f" Try: {document['hint']}" if document["hint"] else "")
+    line = f"{document['kind']}: {document['error']}" + (f". Try: {document['hint']}" if document["hint"] else "")
     content = [{"type": "text", "text": f"{_one_line(line)} ({CAUTION})"}]
     return {"content": content, "structuredContent": document, "isError": True, "_meta": {UNTRUSTED: True}}
 

@@ -108,7 +108,7 @@ def test_a_failure_has_the_fields_of_json_errors() -> None:
         "kind": "JobNotFound",
         "hint": "look",
     }
-    assert result["content"][0]["text"].startswith("JobNotFound: no such job Try: look")
+    assert result["content"][0]["text"].startswith("JobNotFound: no such job. Try: look")
 
 
 def test_an_error_names_the_tool_that_helps() -> None:
