@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import collections.abc
 import functools
+import numbers
 import sys
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
@@ -25,12 +26,33 @@ _ANY_TEXT = ("text", "chunk", "message")  # an output that is parsed, or shown e
 _PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, set, frozenset, dict)
 
 
-def check_arguments(function: Any, args: Sequence[object], values: Mapping[str, object]) -> None:
-    """Raise SettingsError for the first argument of a call that does not fit its annotation."""
-    kinds, code = _kinds_of(function), function.__code__
-    for name, value in (*zip(code.co_varnames[: code.co_argcount], args), *values.items()):
-        if name in kinds:
-            check_value(name, value, kinds[name])
+def fit_arguments(
+    function: Any, args: Sequence[Any], values: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of a call as their annotations have them. Raises SettingsError for one that does not fit."""
+    kinds, names = _kinds_of(function), function.__code__.co_varnames[: function.__code__.co_argcount]
+    fitting = [_fit(name, value, kinds) for name, value in zip(names, args)]
+    return [*fitting, *args[len(names) :]], {name: _fit(name, value, kinds) for name, value in values.items()}
+
+
+def _fit(name: str, value: Any, kinds: Mapping[str, Any]) -> Any:
+    """Return a value, or the plain one for it where only that fits: of a path, or of a number of NumPy."""
+    if name not in kinds or not (expected := _fault(value, kinds[name], name)):
+        return value
+    plain = _plain(value)
+    if plain is value or _fault(plain, kinds[name], name):
+        raise SettingsError(name, value, expected)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (type, *_PLAIN)):
+        return value
+    if hasattr(value, "__fspath__"):
+        return value.__fspath__()
+    if isinstance(value, numbers.Real):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return value
 
 
 def check_values(made: Any) -> None:

@@ -109,15 +109,18 @@ def _copy(value: Any) -> Any:
 
 
 def checking(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that raises SettingsError for an argument of the wrong type, with the same signature."""
+    """Return a function with the same signature that takes paths and numbers of other libraries as plain ones.
+
+    It raises SettingsError for an argument of another type.
+    """
     from functools import wraps
 
     @wraps(function)
     def call(*args: P.args, **values: P.kwargs) -> R:
-        from training_monitor.core.arguments import check_arguments
+        from training_monitor.core.arguments import fit_arguments
 
-        check_arguments(function, args, values)
-        return function(*args, **values)
+        fitting, named = fit_arguments(function, args, values)
+        return function(*fitting, **named)
 
     return call
 
