@@ -130,12 +130,16 @@ def _fault(value: object, kind: Any, name: str) -> Fault:
         return "a value of another type" if is_plain else None
     if not isinstance(kind, type):
         return None
-    if getattr(kind, "_is_protocol", False):
-        methods = [each for each in vars(kind) if not each.startswith("_")]
-        return None if any(hasattr(value, each) for each in methods) else f"a {kind.__name__}"
     if hasattr(kind, "__required_keys__"):  # a TypedDict
         return None if isinstance(value, Mapping) and kind.__required_keys__ <= value.keys() else f"a {kind.__name__}"
-    return None if isinstance(value, kind) else f"a {kind.__name__}"
+    is_protocol = getattr(kind, "_is_protocol", False)
+    return None if (not is_protocol and isinstance(value, kind)) or _is_like(value, kind) else f"a {kind.__name__}"
+
+
+def _is_like(value: object, kind: type) -> bool:
+    """Return whether a value of another class has something of what a class offers: callers bring their own."""
+    names = [each for each in vars(kind) if not each.startswith("_")]
+    return not isinstance(value, (type, *_PLAIN)) and any(hasattr(value, each) for each in names)
 
 
 def _is_union(kind: Any) -> bool:
