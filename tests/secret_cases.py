@@ -55,6 +55,14 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "Server=db;User=me;Password=VALUE;Timeout=3",
             "passphrase=VALUE",
             "SSHPASS=VALUE",
+            "HF_TOKEN_WRITE=VALUE",
+            "  wandb_api_key ............ VALUE",
+            "{b'password': b'VALUE'}",
+            "DB_PASSWORD=VALUE&tail",
+            '{"password": "pa\\"VALUE"}',
+            '{"password": "VALUE\\u0026tail"}',
+            "{'password': 'it\\'s-VALUE', 'port': 5432}",
+            "password: 'x''VALUE'",
         ),
         (
             "tokens/s: 4512.5 token: 151643 pad_token_id=151643 n_tokens: 1.2e9",
@@ -70,6 +78,10 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             f"commit: {SHA} md5={MD5} id={UUID}",
             "token: expired",
             "cache_key=loss/epoch public_key: ssh-ed25519",
+            "use_auth_token=False) (`token=True`) {'token': None} {'token': 2198}] from_pretrained('gpt2', token=None)",
+            'api_key=os.environ["OPENAI_API_KEY"], api_key=args.api_key) token=token, password=getpass.getpass()',
+            "next_token = torch.argmax(logits) token = self.tokenizer.decode(ids) password: Optional[str] = None",
+            "token: your_token_here api_key: xxxx token=hf_...",
         ),
     ),
     "OPENAI_KEY=VALUE, GITHUB_PAT=VALUE": (
@@ -92,9 +104,27 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("echo VALUE | docker login -u me --password-stdin", "echo -n 'VALUE' | helm registry login --password-stdin"),
         ("echo $TOKEN | docker login --password-stdin", "cat token.txt | docker login --password-stdin"),
     ),
+    "echo VALUE | wandb login, wandb login <<< VALUE": (
+        ("echo VALUE | wandb login", "wandb login <<< VALUE"),
+        ("echo done | tee wandb.log", "echo $KEY | wandb login"),
+    ),
+    "auth=('USER', 'VALUE'), HTTPBasicAuth('USER', 'VALUE')": (
+        ("requests.get(u, auth=('me', 'VALUE'))", 'HTTPBasicAuth("me", "VALUE")'),
+        ("auth=(user, password)", "auth=None, timeout=3"),
+    ),
+    "IDENTIFIED BY 'VALUE'": (("CREATE USER me IDENTIFIED BY 'VALUE'",), ("identified by its name",)),
+    "mc alias set NAME URL USER VALUE": (
+        ("mc alias set mine http://h:9000 minioadmin VALUE",),
+        ("mc alias list mine", "alias set by the user"),
+    ),
     'login("VALUE")': (
         ("huggingface_hub.login('VALUE')", 'login("VALUE", add_to_git_credential=True)'),
         ("login('me')", "login(user)"),
+    ),
+    "TOKEN_GITHUB=VALUE": (("TOKEN_GITHUB=VALUE", "export PASSWORD_DB='VALUE'"), ("TOKEN_COUNT=12 TOKEN_TYPE=bearer",)),
+    "('NAME', 'VALUE')": (
+        ("headers=[(b'X-Api-Key', b'VALUE')]", "os.getenv('API_KEY', 'VALUE')"),
+        ("['token', 'embedding', 'loss_2']", "names=['password', 'required']"),
     ),
     "--NAME VALUE": (
         (
@@ -105,8 +135,16 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "mysql --password VALUE",
             "modal token set --token-secret VALUE",
             "x --pass VALUE",
+            "x --password 'VALUE two'",
         ),
-        ("--max-tokens 4096 --tokenizer bert-base-cased", "train.py --token $HF_TOKEN", "token budget is used up"),
+        (
+            "--token --epochs 3",
+            "--password PASSWORD   password of the user",
+            "--eos-token </s>",
+            "--max-tokens 4096 --tokenizer bert-base-cased",
+            "train.py --token $HF_TOKEN",
+            "token budget is used up",
+        ),
     ),
     "setenv NAME VALUE, ENV NAME VALUE, aws configure set NAME VALUE": (
         (
@@ -245,7 +283,7 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("ssh -p 2222 root@host", "sshpass -e ssh -p 22 x", "sshpass -f pass.txt ssh -p 22 x"),
     ),
     "mysql -pVALUE": (
-        ("mysql -u me -pVALUE db", "mysqldump -pVALUE db", "mariadb -h x -pVALUE"),
+        ("mysql -u me -p'VALUE!' db", "mysql -u me -pVALUE db", "mysqldump -pVALUE db", "mariadb -h x -pVALUE"),
         ("docker run mysql -p3306:3306", "mysql -P3306 -u root", "mysql -p3306", "mkdir -path mysql"),
     ),
     "docker login -p VALUE, mongosh -p VALUE": (
@@ -259,7 +297,13 @@ CONTEXT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "smbclient -U USER%VALUE": (("smbclient //h/s -U me%VALUE",), ("smbclient //h/s -U me",)),
     "openssl -passin pass:VALUE": (("openssl rsa -passin pass:VALUE -in k",), ("openssl x509 -in k", "pass: 3")),
     "wandb login VALUE": (
-        ("wandb login VALUE", "wandb login --relogin VALUE", "['wandb', 'login', 'VALUE']", "ngrok authtoken VALUE"),
+        (
+            "wandb login VALUE",
+            "wandb login --relogin VALUE",
+            "wandb\nlogin\nVALUE",
+            "['wandb', 'login', 'VALUE']",
+            "ngrok authtoken VALUE",
+        ),
         ("wandb login --relogin", "run wandb login first", "wandb login successful"),
     ),
     'wandb.login(key="VALUE")': (("wandb.login(key='VALUE')", 'login(token="VALUE")'), ("login(key=KEY)", "login()")),
@@ -276,7 +320,7 @@ TOKEN_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "AI21, Langfuse, OpenAI, Anthropic, OpenRouter, DeepSeek": (
         (f"sk-proj-{letters(40)}", f"sk-ant-api03-{letters(93)}AA", f"sk-or-v1-{_h(64)}", f"sk-lf-{UUID}"),
-        ("task-runner-0123456789", "disk-usage-report", "sk-1"),
+        ("task-runner-0123456789", "disk-usage-report", "sk-1", "sk-learn-contrib", "sk-llm-finetune-2024-baseline"),
     ),
     "Airtable": ((f"pat{letters(14)}.{_h(64)}",), ("path/to/model.safetensors", f"patch.{SHA}")),
     "Alibaba": ((f"LTAI{letters(20)}",), ("LTAI",)),

@@ -23,6 +23,8 @@ from training_monitor.core.secret_forms import (
     TOKEN_FORMS,
     Context,
     TokenForm,
+    end_of_value,
+    is_code,
     is_secret,
     is_secret_name,
 )
@@ -43,6 +45,7 @@ def _by_sign(forms: Iterable[_Form]) -> dict[str, list[_Form]]:
 
 
 _ORIGIN = regex(r"[a-z][a-z0-9+.-]{0,20}://[^/?#@\s]*/?", re.IGNORECASE)  # of a service: where, but no secret
+_SETTING = regex(r"(-{0,2}([\w.-]{1,100})=)(.+)", re.DOTALL)  # a word of a command
 _PIECE = 65536  # characters of a text that are split into words at once
 _BEFORE = 300  # characters in front of a secret that are searched
 _CONTEXTS = _by_sign(each for contexts in CONTEXTS.values() for each in contexts)
@@ -180,8 +183,14 @@ def plain(value: Any, text: Callable[[str], str] = redact, name: Callable[[objec
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value), text, name)
     if isinstance(value, Mapping):
-        return {name(key): _plain_named(str(key), item, text, name) for key, item in value.items()}
+        named = value.get("name", value.get("key")) if "value" in value else None
+        return {
+            name(key): _plain_named(named if key == "value" and isinstance(named, str) else str(key), item, text, name)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
+        if text is redact and value and all(isinstance(each, str) for each in value):
+            return list(redact_argv(tuple(value)))
         return [plain(item, text, name) for item in value]
     if isinstance(value, str):
         return text(value)
@@ -240,11 +249,12 @@ def _find_values(text: str, lower: str, context: Context) -> Iterator[tuple[int,
     searched = text if context.as_written else lower
     for found in context.pattern.finditer(searched):
         first, last = found.span(found.lastindex or 0)
+        last = end_of_value(text, first, last)
         if context.before and not context.before.search(searched[max(0, found.start() - _BEFORE) : found.start()]):
             continue
         if "name" in found.groupdict() and not is_secret(found["name"], text[first:last]):
             continue
-        if context.accepts(text[first:last]):
+        if context.accepts(text[first:last]) and not is_code(text, first, last):
             yield first, last
 
 
@@ -271,7 +281,9 @@ def redact_argv(argv: tuple[str, ...]) -> tuple[str, ...]:
     for before, word in zip(("", *argv), argv):
         end = at + len(word)
         own = [(max(first, at) - at, min(last, end) - at) for first, last in spans if first < end and last > at]
-        masked.append(MASK if _is_of_option(before, word) else _masked(word, own))
+        if (setting := _SETTING.fullmatch(word)) and is_secret(setting[2], setting[3]):
+            own.append(setting.span(3))  # whatever signs are in it
+        masked.append(MASK if _is_of_option(before, word) else _masked(word, sorted(own)))
         at = end + 1
     return tuple(masked)
 

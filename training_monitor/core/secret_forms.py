@@ -24,13 +24,24 @@ _REMARK = (
     r"[\[{(]?\*+\W*|(?-i:\$[A-Z_][A-Z0-9_]*)|\$[{(].*|<[\w .-]*>|env:\w+|none|null|nil|true|false|yes|no|not|unset"
     r"|empty|required|missing|invalid"
     r"|expired|incorrect|wrong|changed|redacted|hidden|accepted|denied|failed|optional|enabled|disabled|provided|found"
+    r"|x{4,}|your[_-][\w-]+|[\w-]{0,6}\.\.\.|--\S*"
 )
-_NUMBERS = regex(r"[\d.,:;/-]+")  # also ports and users: 8080:80
+_NUMBERS = regex(r"\d{0,5}(?:[.,:;/-]+\d{1,5})*[.,:;/-]*")  # also ports and users: 8080:80
 _REMARKS = regex(_REMARK, re.IGNORECASE)
 # Not a secret after `token=`, `key=` or `pwd=`: a number, a placeholder, the name of a variable, a folder. The secret
 # keys of AWS have 40 characters, and may begin with a slash.
 _PLAIN_VALUE = regex(
-    rf"{_NUMBER}|[<\[($*@{{~].*|/(?![A-Za-z0-9+/=]{{39}}\Z).*|\.{{1,2}}/.*|{_REMARK}", re.IGNORECASE | re.DOTALL
+    rf"{_NUMBER}|[<\[($*@{{~\s\u2581\u0120].*|/(?![A-Za-z0-9+/=]{{39}}\Z).*|\.{{1,2}}/.*|{_REMARK}",
+    re.IGNORECASE | re.DOTALL,
+)
+_METAVARIABLE = regex(r"[A-Z_]{3,24}\]?")
+_IDENTIFIER = regex(r"[A-Za-z][A-Za-z_./ -]{0,30}")
+# Where no quotes are around it: a call, an index, a type, or a value of the program's own variables.
+_CODE = regex(
+    r"(?:[A-Za-z_]|b64)[A-Za-z_.]*(?:\(.*\)?|\[.*\]?)"
+    r"|(?:args|cfg|config|env|hparams|kwargs|opts?|os|self|settings)\.[\w.]+"
+    r"|(?:[a-z]+_)?(?:api_key|key|token|secret|password|passwd|passphrase)",
+    re.DOTALL,
 )
 _AWS_KEY = regex(r"/[A-Za-z0-9+/=]{39}")
 _ORDINARY = regex(
@@ -46,7 +57,8 @@ _KEYS = (
     r"(?:api|app|application|access|account|admin|anthropic|auth|client|consumer|deploy|encryption|functions?|license"
     r"|master|openai|private|secret|service|shared|signing|subscription|vault|wandb|webhook|write)[ _-]?"
 )
-_NO_SIGN = "".join(rf"(?<!{sign}_token)" for sign in ("bos", "eos", "pad", "unk", "cls", "sep", "mask", "special"))
+_SIGNS = ("bos", "eos", "pad", "unk", "cls", "sep", "mask", "special", "stop")
+_NO_SIGN = "".join(rf"(?<!{sign}[_-]token)" for sign in _SIGNS)
 # Texts of a name whose value is secret: what follows them, and what stands before. Patterns begin with such a text:
 # that is what makes their search fast.
 NAMES = {
@@ -60,18 +72,24 @@ NAMES = {
 }
 _MAY_BE_PLAIN = ("token", "key", "pwd", "_pass", "-pass", "_auth", "credential")
 _SPOKEN = ("password", "passwd", "passphrase", "passcode", "key", "token", "secret")  # names in sentences
-_ENDING = r"(?:[_-](?:key|value|id|data|access[_-]key|base64|b64|\d{1,2}))?"
+_ENDING = r"(?:[_-](?:key|value|id|data|access[_-]key|base64|b64|prod|dev|test|staging|read|write|\d{1,2}))?"
 _NO_NAMES = {"token": "(?!s|i[sz])", "secret": "(?!ar)"}  # tokens, tokenizer, secretary
-_OTHER_NAMES = r"webhook|auth(?!or(?!iz)|ent|_?sock)|cookie|dsn|(?:^|(?<!public)[_.-])(?:key|pat|pass)(?:$|[_.-](?!id))"
+_OTHER_NAMES = (
+    r"webhook|auth(?!or(?!iz)|ent|_?sock)|cookie|dsn"
+    r"|(?:^|(?<!public)[_.-])(?:key|pat|pass|pw)(?:$|[_.-](?!id))"
+)
 _NOT_OF_VALUES = (  # what such a name may end in without being that of a secret
-    r"(?:[_.-]|(?<=[a-z]))(?:file|path|dir|directory|sock|name|type|env|count|length|len|limit|size|format|parallelism"
+    r"(?:[_.-]|(?<=[a-z]))(?:file|path|dir|directory|sock|name|type|mode|method|stdin|algo|budget|provider|policy"
+    r"|strategy|used|env|count|length|len|limit|size|format|parallelism"
     r"|(?<!webhook_)ur[il]|expiry|expires|ttl|version|status)s?\Z"
 )
-_TEXTS_OF_NAMES = ("pass", "token", "secret", "key", "pwd", "auth", "credential", "cookie", "webhook", "dsn", "pat")
+_TEXTS_OF_NAMES = ("pass", "token", "secret", "key", "pw", "auth", "credential", "cookie", "webhook", "dsn", "pat")
 _SECRET_NAME = (
     "|".join(before + name + _NO_NAMES.get(name, "") + after for name, (after, before) in NAMES.items())
     + f"|{_OTHER_NAMES}"
 )
+_CLEARLY_SECRET = regex("|".join(b + n + _NO_NAMES.get(n, "") + a for n, (a, b) in NAMES.items() if n != "_auth"))
+_OPENERS = {")": "(", "]": "[", "}": "{", "`": "`"}
 _IS_PASSWORD = regex(r"pass(?:w|phr|c)|secret")
 _CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -103,6 +121,9 @@ def is_secret(name: str, value: str) -> bool:
     """Return whether a value of this name is secret: no path, and no number or placeholder, which a token may be."""
     if _is_path(value) or not is_secret_name(name) or _REMARKS.fullmatch(value):
         return False
+    lower = _CAMEL.sub("_", name[-200:]).lower()
+    if lower.endswith("key") and _IDENTIFIER.fullmatch(value) and not _CLEARLY_SECRET.search(lower):
+        return False  # sort_key: val_loss
     return bool(_IS_PASSWORD.search(name.lower())) or not _PLAIN_VALUE.fullmatch(value)
 
 
@@ -114,12 +135,33 @@ def _is_path(value: str) -> bool:
 # ---------------------------------------------------------------- contexts
 
 
+def end_of_value(text: str, first: int, last: int) -> int:
+    """Return where a value without quotes ends: before brackets that close what began in front of it."""
+    while last > first and (opener := _OPENERS.get(text[last - 1])) and opener not in text[first : last - 1]:
+        last -= 1
+    return last
+
+
+def is_code(text: str, first: int, last: int) -> bool:
+    """Return whether a value without quotes is an expression of a program, such as `os.environ[...]`."""
+    return text[first - 1 : first] not in ('"', "'") and _CODE.fullmatch(text, first, last) is not None
+
+
 def _is_no_remark(value: str) -> bool:
     return not _REMARKS.fullmatch(value)
 
 
 def _is_not_plain(value: str) -> bool:
     return not _PLAIN_VALUE.fullmatch(value)
+
+
+def _is_no_name(value: str) -> bool:
+    """Return whether a value is not the name of an option's value in a help text."""
+    return not (_REMARKS.fullmatch(value) or _METAVARIABLE.fullmatch(value))
+
+
+def _is_no_placeholder(value: str) -> bool:
+    return _is_not_plain(value) and _is_no_name(value)
 
 
 def _is_no_number(value: str) -> bool:
@@ -169,12 +211,18 @@ class Context:
     as_written: bool = False
 
 
-_VALUE = r"""[^\s"'&,;\\]{4,}"""
-_PHRASE = r"""(?<=")[^"\r\n\\]{4,200}(?=")|(?<=')[^'\r\n\\]{4,200}(?=')"""
-_IS = r"""\\?["']?\]?\s*(?:=>|=&gt;|:=|[:=]|%3d|\\u003d)\s*\\?["']?"""
+# Without quotes: up to a blank, or a sign behind which something else begins.
+_VALUE = r"""[^\s"'&,;\\](?:[^\s"'&,;\\]|[&,;](?=[^\s"'&,;\\])(?![\w.-]{1,40}[=:])){3,}"""
+# In quotes, in those that are escaped, or in those of YAML, which are doubled.
+_PHRASE = (
+    r"""(?<=\\")[^"\r\n\\]{4,1000}(?=\\")|(?<=")(?<!\\")(?:[^"\r\n\\]|\\.){4,1000}(?=")"""
+    r"""|(?<=')(?<!\\')(?:[^'\r\n\\]|\\.|''){4,1000}(?=')"""
+)
+_IS = r"""\\?["']?\]?\s*(?:=>|=&gt;|:=|->|\.{3,}|[:=]|%3d|\\u003d)\s*(?:b(?=["']))?\\?["']?"""
 _BEING = r"(?:(?:is|was|set to)\s{0,3}:?\s{1,5})?"
 _SEP = r"""["']?[\s,]{1,5}["']?"""  # between two words, also of a list
-_WORD = r"""[^\s"',]{1,500}"""
+_WORD = r"""[^\s"',]{1,500}(?:,(?=[^\s"',\]])[^\s"',]{1,500}){0,9}"""
+_PASSWORD = rf"""["']?({_PHRASE}|{_WORD})"""
 _SHORT, _LONG = "(?:bearer|basic|token|bot|apikey|geniekey)", r"(?:digest|negotiate|ntlm|hawk|key|aws4-[\w-]+)"
 _OPTION = regex(r"(?<![\w-])--?(?:[a-z0-9]+[_-])*\Z")
 
@@ -222,26 +270,43 @@ CONTEXTS = {
         )
         for name in ("pass", "pw")
     ),
+    "variables": (
+        Context(
+            "TOKEN_GITHUB=VALUE",
+            ("token_", "secret_", "password_"),
+            regex(rf"(?P<name>(?:TOKEN|SECRET|PASSWORD)_[A-Z0-9_]{{1,40}})=(?:{_PHRASE}|[\"']?({_VALUE}))"),
+            as_written=True,
+        ),
+    ),
+    "pairs": (
+        Context(
+            "('NAME', 'VALUE')",
+            ("',", '",'),
+            regex(r"""["'](?P<name>[\w.-]{2,60})["'],\s{0,3}b?["']([^"'\r\n]{4,500})["']"""),
+            _is_odd,
+        ),
+    ),
     "options": tuple(
         Context(
             "--NAME VALUE",
             (name,),
-            regex(rf"{name}{after}{_ENDING}{_SEP}({_VALUE})"),
-            before=_before(name, r"(?<![\w-])--?(?:[a-z0-9]+[_-])*"),
+            regex(rf"{name}{after}{_ENDING}{_SEP}({_PHRASE}|{_VALUE})"),
+            _is_no_placeholder if name in _MAY_BE_PLAIN else _is_no_name,
+            _before(name, r"(?<![\w-])--?(?:[a-z0-9]+[_-])*"),
         )
         for name, (after, _) in NAMES.items()
     ),
     "settings by a command": tuple(
         Context(
             "setenv NAME VALUE, ENV NAME VALUE, aws configure set NAME VALUE",
-            (sign,),
+            (f"{sign} ", f"{sign}\n") if sign in ("env", "arg") else (sign,),
             regex(rf"{command}\s+(?P<name>[\w.:/-]{{2,100}}){_SEP}({_VALUE})"),
             _is_odd,
         )
         for sign, command in (
             ("set", r"set(?<![a-z]set)(?:env)?(?:\s+-\w{1,3}){0,2}"),
-            ("env ", r"env(?<![a-z]env)"),
-            ("arg ", r"arg(?<![a-z]arg)"),
+            ("env", r"env(?<![a-z]env)"),
+            ("arg", r"arg(?<![a-z]arg)"),
             ("modify", r"modify\s+\S{1,100}"),
         )
     ),
@@ -366,40 +431,40 @@ CONTEXTS = {
     "passwords of programs": (
         _of_program(
             "curl -u USER:VALUE",
-            ("curl", "wget", "httpie", "http ", "http'", "xh "), "curl|wget|httpie|xh|http(?=[\\s'])",
+            ("curl", "wget", "httpie", "http ", "http\n", "http'", "xh ", "xh\n"), "curl|wget|httpie|xh|http(?=[\\s'])",
             rf"(?:-[a-z]*u|-a|--user|--proxy-user|--auth)(?:{_SEP}|=)?[\"']?[^\s:\"'/]{{0,100}}:({_WORD})",
         ),
         Context(
             "sshpass -p VALUE",
             ("sshpass",),
-            regex(rf"""sshpass(?:{_SEP}-[a-oq-z]\S{{0,50}}){{0,3}}{_SEP}-p(?:{_SEP})?["']?({_PHRASE}|{_WORD})"""),
+            regex(rf"""sshpass(?:{_SEP}-[a-oq-z]\S{{0,50}}){{0,3}}{_SEP}-p(?:{_SEP})?{_PASSWORD}"""),
         ),
         _of_program(
             "mysql -pVALUE",
             ("mysql", "mariadb"),
             "mysql|mysql(?:dump|admin|import|sh|show)|mariadb",
-            rf"-p(?!(?:ath|ort|id|rofile|rint|rotocol|refix)\b)({_WORD})",
+            rf"-p(?!(?:ath|ort|id|rofile|rint|rotocol|refix)\b){_PASSWORD}",
             as_written=True,
         ),
         _of_program(
             "docker login -p VALUE, mongosh -p VALUE",
             ("login", "mongo"),
             r"(?:docker|podman|buildah|skopeo|helm|az|oc)(?=\s[\s\S]{0,80}?login)|mongo|mongosh|mongo(?:dump|restore)",
-            rf"-p(?:{_SEP}|=)({_WORD})",
+            rf"-p(?:{_SEP}|=){_PASSWORD}",
             as_written=True,
         ),
-        _of_program("redis-cli -a VALUE", ("redis-cli", "valkey-cli"), "redis-cli|valkey-cli", rf"-a{_SEP}({_WORD})"),
+        _of_program("redis-cli -a VALUE", ("redis-cli", "valkey-cli"), "redis-cli|valkey-cli", rf"-a{_SEP}{_PASSWORD}"),
         _of_program(
             "ldapsearch -w VALUE",
             ("ldap",),
             "ldap(?:search|modify|add|delete|whoami)",
-            rf"-w{_SEP}({_WORD})",
+            rf"-w{_SEP}{_PASSWORD}",
             as_written=True,
         ),
         _of_program(
-            "unzip -P VALUE", ("zip", "sqlcmd"), "zip|unzip|sqlcmd", rf"-P(?:{_SEP})?({_WORD})", as_written=True
+            "unzip -P VALUE", ("zip", "sqlcmd"), "zip|unzip|sqlcmd", rf"-P(?:{_SEP})?{_PASSWORD}", as_written=True
         ),
-        _of_program("7z -pVALUE", ("7z",), "7z|7za|7zr", rf"-p({_WORD})", as_written=True),
+        _of_program("7z -pVALUE", ("7z",), "7z|7za|7zr", rf"-p{_PASSWORD}", as_written=True),
         _of_program(
             "smbclient -U USER%VALUE",
             ("smb", "rpcclient"),
@@ -409,7 +474,7 @@ CONTEXTS = {
         _of_program("openssl -passin pass:VALUE", ("openssl",), "openssl", rf"-pass(?:in|out)?{_SEP}pass:({_WORD})"),
         Context(
             "wandb login VALUE",
-            (" login", "login'", "authtoken"),
+            ("login", "authtoken", "snyk"),
             regex(
                 rf"""\b(?:wandb{_SEP}login|ngrok{_SEP}authtoken|add-authtoken|snyk{_SEP}auth)"""
                 rf"""(?:{_SEP}--?[\w-]{{1,30}}(?:=[^\s"',]{{1,200}})?){{0,3}}{_SEP}([^\s"',-][^\s"',]{{7,500}})"""
@@ -420,6 +485,25 @@ CONTEXTS = {
             "echo VALUE | docker login --password-stdin",
             ("password-stdin",),
             regex(rf"""echo\s{{1,5}}(?:-n\s{{1,5}})?["']?({_WORD})["']?\s{{0,5}}\|[^|\r\n]{{1,200}}password-stdin"""),
+        ),
+        Context(
+            "echo VALUE | wandb login, wandb login <<< VALUE",
+            ("wandb login",),
+            regex(
+                rf"""(?:echo\s{{1,5}}["']?({_WORD})["']?\s{{0,5}}\|[^|\r\n]{{0,100}}wandb login"""
+                rf"""|wandb login\s{{0,5}}<<<\s{{0,5}}{_PASSWORD})"""
+            ),
+        ),
+        Context(
+            "auth=('USER', 'VALUE'), HTTPBasicAuth('USER', 'VALUE')",
+            ("auth=(", "auth("),
+            regex(r"""auth(?:=\(|\()\s{0,9}["'][^"'\r\n]{1,100}["']\s{0,9},\s{0,9}["']([^"'\r\n]{4,500})"""),
+        ),
+        Context("IDENTIFIED BY 'VALUE'", ("identified by",), regex(r"""identified by\s{1,9}["']([^"'\r\n]{3,500})""")),
+        Context(
+            "mc alias set NAME URL USER VALUE",
+            ("alias",),
+            regex(rf"mc{_SEP}alias{_SEP}set{_SEP}\S{{1,60}}{_SEP}\S{{1,300}}{_SEP}\S{{1,200}}{_SEP}({_WORD})"),
         ),
         Context(
             'login("VALUE")',
@@ -472,7 +556,11 @@ TOKEN_FORMS = {
         r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)",
     ),
     "age": _begins("AGE-SECRET-KEY-1", rest="[A-Z0-9]{20,}"),
-    "AI21, Langfuse, OpenAI, Anthropic, OpenRouter, DeepSeek": _begins("sk-", rest=f"{_ANY}{{8,}}", is_short=True),
+    "AI21, Langfuse, OpenAI, Anthropic, OpenRouter, DeepSeek": _begins(
+        "sk-",
+        rest=rf"(?:(?:ant|lf|or|proj|admin|svcacct)-|(?=[\w-]{{0,99}}(?:[A-Z]|[A-Za-z0-9]{{16}})|[a-z]*\d\w*\b(?!-))){_ANY}{{8,}}",
+        is_short=True,
+    ),
     "Airtable": _looks("pat", r"(?<![A-Za-z0-9])(pat[A-Za-z0-9]{14}\.[0-9a-f]{64})"),
     "Alibaba": _begins("LTAI", rest=f"{_ALNUM}{{17,}}", is_short=True),
     "Anyscale": _begins("esecret_", "aph0_", rest=f"{_ALNUM}{{20,}}"),
@@ -487,7 +575,9 @@ TOKEN_FORMS = {
     "DigitalOcean": _begins("dop_v1_", "doo_v1_", "dor_v1_", rest=f"{_ALNUM}{{16,}}"),
     "Discord bots": TokenForm((".",), regex(r"(\.[\w-]{6}\.[\w-]{27,})"), regex(r"(?<![\w-])[MNO][\w-]{22,27}\Z")),
     "Docker Hub": _begins("dckr_pat_", "dckr_oat_", rest=f"{_ANY}{{8,}}", is_short=True),
-    "Doppler": _looks("dp.", r"(?<![A-Za-z0-9])(dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{20,})"),
+    "Doppler": _looks(
+        "dp.", r"(?<![A-Za-z0-9])(dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,})"
+    ),
     "Dynatrace": _begins("dt0c01.", rest=r"[A-Z0-9a-z]{20,}\.[A-Z0-9a-z]{20,}"),
     "ElevenLabs": _begins("sk_", rest=f"{_HEX}{{48}}"),
     "Figma": _begins("figd_", rest=f"{_ANY}{{30,}}"),
@@ -510,7 +600,7 @@ TOKEN_FORMS = {
     ),
     "Hugging Face organisations": _begins("api_org_", rest=f"{_ANY}{{16,}}"),
     "Jina": _begins("jina_", rest=f"{_ANY}{{30,}}"),
-    "JWT": _looks("eyJ", r"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)", is_short=True),
+    "JWT": _looks("eyJ", r"(?<![\w-])(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)", is_short=True),
     "Kaggle": _begins("KGAT_", rest=f"{_ALNUM}{{24,}}"),
     "Lambda": _looks("secret_", r"(?<![A-Za-z0-9])(secret_(?:[\w-]{1,80}\.[A-Za-z0-9]{24,}|[A-Za-z0-9]{43}(?!\w)))"),
     "LangSmith": _begins("lsv2_pt_", "lsv2_sk_", rest="[A-Za-z0-9_]{20,}"),
