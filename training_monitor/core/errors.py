@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _ENDS = ".?!"  # of a sentence
 _MOST_VALUE, _MOST_MESSAGE = 200, 3000  # characters of one value, and of a message
+_MOST_OUTPUT = 65536  # characters at the end of an output that an error keeps
 _NUMBER = regex(r"\d+")
 _PLACE = regex(r"\{(\w+)(?:=([^{}]*))?\}")
 
@@ -214,9 +215,8 @@ class CommandError(TrainingMonitorError):
     ) -> None:
         self.argv = redact_argv(tuple(map(text_of, argv)) if isinstance(argv, (tuple, list)) else ())
         if result is not None and hasattr(result, "stderr"):
-            result = replace(
-                result, argv=redact_argv(result.argv), stdout=redact(result.stdout), stderr=redact(result.stderr)
-            )
+            out, err = (redact(text[-2 * _MOST_OUTPUT :])[-_MOST_OUTPUT:] for text in (result.stdout, result.stderr))
+            result = replace(result, argv=redact_argv(result.argv), stdout=out, stderr=err)
         self.result, self.target = result, target
         self.answered = False
         where = f"{text_of(target)}: " if target else ""

@@ -278,13 +278,15 @@ CONTEXTS = {
             as_written=True,
         ),
     ),
-    "pairs": (
+    "pairs": tuple(
         Context(
             "('NAME', 'VALUE')",
-            ("',", '",'),
-            regex(r"""["'](?P<name>[\w.-]{2,60})["'],\s{0,3}b?["']([^"'\r\n]{4,500})["']"""),
+            (name,),
+            regex(rf"""{name}{after}{_ENDING}["'],\s{{0,3}}b?["']([^"'\r\n]{{4,500}})["']"""),
             _is_odd,
-        ),
+            _before(name),
+        )
+        for name, (after, _) in NAMES.items()
     ),
     "options": tuple(
         Context(
