@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from training_monitor.core.advice import ADVICE  # noqa: E402
+from training_monitor.core.advice import ADVICE, find_advice  # noqa: E402
 from training_monitor.core.units import plural  # noqa: E402
 
 PAGE = ROOT / "docs" / "advice.md"
@@ -39,11 +39,9 @@ def write_advice() -> str:
 
 def shown(answer: dict[str, str]) -> str:
     """Return the line of an answer that decides, shortened."""
-    row = next(each for each in ADVICE[answer["tool"]] if each.words.search(answer["said"]))
-    found = row.words.search(answer["said"])
-    assert found
-    start = answer["said"].rfind("\n", 0, found.start()) + 1
-    line = answer["said"][start:].partition("\n")[0].strip().replace("|", "/").replace("`", "'")
+    advised = find_advice(answer["said"], answer["tool"])
+    assert advised
+    line = advised.line.replace("|", "/").replace("`", "'")
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…"
 
 

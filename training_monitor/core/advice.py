@@ -1,6 +1,7 @@
-"""What to try after an outside tool or service refused, by its own words: one table, first match wins. Pure.
+"""What to try after an outside tool or service refused, by its own words. Pure.
 
-Each row has a recorded answer in tests/recorded/advice.jsonl, with its source. Words that no row has are shown as they
+The last line with known words decides, and in it the first row. A row with `then` is the cause of such a line and
+precedes it. Each row has an answer in tests/recorded/advice, with its source. Words that no row has are shown as they
 are, without advice: none is better than a wrong one.
 """
 
@@ -19,7 +20,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
-QUESTIONS, PROGRAMS = "questions", "programs"  # what waits for somebody; errors
+QUESTIONS, PROGRAMS = "questions", "programs"  # what waits for somebody; errors of any program
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,13 @@ class Advice:
         words: a pattern of what the tool prints.
         kind: the class of the error, if these words decide it.
         hint: what to try; it may name groups of the pattern.
+        then: a pattern of later lines that these words explain: if one of those decides, this row does instead.
     """
 
     words: re.Pattern[str]
     kind: type[CommandError] | None
     hint: str
+    then: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +50,42 @@ class Advised:
 
 
 _LOG_IN = "log in once in a terminal, as it says, then try again: it cannot be answered here"
+_WAITS = "run it once in a terminal: it waits for an answer, and cannot be answered here"
 _CERTIFICATE = "renew the certificate, and compare the clocks of this machine and the server"
 _KEYS = "check the user and that your key is on the host: ssh-add -l"
 _WEBHOOK = "make the webhook again"
+_NOT_LET_IN = "log in once in a terminal, or ask the administrator of the host"
+_SCHEME = "compare the scheme and port of the server in the kubeconfig with its real ones"
+_CONTEXTS = "kubectl config get-contexts lists the contexts"
+_NOT_RUNNING = "look whether the pod is running: kubectl get pod"
+_NO_SSH_KEY = r"Permission denied \((?:publickey|password|keyboard|gssapi|hostbased)"
+_JUMP = r"Connection closed by UNKNOWN"
+# Lines that only follow from what was printed before.
+_AFTER_KEY = rf"{_NO_SSH_KEY}|{_JUMP}|Too many authentication failures"
+_AFTER_LOGIN = (
+    rf"executable \S+ failed with exit code|getting credentials|{_JUMP}|must be logged in"
+    r"|asked for the client to provide credentials"
+)
+_AFTER_CUT = r"Connection (?:to \S+ )?closed by(?! UNKNOWN)|Connection reset by"
 
-_ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
+_Row = tuple[str, "type[CommandError] | None", str] | tuple[str, "type[CommandError] | None", str, str]
+_ROWS: dict[str, tuple[_Row, ...]] = {
     QUESTIONS: (
-        (r"To sign in, use a web browser|devicelogin|login\.microsoftonline\.com/\S*device", None, _LOG_IN),
-        (r"(?:visit|open|go to) the following (?:url|link|address|page)\b", None, _LOG_IN),
+        (
+            r"To sign in, use a web browser|\bdevicelogin\b|login\.microsoftonline\.com/\S*device"
+            r"|(?:visit|open|go to) the following (?:url|link|address|page)\b"
+            r"|to login to Rancher Server visit|To authenticate, visit:"
+            r"|browser window should have opened at the following"
+            r"|open it by clicking on the link:",
+            None,
+            _LOG_IN,
+        ),
         (r"Enter passphrase for", None, "load the key into the agent first: ssh-add FILE"),
-        (r"Enter PIN for|Confirm user presence", None, "use a key that needs no PIN or touch, or ssh-add it first"),
+        (
+            r"Enter PIN for|Confirm user presence|Tap any security key",
+            None,
+            "use a key that needs no PIN or touch, or ssh-add it first",
+        ),
         (
             r"Are you sure you want to continue connecting",
             None,
@@ -68,18 +97,27 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "your kubeconfig has no credentials for this cluster: log in to it",
         ),
         (
-            r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|login):\s*\Z",
+            r"(?:Enter (?:an OTP|MFA|the verification) code\b[^\n]{0,200}:|Verification code:"
+            r"|Passcode or option \([\d-]+\):"
+            r"|One-time password \([^)\n]{1,40}\)[^\n]{0,100}:|Enter password for Teleport user [^\n]{1,100}:)\s*\Z",
+            None,
+            _LOG_IN,
+        ),
+        (
+            r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|(?<!last )login):\s*\Z"
+            r"|\[sudo\] password for [^\n]{1,100}:\s*\Z",
             None,
             "save the credentials where the program finds them: it cannot be answered here",
         ),
         (
-            r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password)",
+            r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password|token)"
+            r"|Proceed \(\[y\]/n\)\?|(?:Enter your choice|Enter a value):\s*\Z",
             None,
-            "run it once in a terminal: it waits for an answer, and cannot be answered here",
+            _WAITS,
         ),
     ),
-    PROGRAMS: (
-        # ---- programs that are missing
+    "kubectl": (
+        # ---- the plugin that fetches the credentials
         (
             r"executable gke-gcloud-auth-plugin not found",
             AccessDenied,
@@ -94,126 +132,141 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             r"executable (?:kubelogin|kubectl-oidc_login) not found|unknown command \"oidc-login\"",
             AccessDenied,
             "install kubelogin and put it on PATH (for Azure: az aks install-cli)",
+            _AFTER_LOGIN,
         ),
         (r"exec: executable ([\w./+-]{1,80}) not found", AccessDenied, r"install \1 and put it on PATH"),
         (
-            r"executable file not found|no such file or directory: unknown",
-            LocalFailure,
-            "this container has no `sh`; name another one: k8s://namespace/pod/container",
-        ),
-        (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", None, r"install \1 there"),
-        (r"\benv: \W{0,3}([\w.+-]{1,60})\W{0,3}: No such file or directory", None, r"install \1 there"),
-        # ---- certificates
-        (r"remote error: tls: (?:expired|bad) certificate|client certificate has expired", AccessDenied, _CERTIFICATE),
-        (r"certificate has expired|expired or is not yet valid", TargetUnreachable, _CERTIFICATE),
-        (
-            r"certificate signed by unknown authority|unable to get local issuer certificate"
-            r"|self[- ]signed certificate",
-            TargetUnreachable,
-            "get the kubeconfig or the certificates of this server's authority again",
-        ),
-        (r"certificate is valid for .*, not ", TargetUnreachable, "use a host name that the certificate is valid for"),
-        # ---- rights
-        (
-            r"pam_slurm_adopt|no active jobs on this node",
+            r"no kind \"ExecCredential\"|invalid apiVersion \"client\.authentication\.k8s\.io",
             AccessDenied,
-            "Slurm lets you in only where a job of yours runs: squeue --me lists its nodes",
+            "update the plugin and get the kubeconfig again: they use different versions of the same API",
         ),
         (
-            r"unable to upgrade connection: (?:Forbidden|Unauthorized)",
+            r"The (?:gcp|azure) auth plugin has been removed|no Auth Provider found for name",
             AccessDenied,
-            "the node refuses the API server: the administrator of the cluster has to give its user nodes/proxy",
-        ),
-        (r"exceeded quota", AccessDenied, "free what the quota names, or ask for a larger one: kubectl get quota"),
-        (
-            r"admission webhook .* denied",
-            AccessDenied,
-            "a rule of the cluster refuses it: change what its message names",
-        ),
-        (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
-        (
-            r"container \S+ is not valid for pod",
-            LocalFailure,
-            "name one of the pod's containers: k8s://namespace/pod/NAME",
-        ),
-        (
-            r"\(NotFound\)|pod .* not found",
-            TargetNotFound,
-            "check the pod, container and namespace: kubectl get pods -A",
-        ),
-        (
-            r"\(Forbidden\)|is forbidden:",
-            AccessDenied,
-            "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
+            "get the kubeconfig again with a plugin for its cloud: this kubectl no longer has its way to log in",
         ),
         (
             r"executable ([\w./+-]{1,80}) failed with exit code",
             AccessDenied,
             r"log in again: \1, which fetches the credentials, failed",
         ),
-        (r"SSO (?:session|token)|aws sso login", AccessDenied, "log in again: aws sso login"),
-        (r"gcloud auth login|Reauthentication", AccessDenied, "log in again: gcloud auth login"),
-        (r"AADSTS\d+|\baz login", AccessDenied, "log in again: az login"),
+        # ---- the container
         (
-            r"\(Unauthorized\)|server.{0,80}Unauthorized|must be logged in|getting credentials"
-            r"|asked for the client to provide credentials",
-            AccessDenied,
-            "log in to the cluster again",
+            r"chdir to cwd \(",
+            TargetUnreachable,
+            "the working folder of the container is missing: create or mount it, or change workingDir",
         ),
         (
-            r"(?:token|credentials?) (?:is|are|has|have)(?: been)? expired|ExpiredToken",
+            r"exec: \"[^\"\n]{1,200}\":.{0,200}(?:executable file not found|no such file or directory)",
+            LocalFailure,
+            "this container has no `sh`; name another one: k8s://namespace/pod/container",
+        ),
+        (
+            r"container \S+ is not valid for pod|a container name must be specified for pod",
+            LocalFailure,
+            "name one of the pod's containers: k8s://namespace/pod/NAME",
+        ),
+        # ---- the node
+        (
+            r"error dialing backend: .{0,200}(?:x509:|tls:)",
+            TargetUnreachable,
+            "the API server does not accept the certificate of the node: the administrator has to renew it",
+        ),
+        (
+            r"error dialing backend|dial tcp \S+:10250",
+            TargetUnreachable,
+            "the API server does not reach the node of the pod: kubectl get nodes",
+        ),
+        (
+            r"unable to upgrade connection: (?:Forbidden|Unauthorized|Authorization error)"
+            r"|resource=nodes, subresource=proxy",
             AccessDenied,
-            "log in again: the credentials have expired",
+            "the node refuses the API server: the administrator of the cluster has to give its user nodes/proxy",
+        ),
+        # ---- the connection to the API server
+        (
+            r"tls: certificate required",
+            AccessDenied,
+            "get the kubeconfig again: the server wants a client certificate, and it has none",
+        ),
+        (
+            r"server gave HTTP response to HTTPS client|first record does not look like a TLS handshake"
+            r"|malformed HTTP response|Client sent an HTTP request to an HTTPS server",
+            TargetUnreachable,
+            _SCHEME,
+        ),
+        (
+            r"Unable to connect to the server: Forbidden\s*$|parsing HTTP 407|socks connect\b|proxyconnect",
+            TargetUnreachable,
+            "check HTTPS_PROXY and NO_PROXY",
+            r"was refused - did you specify",
+        ),
+        (
+            r"oauth2: cannot fetch token|oauth2: \"?invalid_grant|No valid id-token, and cannot refresh",
+            AccessDenied,
+            "log in to the cluster again: the saved login cannot be renewed",
+        ),
+        # ---- the configuration
+        (
+            r"localhost:8080 was refused|missing or incomplete configuration|no configuration has been provided",
+            TargetUnreachable,
+            "kubectl has no kubeconfig here: get one for your cluster, or set KUBECONFIG",
         ),
         (
             r"(?:context|cluster|auth info) \S+ does not exist|no context exists|context was not found",
             AccessDenied,
-            "kubectl config get-contexts lists the contexts",
+            _CONTEXTS,
         ),
-        # ---- ssh
+        (r"current-context is not set", LocalFailure, f"name a context or choose one: {_CONTEXTS}"),
         (
-            r"Offending \S+ key in ([^'\n]+):\d+\r?\n(?:.*\n)*?Host key for ([^'\s]+) has changed",
-            AccessDenied,
-            r"if the host was really set up anew: ssh-keygen -R '\2' -f '\1'",
-        ),
-        (
-            r"Host key verification failed|IDENTIFICATION HAS CHANGED",
-            AccessDenied,
-            "run plain ssh to the host: it names the line of your known_hosts files that is the reason",
-        ),
-        (r"UNPROTECTED PRIVATE KEY FILE", AccessDenied, "let only yourself read the key: chmod 600 FILE"),
-        (
-            r"Bad owner or permissions on|Bad configuration option|terminating, \d+ bad configuration",
+            r"error loading config file|unable to read (?:client-cert|client-key|certificate-authority)",
             LocalFailure,
-            "mend the ssh configuration file that it names",
+            "mend the kubeconfig, or the file that it names",
         ),
+        # ---- rights
+        (r"exceeded quota", AccessDenied, "free what the quota names, or ask for a larger one: kubectl get quota"),
         (
-            r"Too many authentication failures",
+            r"violates PodSecurity",
             AccessDenied,
-            "offer one key only: IdentityFile and IdentitiesOnly=yes in your ssh configuration (ssh-add -l lists keys)",
+            "change the securityContext of the pod as it says, or use a namespace that permits it",
         ),
-        (r"Permission denied \(", AccessDenied, _KEYS),
         (
-            r"(?:password|account) has expired|required to change your password|account is currently not available",
+            r"admission webhook .* denied",
             AccessDenied,
-            "log in once in a terminal, or ask the administrator of the host",
+            "a rule of the cluster refuses it: change what its message names",
         ),
         (
-            r"no matching (?:host key type|key exchange method|cipher|mac) found",
-            TargetUnreachable,
-            "the host offers only what it names: allow that for this host in your ssh configuration",
+            r"\"system:anonymous\"|\(Unauthorized\)|server.{0,80}Unauthorized|must be logged in"
+            r"|getting credentials|asked for the client to provide credentials",
+            AccessDenied,
+            "log in to the cluster again",
         ),
         (
-            r"Connection closed by UNKNOWN|stdio forwarding failed|administratively prohibited"
-            r"|open failed: connect failed",
-            TargetUnreachable,
-            "look at the jump host: connect to it alone, and from it to the target",
+            r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})/([a-z]{1,40})\"",
+            AccessDenied,
+            r"ask for the verb it names: kubectl auth can-i \1 \2 --subresource=\3",
         ),
-        # ---- pods that do not run
         (
-            r"localhost:8080 was refused|missing or incomplete configuration",
-            TargetUnreachable,
-            "kubectl has no kubeconfig here: get one for your cluster, or set KUBECONFIG",
+            r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})\"",
+            AccessDenied,
+            r"ask for the verb it names: kubectl auth can-i \1 \2",
+        ),
+        (
+            r"\(Forbidden\)|is forbidden:",
+            AccessDenied,
+            "ask the administrator of the cluster for the right that it names",
+        ),
+        # ---- what is not there, or does not run
+        (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
+        (
+            r"\(NotFound\): (?!pods )([a-z][a-z.]{1,60}) \"",
+            TargetNotFound,
+            r"check the name and the namespace: kubectl get \1 -A",
+        ),
+        (
+            r"\(NotFound\)|(?<![\w.])pods? \S+ not found",
+            TargetNotFound,
+            "check the pod, container and namespace: kubectl get pods -A",
         ),
         (
             r"completed pod",
@@ -221,52 +274,277 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
             "the pod has ended: look for the one that replaced it: kubectl get pods",
         ),
         (
-            r"container not found|(?:pod|container)\b.{0,200}is not running|unable to upgrade connection"
-            r"|does not have a host assigned"
-            r"|waiting to start|ContainerCreating",
+            r"waiting to start: (?:CrashLoopBackOff|.{0,60}can't be pulled)",
             TargetUnreachable,
-            "look whether the pod is running: kubectl get pod",
+            "look why it does not start: kubectl describe pod, and kubectl logs -p for its last attempt",
         ),
         (
-            r"error dialing backend|dial tcp \S+:10250",
+            r"container not found|(?:pod|container)\b.{0,200}is not (?:created or )?running"
+            r"|CONTAINER_EXITED|cannot exec in a stopped container"
+            r"|unable to upgrade connection|does not have a host assigned|waiting to start|ContainerCreating",
             TargetUnreachable,
-            "the API server does not reach the node of the pod: kubectl get nodes",
+            _NOT_RUNNING,
+        ),
+        # ---- a server that is busy
+        (r"\(TooManyRequests\)|received too many requests", TargetUnreachable, "wait: it asks for fewer requests"),
+        (
+            r"Error from server \(Timeout\)|etcdserver: (?:request timed out|leader changed)",
+            TargetUnreachable,
+            "try again: the API server answered, but its storage was too slow",
+        ),
+    ),
+    "ssh": (
+        (
+            r"Offending \S+ key in ([^'\n]+):\d+\r?\n(?:.*\n){0,6}?Host key for ([^'\s]+) has changed",
+            AccessDenied,
+            r"if the host was really set up anew: ssh-keygen -R '\2' -f '\1'",
+            rf"Host key for |Host key verification failed|{_JUMP}",
+        ),
+        (
+            r"Host key verification failed|IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
+            AccessDenied,
+            "run plain ssh to the host: it names the line of your known_hosts files that is the reason",
+            _JUMP,
+        ),
+        (
+            r"\bexec: ([\w.+-]{1,60}): not found(?=[\s\S]{0,400}(?:UNKNOWN|kex_exchange))",
+            LocalFailure,
+            r"install \1 here: the ssh configuration connects with it (ProxyCommand)",
+            rf"{_JUMP}|kex_exchange_identification",
+        ),
+        # ---- keys
+        (
+            r"UNPROTECTED PRIVATE KEY FILE",
+            AccessDenied,
+            "let only yourself read the key: chmod 600 FILE",
+            _AFTER_KEY,
+        ),
+        (
+            r"no mutual signature (?:supported|algorithm)",
+            AccessDenied,
+            "use an ed25519 key, or allow the old one for this host: PubkeyAcceptedAlgorithms +ssh-rsa",
+            _AFTER_KEY,
+        ),
+        (
+            r"agent refused operation",
+            AccessDenied,
+            "the agent refuses to use the key: load it again with ssh-add FILE",
+            _AFTER_KEY,
+        ),
+        (
+            r"signing failed for .{0,300}device not found",
+            AccessDenied,
+            "plug in the security key that the ssh key is on",
+            _AFTER_KEY,
+        ),
+        (r"Certificate invalid: expired", AccessDenied, "renew the ssh certificate of your key", _AFTER_KEY),
+        (
+            r"^Load key \"[^\"\n]{1,300}\": (?:error in libcrypto|invalid format|Permission denied)",
+            AccessDenied,
+            "the key file that it names is damaged, of another format, or not readable",
+            _AFTER_KEY,
+        ),
+        (
+            r"no such identity: .{1,300}: No such file",
+            AccessDenied,
+            "name a key file that exists: IdentityFile in your ssh configuration",
+            _AFTER_KEY,
+        ),
+        (r"No Kerberos credentials available", AccessDenied, "get a Kerberos ticket: kinit", _AFTER_KEY),
+        (r"Permission denied \(gssapi[\w,-]*\)", AccessDenied, "get a Kerberos ticket: kinit"),
+        (
+            r"Too many authentication failures",
+            AccessDenied,
+            "offer one key only: IdentityFile and IdentitiesOnly=yes in your ssh configuration (ssh-add -l lists keys)",
+            rf"{_JUMP}|{_AFTER_CUT}|^Disconnected from",
+        ),
+        (rf"{_NO_SSH_KEY}|No supported authentication methods available", AccessDenied, _KEYS, _JUMP),
+        # ---- accounts
+        (
+            r"pam_slurm_adopt|no active jobs on this node",
+            AccessDenied,
+            "Slurm lets you in only where a job of yours runs: squeue --me lists its nodes",
+            _AFTER_CUT,
+        ),
+        (
+            r"account is currently not available|account has expired",
+            AccessDenied,
+            "use another user, or ask the administrator of the host: this account has no login",
+            _AFTER_CUT,
+        ),
+        (
+            r"password has expired|Password expired\. Change|required to change your password",
+            AccessDenied,
+            _NOT_LET_IN,
+            _AFTER_CUT,
+        ),
+        (
+            r"Too many logins for",
+            TargetUnreachable,
+            "log out elsewhere: the host limits the logins of this user",
+            _AFTER_CUT,
+        ),
+        (
+            r"pam_nologin|System is booting up|System is going down",
+            TargetUnreachable,
+            "try again in some minutes: the host starts, or is shut down",
+            _AFTER_CUT,
+        ),
+        # ---- the configuration
+        (
+            r"Bad owner or permissions on|Bad configuration option|terminating, \d+ bad configuration"
+            r"|^Bad port '|line \d+: (?:Bad number|no argument after keyword)|line \d+: Missing argument",
+            LocalFailure,
+            "mend the ssh configuration: it names what is wrong",
+        ),
+        # ---- the connection
+        (
+            r"no matching (?:host key type|key exchange method|cipher|mac) found",
+            TargetUnreachable,
+            "the host offers only what it names: allow that for this host in your ssh configuration",
+            _JUMP,
+        ),
+        (
+            r"banner line contains invalid characters",
+            TargetUnreachable,
+            "check the port: what answers there is no ssh server",
+            rf"{_AFTER_CUT}|banner exchange",
+        ),
+        (
+            r"Connection closed by UNKNOWN|stdio forwarding failed|administratively prohibited"
+            r"|open failed: connect failed",
+            TargetUnreachable,
+            "look at the jump host: connect to it alone, and from it to the target",
+        ),
+        (
+            r"Session open refused by peer|shell request failed on channel",
+            TargetUnreachable,
+            "close other sessions: the host permits no more in this connection (MaxSessions) or for this user",
+        ),
+        (
+            r"Error response from daemon: .{0,200}is not running",
+            TargetUnreachable,
+            "start the container on the host: docker ps -a shows it",
+        ),
+        (
+            r"kex_exchange_identification|ssh_exchange_identification",
+            TargetUnreachable,
+            "try again in a minute: the host closes connections before the login when there are many",
+            _AFTER_CUT,
+        ),
+    ),
+    PROGRAMS: (
+        # ---- logins; plugins of kubectl and programs that ssh connects with print these
+        (
+            r"not authorized to perform: sts:AssumeRole",
+            AccessDenied,
+            "ask for the right to take the role that it names",
+            _AFTER_LOGIN,
+        ),
+        (
+            r"The config profile \([^)\n]{1,100}\) could not be found",
+            AccessDenied,
+            "name a profile that exists: aws configure list-profiles",
+            _AFTER_LOGIN,
+        ),
+        (
+            r"SSO (?:session|token)\b.{0,80}(?:expired|invalid|not exist)|Error loading SSO|aws sso login",
+            AccessDenied,
+            "log in again: aws sso login",
+            _AFTER_LOGIN,
+        ),
+        (
+            r"gcloud auth login|Reauthentication (?:failed|required)",
+            AccessDenied,
+            "log in again: gcloud auth login",
+            _AFTER_LOGIN,
+        ),
+        (r"AADSTS\d+|\baz login\b", AccessDenied, "log in again: az login", _AFTER_LOGIN),
+        (
+            r"\btsh login\b|^ERROR: Not logged in|Active profile expired",
+            AccessDenied,
+            "log in again: tsh login",
+            _AFTER_LOGIN,
+        ),
+        (
+            r"(?:token|credentials?) (?:is|are|has|have)(?: been)? expired|ExpiredToken",
+            AccessDenied,
+            "log in again: the credentials have expired",
+            _AFTER_LOGIN,
+        ),
+        # ---- programs that are missing
+        (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", None, r"install \1 there"),
+        (r"\benv: \W{0,3}([\w.+-]{1,60})\W{0,3}: No such file or directory", None, r"install \1 there"),
+        # ---- certificates
+        (r"remote error: tls: (?:expired|bad) certificate|client certificate has expired", AccessDenied, _CERTIFICATE),
+        (
+            r"(?:x509|failed|problem): certificate has expired|expired or is not yet valid",
+            TargetUnreachable,
+            _CERTIFICATE,
+        ),
+        (
+            r"certificate signed by unknown authority|unable to get local issuer certificate"
+            r"|self[- ]signed certificate",
+            TargetUnreachable,
+            "get the kubeconfig or the certificates of this server's authority again",
+        ),
+        (
+            r"certificate is valid for .*, not |doesn't contain any IP SANs|certificate relies on legacy Common Name",
+            TargetUnreachable,
+            "use a host name that the certificate is valid for",
         ),
         # ---- services that are busy
-        (r"too ?many ?requests", TargetUnreachable, "wait: it asks for fewer requests"),
         (
-            r"\b503 Service|service ?unavailable|currently unable to handle the request",
+            r"\b503 Service Unavailable|\(ServiceUnavailable\)|currently unable to handle the request",
             TargetUnreachable,
             "try again in a minute: the server, or a proxy before it, is not ready",
         ),
-        (r"proxyconnect|proxy (?:error|authentication)", TargetUnreachable, "check HTTPS_PROXY and NO_PROXY"),
         (
             r"TLS handshake timeout",
             TargetUnreachable,
             "try again: the server is overloaded, or a proxy holds the connection (HTTPS_PROXY)",
         ),
-        # ---- disks and networks
+        # ---- hosts
         (r"No space left on device|Disk quota exceeded", None, "free some space: the disk that it names is full"),
+        (r": Read-only file system", None, "the disk that it names can only be read: look at dmesg on the target"),
         (
-            r"no such host|could not resolve|name or service not known|temporary failure in name resolution",
+            r"fork: (?:retry: )?Resource temporarily unavailable|\bCannot fork\b|fork: Cannot allocate memory",
+            None,
+            "end programs on the target: it has no processes or memory left",
+            _AFTER_CUT,
+        ),
+        # ---- networks
+        (
+            r"connect: operation not permitted",
+            TargetUnreachable,
+            "something on this machine forbids the connection: look at its firewall and sandbox",
+        ),
+        (
+            r"no such host|could not resolve|name or service not known|temporary failure in name resolution"
+            r"|server misbehaving",
             TargetUnreachable,
             "check the spelling of the host name, and the name resolution here",
         ),
-        (r"no route|network is unreachable", TargetUnreachable, "check the network here, and the VPN if there is one"),
-        (r"\brefused\b", TargetUnreachable, "check the address and port, and that the server is up"),
         (
-            r"kex_exchange_identification|ssh_exchange_identification",
+            r"no route to host|network is unreachable",
             TargetUnreachable,
-            "try again in a minute: the host closes connections before the login when there are many",
+            "check the network here, and the VPN if there is one",
         ),
         (
-            r"timed? ?out|unreachable|not responding",
+            r"connection refused|was refused - did you specify",
+            TargetUnreachable,
+            "check the address and port, and that the server is up",
+        ),
+        (
+            r"(?:connection|operation|request|i/o|read|connect|dial tcp \S{1,80}) time(?:d ?)?out"
+            r"|connection to \S{1,100} (?:port \d+ )?timed out|deadline exceeded|Client\.Timeout"
+            r"|host is (?:unreachable|down)|server \S{1,100} not responding",
             TargetUnreachable,
             "check the network, the VPN and firewalls, and that the server is up",
         ),
         (
             r"reset by peer|\bEOF\b|connection closed|closed idle connection|broken pipe|lost connection"
-            r"|unable to connect",
+            r"|Connection reset by \S{1,60} port|Connection to \S{1,100} closed by remote host",
             TargetUnreachable,
             "try again: the connection was cut; if that goes on, check the network and that the server is up",
         ),
@@ -352,17 +630,55 @@ _ROWS: dict[str, tuple[tuple[str, type[CommandError] | None, str], ...]] = {
         (r"\b429\d\d\b|limit reached", None, "wait: it asks for fewer messages"),
     ),
 }
+
+
+def _compiled(words: str) -> re.Pattern[str]:
+    return regex(words, re.IGNORECASE | re.MULTILINE)
+
+
 ADVICE: dict[str, tuple[Advice, ...]] = {
-    tool: tuple(Advice(regex(words, re.IGNORECASE | re.MULTILINE), kind, hint) for words, kind, hint in rows)
+    tool: tuple(Advice(_compiled(words), kind, hint, *map(_compiled, then)) for words, kind, hint, *then in rows)
     for tool, rows in _ROWS.items()
 }
 
 
-def find_advice(said: str, tool: str = PROGRAMS) -> Advised | None:
-    """Return what the table has for an answer of a program or channel; None if its words are unknown."""
-    for row in ADVICE.get(tool, ()):
-        if found := row.words.search(said):
-            end = said.find("\n", found.end())
-            line = said[said.rfind("\n", 0, found.start()) + 1 : end if end >= 0 else len(said)]
-            return Advised(row.kind, found.expand(row.hint), line.strip())
-    return None
+def find_advice(said: str, *tools: str) -> Advised | None:
+    """Return what the tables have for an answer of a program or channel; None if its words are unknown."""
+    chosen = find_row(said, *tools)
+    if chosen is None:
+        return None
+    row, found = chosen
+    return Advised(row.kind, found.expand(row.hint), _line_of(found).strip())
+
+
+def find_row(said: str, *tools: str) -> tuple[Advice, re.Match[str]] | None:
+    """Return the row that decides, and where its words are."""
+    rows = (row for tool in tools for row in ADVICE.get(tool, ()))
+    known = [(row, found) for row in rows if (found := _last_match(row.words, said))]
+    if not known:
+        return None
+    last = _latest(known)
+    line = _line_of(last[1])
+    return _latest([each for each in known if each[0].then and each[0].then.search(line)] or [last])
+
+
+def _last_match(words: re.Pattern[str], said: str) -> re.Match[str] | None:
+    """Return the first match in the last line that has one."""
+    last: re.Match[str] | None = None
+    for found in words.finditer(said):
+        if last is None or "\n" in said[last.start() : found.start()]:
+            last = found
+    return last
+
+
+def _latest(known: list[tuple[Advice, re.Match[str]]]) -> tuple[Advice, re.Match[str]]:
+    """Return the first of those in the last line."""
+    return max(known, key=lambda each: _start_of(each[1]))
+
+
+def _start_of(found: re.Match[str]) -> int:
+    return found.string.rfind("\n", 0, found.start()) + 1
+
+
+def _line_of(found: re.Match[str]) -> str:
+    return found.string[_start_of(found) :].partition("\n")[0]

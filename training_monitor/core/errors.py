@@ -44,15 +44,19 @@ _NUMBER = regex(r"\d+")
 _PLACE = regex(r"\{(\w+)(?:=([^{}]*))?\}")
 
 
-def _shorten(text: str) -> str:
-    """Leave out the middle of a long message."""
-    return text if len(text) <= _MOST_MESSAGE else f"{text[: _MOST_MESSAGE // 2]} ... {text[-_MOST_MESSAGE // 2 :]}"
+def _shorten(text: str, most: int = _MOST_MESSAGE) -> str:
+    """Leave out the middle of a long text."""
+    half = most // 2 - 3
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
-    """Return the last non-empty lines of a tool's output, masked, then shortened and joined into one line."""
-    lines = [line.strip()[:width] for line in redact(text).splitlines() if line.strip()]
-    return " | ".join(lines[-count:])
+    """Return the last non-empty lines of a tool's output, masked, then joined into one line.
+
+    A long one keeps both ends: a cause is often at the end.
+    """
+    lines = [line.strip() for line in redact(text).splitlines() if line.strip()]
+    return " | ".join(_shorten(line, width) for line in lines[-count:])
 
 
 class Call(NamedTuple):

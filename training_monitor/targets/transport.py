@@ -44,7 +44,7 @@ MAX_WIDE_BYTES = 2 * 1024 * 1024
 MAX_STDERR_BYTES = 256 * 1024  # more than this is left out in the middle
 _SEARCHED, _KEPT = 64 * 1024, 4000  # characters at the end of an output that came too late
 _OR_OVERLOAD = ", or look whether the target is overloaded"
-_QUESTION_LINES = 3  # at its end, which may ask the user something
+_QUESTION_LINES = 6  # with text at its end, which may ask the user something: a login prints an address and a code
 _ALARM = (
     "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
     " os.execv(sys.argv[2], sys.argv[3:])"
@@ -139,7 +139,7 @@ class LocalTransport:
         assert process.stdin and process.stderr
         errors = _EndsReader(process.stderr, process, MAX_STDERR_BYTES)
         _start(process, errors, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
-        return _ProcessStream(process, errors)
+        return _ProcessStream(process, errors, argv[0])
 
 
 class _Reader(threading.Thread):
@@ -182,9 +182,9 @@ class _EndsReader(_Reader):
 
 
 class _ProcessStream:
-    def __init__(self, process: subprocess.Popen[bytes], errors: _EndsReader) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], errors: _EndsReader, program: str) -> None:
         self._process, self._read = process, False
-        self.errors = errors
+        self.errors, self.program = errors, program
 
     def chunks(self) -> Iterator[bytes]:
         assert self._process.stdout
@@ -444,7 +444,7 @@ def words_of(stream: Stream) -> str:
         return ""
     stream.errors.join(1.0)
     text = stream.errors.text()
-    advised = _advice_on("ssh", text)
+    advised = _advice_on(stream.program, text)
     said = last_lines(advised.line if advised else text, 1)
     return f"{said} (try: {advised.hint})" if advised else said
 
@@ -453,6 +453,8 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
     """Return the error for a program that exited without an answer."""
     stderr = without_frames(result.stderr)
     said, advised = _last_said(stderr, result.stdout) or "it said nothing", _advice_on(result.argv[0], stderr)
+    if advised and (line := last_lines(advised.line, 1)) not in said:
+        said = f"{line} | {said}"
     if advised and advised.kind:
         return advised.kind(said, target=target, argv=result.argv, result=result, hint=advised.hint)
     return TargetUnreachable(
@@ -468,7 +470,7 @@ def explain_timeout(result: CommandResult, what: str, target: str | None = None)
     """Return the error for a program that was ended at its time limit, with the ends of what it had printed."""
     out, err = (redact(text[-_SEARCHED:])[-_KEPT:] for text in (result.stdout, result.stderr))
     program = result.argv[0] if result.argv else ""
-    ends = ("\n".join(text.splitlines()[-_QUESTION_LINES:]) for text in (err, out))
+    ends = ("\n".join(list(filter(str.strip, text.splitlines()))[-_QUESTION_LINES:]) for text in (err, out))
     advised = next(filter(None, map(_question_in, ends)), None) or _advice_on(program, err)
     said = last_lines(advised.line, 1) if advised else _last_said(err, out, 1)
     return CommandTimedOut(
@@ -482,10 +484,10 @@ def explain_timeout(result: CommandResult, what: str, target: str | None = None)
 
 def _advice_on(program: str, said: str) -> Advised | None:
     """Return what to try after the errors of a program; "" is one on a target, whose output may be anything."""
-    from training_monitor.core.advice import find_advice
+    from training_monitor.core.advice import PROGRAMS, find_advice
 
-    own = find_advice(said, "vastai") if program == "vastai" else None
-    return own or _question_in(said) or (find_advice(said) if program else None)
+    tools = ("ssh" if program == "rsync" else program, PROGRAMS) if program else ()
+    return find_advice(said, *tools) or _question_in(said)
 
 
 def _question_in(said: str) -> Advised | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.advice import ADVICE, PROGRAMS, QUESTIONS, find_advice
+from training_monitor.core.advice import ADVICE, PROGRAMS, QUESTIONS, find_advice, find_row
 from training_monitor.core.errors import CommandError, RestError, TargetUnreachable
 from training_monitor.core.models import CommandResult
 from training_monitor.notify.channels import advise
@@ -30,29 +30,87 @@ def test_each_answer_gets_its_own_advice(subtests: pytest.Subtests) -> None:
 
 
 def test_each_row_has_an_answer() -> None:
-    used = {(each["tool"], row) for each in ANSWERS if (row := first_row(each)) is not None}
-    assert used == {(tool, row) for tool, rows in ADVICE.items() for row in range(len(rows))}
-
-
-def first_row(answer: dict[str, Any]) -> int | None:
-    rows = ADVICE[answer["tool"]]
-    return next((number for number, row in enumerate(rows) if row.words.search(answer["said"])), None)
+    chosen = ((each["tool"], find_row(each["said"], each["tool"])) for each in ANSWERS)
+    used = {(tool, found[0].words.pattern) for tool, found in chosen if found}
+    assert used == {(tool, row.words.pattern) for tool, rows in ADVICE.items() for row in rows}
 
 
 def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Subtests) -> None:
     for answer in ANSWERS:
-        if answer["tool"] not in (PROGRAMS, QUESTIONS):
+        if answer["tool"] not in (PROGRAMS, QUESTIONS, "kubectl", "ssh"):
             continue
         with subtests.test(said=answer["said"][:80]):
-            error = explain_failure(CommandResult(("ssh",), 255, "", answer["said"], 0.1), "there")
+            program = "kubectl" if answer["tool"] == "kubectl" or "executable" in answer["said"] else "ssh"
+            error = explain_failure(CommandResult((program,), 255, "", answer["said"], 0.1), "there")
             last = answer["said"].splitlines()[-1].strip()
-            assert error.hint == answer["hint"] and last[:200] in str(error)
+            assert error.hint == answer["hint"] and last[-120:] in str(error)
             assert type(error).__name__ == (answer["kind"] or "TargetUnreachable")
+
+
+REFUSED = "check the address and port, and that the server is up"
+CUT = "try again: the connection was cut; if that goes on, check the network and that the server is up"
+KEYS = "check the user and that your key is on the host: ssh-add -l"
+UNKNOWN = {program: f"look whether {program} answers by itself" for program in ("ssh", "kubectl")}
+DENIED = "bob@gpu1: Permission denied (publickey)."
+CLOSED = "Connection closed by 10.0.0.5 port 22"
+NOISE = (
+    (
+        "This server is monitored. Unauthorized use is a crime.",
+        "ssh: connect to host h port 22: Connection refused",
+        REFUSED,
+    ),
+    ("Reauthentication every 12 h is enforced", "Connection to h closed by remote host.", CUT),
+    ("NOTE: old certificate has expired for the docs site", DENIED, KEYS),
+    ("see https://wiki/ticket not found page", CLOSED, CUT),
+    ("There is no route planner", "Killed", UNKNOWN["ssh"]),
+    ("idle sessions are timed out.", "sh: 1: cannot create /x: Permission denied", UNKNOWN["ssh"]),
+    ("Access is refused to those without a ticket", CLOSED, CUT),
+    ("bash: module: command not found", "client_loop: send disconnect: Broken pipe", CUT),
+    ("Enter passphrase for key '/home/bob/.ssh/id_rsa': ", DENIED, KEYS),
+    ("pam_mkhomedir: cannot create /home/bob: Permission denied (13)", CLOSED, CUT),
+    (DENIED, "Connection closed by UNKNOWN port 65535", KEYS),
+    ('Load key "/home/me/.ssh/old": invalid format', CLOSED, CUT),
+    ("ssh: connect to host h port 22: Connection refused", "Welcome to gpu1, with many rules", REFUSED),
+)
+
+
+def test_notices_around_the_deciding_line_get_no_advice(subtests: pytest.Subtests) -> None:
+    for first, then, hint in NOISE:
+        with subtests.test(first=first, then=then):
+            error = explain_failure(CommandResult(("ssh",), 255, "", f"{first}\n{then}\n", 0.1), "there")
+            assert error.hint == hint
+
+
+def test_a_vpn_notice_before_a_timeout_is_not_a_login() -> None:
+    said = "All users must be logged in via VPN.\nssh: connect to host h port 22: Connection timed out"
+    hint = explain_failure(CommandResult(("ssh",), 255, "", said, 0.1), "there").hint or ""
+    assert hint.startswith("check the network, the VPN")
+
+
+def test_an_unknown_cause_of_no_connection_gets_no_advice() -> None:
+    said = "Unable to connect to the server: something new"
+    assert explain_failure(CommandResult(("kubectl",), 1, "", said, 0.1), "pod").hint == UNKNOWN["kubectl"]
+
+
+def test_the_deciding_line_is_shown_when_many_follow_it() -> None:
+    said = "\n".join(["ssh: connect to host h port 22: Connection refused", *(f"rule {number}" for number in range(9))])
+    error = explain_failure(CommandResult(("ssh",), 255, "", said, 0.1), "there")
+    assert "Connection refused | rule 5 |" in str(error) and error.hint == REFUSED
+
+
+def test_the_end_of_a_long_line_is_shown() -> None:
+    said = f"error: Get {'x' * 900}: the cause"
+    assert str(explain_failure(CommandResult(("kubectl",), 1, "", said, 0.1), "pod")).count(": the cause") == 1
+
+
+def test_an_output_that_merely_names_a_login_asks_nothing() -> None:
+    for said in ("devicelogin_step=3 loss 2.0", "Last login:", "Last login: Mon Nov 23 10:00:00 2026 from 10.0.0.1"):
+        assert find_advice(said, QUESTIONS) is None
 
 
 def test_a_channel_that_refuses_gets_the_advice_of_its_words(subtests: pytest.Subtests) -> None:
     for answer in ANSWERS:
-        if answer["tool"] in (PROGRAMS, QUESTIONS, "vastai"):
+        if answer["tool"] in (PROGRAMS, QUESTIONS, "kubectl", "ssh", "vastai"):
             continue
         with subtests.test(said=answer["said"]):
             error = RestError("it answered 400", status=400, body=answer["said"])
