@@ -23,6 +23,7 @@ Fault = str | None  # what was expected; None: the value fits
 _MOST = 2.0**53  # seconds, bytes, steps: what is larger is no number of anything
 _SIGNED = ("exit_code",)  # a signal is negative
 _ANY_TEXT = ("text", "chunk", "message")  # an output that is parsed, or shown escaped: it may hold anything
+_NO_PATH = (*_ANY_TEXT, "namespace", "handle")  # texts that are not names of files
 _PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, set, frozenset, dict)
 
 
@@ -39,13 +40,14 @@ def _fit(name: str, value: Any, kinds: Mapping[str, Any]) -> Any:
     """Return a value, or the plain one for it where only that fits: of a path, or of a number of NumPy."""
     if name not in kinds or not (expected := _fault(value, kinds[name], name)):
         return value
-    plain = _plain(value)
+    plain = value if name in _NO_PATH and hasattr(value, "__fspath__") else plain_value(value)
     if plain is value or _fault(plain, kinds[name], name):
         raise SettingsError(name, value, expected)
     return plain
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return the plain text of a path, the plain number of one of NumPy; anything else as it is."""
     if isinstance(value, (type, *_PLAIN)):
         return value
     if hasattr(value, "__fspath__"):
@@ -56,10 +58,18 @@ def _plain(value: Any) -> Any:
 
 
 def check_values(made: Any) -> None:
-    """Raise SettingsError for the first field of a dataclass whose value does not fit its annotation."""
+    """Fit the fields of a new dataclass to their annotations, also collections to tuples.
+
+    Raises SettingsError for the first that does not fit.
+    """
+    kinds = _kinds_of(made.__class__)
     for each in fields(made):
-        if (value := getattr(made, each.name)) is not each.default:  # a default is valid as it is
-            check_value(each.name, value, _kinds_of(made.__class__)[each.name])
+        if (value := getattr(made, each.name)) is each.default:  # a default is valid as it is
+            continue
+        is_text = isinstance(value, (str, bytes, bytearray, Mapping))
+        if get_origin(kinds[each.name]) is tuple and isinstance(value, Iterable) and not is_text:
+            value = tuple(value)
+        object.__setattr__(made, each.name, _fit(each.name, value, kinds))
 
 
 def check_value(name: str, value: object, kind: Any) -> None:
@@ -179,6 +189,8 @@ def _text_fault(value: object, name: str) -> Fault:
 
 
 def _number_fault(value: object, kind: type, name: str) -> Fault:
+    if isinstance(value, float) and value == float("inf"):
+        return "a finite number"
     known = known_number(value)
     is_whole = kind is float or (hasattr(value, "__index__") and not isinstance(value, float))
     if known is None or not is_whole or abs(known) > _MOST or (known < 0 and name not in _SIGNED):

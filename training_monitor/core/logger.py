@@ -44,7 +44,7 @@ def setup_logging(
     chosen = level if level is not None else environ.get(LOG_LEVEL) or "INFO"
     number = chosen if isinstance(chosen, int) else logging.getLevelName(chosen.upper())
     if not isinstance(number, int):
-        raise SettingsError(LOG_LEVEL, chosen, "DEBUG, INFO, WARNING or ERROR")
+        raise SettingsError(LOG_LEVEL if level is None else "level", chosen, "DEBUG, INFO, WARNING or ERROR")
     path = log_file or environ.get(LOG_FILE)
     try:
         handler = logging.FileHandler(path, encoding="utf-8") if path else logging.StreamHandler(sys.stdout)

@@ -176,11 +176,13 @@ def check_fields(made: Any) -> None:
     """Raise SettingsError for the first invalid field, and convert others to their final form (`15m` to seconds)."""
     if all(getattr(made, each.name) is each.default for each in fields(made)):
         return  # defaults are valid as they are
+    from training_monitor.core.arguments import plain_value
+
     described: Any = type(made)
     place = Place()
     for key, setting in settings_of(described).items():
         given = getattr(made, setting.field)
-        found = None if given is None and setting.may_be_none else place.read(setting.kind, given)
+        found = None if given is None and setting.may_be_none else place.read(setting.kind, plain_value(given))
         for fault in place.faults:
             raise SettingsError(key, fault.value, fault.expected)
         if found is not given:

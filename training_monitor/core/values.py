@@ -343,6 +343,7 @@ class UploadReport:
     error: str | None = None
 
 
+PLANNED_ENDS = ("terminated", "finished", "failed", "stopped", "ended")
 LEAST_ROLL_CALL_SECONDS = 5.0  # in which the processes of a training can be looked at, twice
 
 
@@ -387,6 +388,10 @@ class TerminationPlan:
 
         check_values(self)
         check_roll_call_timeout(self.roll_call_timeout)
+        if self.end not in PLANNED_ENDS:
+            raise SettingsError("end", self.end, f"one of {', '.join(PLANNED_ENDS)}")
+        if not all(map(str.strip, self.upload_to)):
+            raise SettingsError("upload_to", self.upload_to, "destinations that are not empty")
 
 
 @dataclass(frozen=True, slots=True)

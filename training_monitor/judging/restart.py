@@ -55,17 +55,19 @@ class RestartPolicy:
     roll_call_timeout: float = 20.0
 
     def __post_init__(self) -> None:
+        from training_monitor.core.arguments import check_values
+
+        check_values(self)
         least = {"max_retries": 0, "retry_delay": 0, "max_delay": 0, "jitter": 0, "keep_attempts": 1}
         check_roll_call_timeout(self.roll_call_timeout)
         for name, lowest in least.items():
             if not is_at_least(lowest, getattr(self, name)):
                 raise SettingsError(name, getattr(self, name), f"a number from {lowest}")
+        if self.jitter > 1:
+            raise SettingsError("jitter", self.jitter, "a share of the delay, from 0 to 1")
         for name in ("stagnation_threshold", "check_interval"):
             if getattr(self, name) == 0 or not is_at_least(0, getattr(self, name)):
                 raise SettingsError(name, getattr(self, name), "more than 0 seconds")
-        from training_monitor.core.arguments import check_values
-
-        check_values(self)
 
 
 def restart_delay(policy: RestartPolicy, retry: int) -> float:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import training_monitor
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import checking
+from training_monitor.core.values import TerminationPlan
+from training_monitor.judging.restart import RestartPolicy
 
 
 @checking
@@ -30,3 +36,57 @@ def test_further_arguments_are_taken_as_they_are() -> None:
 def test_what_fits_in_no_form_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=f"^{name}: got .*, expected "):
         taken(**{name: value})
+
+
+@pytest.mark.parametrize("make", [list, set, iter, lambda given: (each for each in given)])
+def test_a_plan_keeps_a_collection_as_a_tuple(make: Callable[[list[str]], Any]) -> None:
+    assert TerminationPlan(upload_to=make(["hf:me/x"]), tags=make(["a"])).upload_to == ("hf:me/x",)
+
+
+def test_a_policy_keeps_a_number_of_another_library_as_a_plain_one() -> None:
+    numpy = pytest.importorskip("numpy")
+    kept = RestartPolicy(max_retries=numpy.int64(5), retry_delay=Fraction(1, 2))  # type: ignore[arg-type]
+    assert (type(kept.max_retries), kept.max_retries, kept.retry_delay) == (int, 5, 0.5)
+    assert type(training_monitor.StallPolicy(min_samples=numpy.int64(5)).min_samples) is int
+
+
+@pytest.mark.parametrize(
+    "given", [{"end": "banana"}, {"upload_to": [""]}, {"upload_to": "hf:me/x"}, {"upload_to": iter([1])}]
+)
+def test_a_plan_that_cannot_be_meant_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=f"^{next(iter(given))}: "):
+        TerminationPlan(**given)
+
+
+def test_a_jitter_larger_than_the_delay_is_refused() -> None:
+    with pytest.raises(SettingsError, match="^jitter: "):
+        RestartPolicy(jitter=5)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: training_monitor.parse_progress(Path("/log")), "text"),  # type: ignore[arg-type]
+        (lambda: training_monitor.classify_failure(Path("/log")), "text"),  # type: ignore[arg-type]
+        (lambda: training_monitor.check_training("pod", namespace=Path("/ml")), "namespace"),  # type: ignore[arg-type]
+        (lambda: training_monitor.setup_logging("20"), "level"),
+    ],
+)
+def test_what_is_wrong_is_named(call: Callable[[], Any], name: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{name}: "):
+        call()
+
+
+def test_an_endless_limit_is_told_to_be_finite() -> None:
+    with pytest.raises(SettingsError, match="expected a finite number"):
+        RestartPolicy(max_delay=float("inf"))
+
+
+@pytest.mark.parametrize("function", [training_monitor.judge, training_monitor.analyze_stall])
+@pytest.mark.parametrize(
+    "given", [{"timestamp": datetime(2026, 1, 1)}, {"timestamp": None}, {"step": "3"}, {"step": 3, "loss": "2.0"}]
+)
+def test_an_observation_whose_number_is_none_is_refused(function: Callable[..., Any], given: dict[str, Any]) -> None:
+    bad = training_monitor.Observation(**{"timestamp": 1.0, "step": None, **given})
+    with pytest.raises(SettingsError, match=f"^{[*given][-1]}: "):
+        function([training_monitor.Observation(0.0, 1), bad], now=9.0)
