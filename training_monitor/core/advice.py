@@ -55,6 +55,7 @@ _CERTIFICATE = "renew the certificate, and compare the clocks of this machine an
 _KEYS = "check the user and that your key is on the host: ssh-add -l"
 _WEBHOOK = "make the webhook again"
 _NOT_LET_IN = "log in once in a terminal, or ask the administrator of the host"
+_CODE = r"\"code\":\s*"
 _SCHEME = "compare the scheme and port of the server in the kubeconfig with its real ones"
 _CONTEXTS = "kubectl config get-contexts lists the contexts"
 _NOT_RUNNING = "look whether the pod is running: kubectl get pod"
@@ -551,14 +552,31 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
     ),
     "vastai": (
         (
-            r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)",
+            r"no_balance|insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)",
             CommandFailed,
             "pay in at https://cloud.vast.ai/billing/",
         ),
         (
-            r"\"status_code\": 40[13]|failed with error 40[13]\b|HTTPError: 40[13]\b|session (?:has )?expired",
+            r"two.?factor authentication required",
+            AccessDenied,
+            "log in with the second factor: vastai tfa login",
+        ),
+        (
+            r"No API key found|\bauth_error\b|\bpermission_denied\b"
+            r"|\"status_code\": 40[13]|failed with error 40[13]\b|HTTPError: 40[13]\b|session (?:has )?expired",
             AccessDenied,
             "check the key of vast.ai and what it permits: vastai set api-key, VASTAI_API_KEY, or vastai tfa login",
+        ),
+        (
+            r"no_such_ask|\boffer\b.{0,40} (?:is )?(?:gone|no longer available|not available)",
+            None,
+            "choose another offer: somebody else has rented this one",
+        ),
+        (r"no_such_instance", TargetNotFound, "look which instances there are: vastai show instances"),
+        (
+            r"\"status_code\": 5\d\d|failed with error 5\d\d\b|HTTPError: 5\d\d\b",
+            TargetUnreachable,
+            "try again in a minute: vast.ai has a fault",
         ),
         (
             r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b",
@@ -569,23 +587,36 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
     "telegram": (
         (r"(?:upgraded|migrated) to a supergroup", None, "put the new id of the group into the settings: chat_id"),
         (r"bot was kicked", None, "add the bot to the group again"),
+        (r"need administrator rights in the channel", None, "make the bot an administrator of the channel"),
         (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", None, "let the bot write in this chat"),
         (r"bot was blocked by the user", None, "unblock the bot, and press Start"),
         (r"can't initiate conversation", None, "open a chat with the bot and press Start"),
-        (r"bots can't send messages to bots", None, "give the id of a person or group, not of a bot"),
+        (r"bots? can't send messages to bots", None, "give the id of a person or group, not of a bot"),
         (r"user is deactivated", None, "give another id: this account was deleted"),
         (r"group chat was deactivated|chat was deleted", None, "give another id: this group was closed"),
         (r"not a member of the (?:channel|supergroup|group)", None, "add the bot to the channel or group"),
+        (r"chat_id is empty", None, "put the id of a chat into the settings: chat_id"),
         (r"chat not found|PEER_ID_INVALID", None, "check the chat id, and open a chat with the bot and press Start"),
-        (r"TOPIC_CLOSED|TOPIC_DELETED|thread not found", None, "open the topic again, or give another chat id"),
-        (r"Unauthorized|Not Found", None, "check the token: @BotFather shows it"),
+        (r"TOPIC_CLOSED|TOPIC_DELETED|message thread not found", None, "open the topic again, or give another chat id"),
+        (r"\"description\":\s*\"(?:Unauthorized|Not Found)\"", None, "check the token: @BotFather shows it"),
     ),
     "slack": (
         (r"is_archived", None, "unarchive the channel, or make a webhook for another one"),
+        (
+            r"\"error\":\s*\"(?:invalid_auth|account_inactive|token_revoked|token_expired|not_authed)\"",
+            None,
+            "check the token of the app: it is no longer valid",
+        ),
+        (r"missing_scope", None, "give the app the scope chat:write, and install it in the workspace again"),
+        (
+            r"\"error\":\s*\"channel_not_found\"",
+            None,
+            "check the id of the channel, and invite the app to it if it is private",
+        ),
         (r"channel_not_found", None, f"{_WEBHOOK}: its channel is gone or private"),
         (r"not_in_channel", None, "invite the app to the channel"),
         (
-            r"invalid_auth|invalid_token|token_revoked|not_authed|account_inactive",
+            r"invalid_token",
             None,
             f"{_WEBHOOK}: its secret is no longer valid",
         ),
@@ -600,34 +631,79 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
     ),
     "discord": (
         (
-            r"\b220001\b|thread_name or thread_id",
+            rf"{_CODE}220001\b|thread_name or thread_id",
             None,
             "it is a forum: add ?thread_id=ID of a post to the webhook's URL, or make a webhook of a text channel",
         ),
-        (r"\b10015\b|Unknown Webhook|\b50027\b", None, f"{_WEBHOOK}: it was removed"),
-        (r"\b10003\b|Unknown Channel", None, "check the id: there is no such channel"),
-        (r"\b10013\b|Unknown User|\b50033\b", None, "check the user id: there is no such user"),
+        (rf"{_CODE}40067\b", None, "the forum wants a tag for each post: use a text channel, or drop that rule"),
+        (rf"{_CODE}50083\b", None, "unarchive the thread, or choose another channel"),
+        (rf"{_CODE}(?:50024|50008)\b", None, "choose a text channel: this one takes no messages"),
+        (rf"{_CODE}(?:10015|50027)\b|Unknown Webhook", None, f"{_WEBHOOK}: it was removed"),
+        (rf"{_CODE}10003\b|Unknown Channel", None, "check the id: there is no such channel"),
+        (rf"{_CODE}(?:10013|50033)\b|Unknown User", None, "check the user id: there is no such user"),
         (
-            r"\b50007\b|\b50278\b|Cannot send messages to this user",
+            rf"{_CODE}(?:50007|50278)\b|Cannot send messages to this user",
             None,
             "share a server with the bot and allow direct messages from its members",
         ),
         (
-            r"\b5000?1\b|Missing Access|\b50013\b|Missing Permissions",
+            rf"{_CODE}(?:50001|50013)\b|Missing Access|Missing Permissions",
             None,
             "let the bot see the channel and write there",
         ),
         (r"401: Unauthorized", None, "check the bot's token, or make the webhook again"),
     ),
     "email": (
-        (r"\b535\b", None, "check the user and the password"),
-        (r"\b530\b", None, "give the user and the password that the server wants"),
-        (r"\b55[013]\b|refused every recipient", None, "check the address of the recipient, and that of the sender"),
+        (r"^421\b", None, "try again later: the server is busy, or limits the connections"),
+        (
+            r"Application-specific password required",
+            None,
+            "make an app password in the settings of this account, and give that one",
+        ),
+        (r"Must issue a STARTTLS command", None, "let the connection use TLS: smtp:// or smtps:// as the server"),
+        (
+            r"^535\b.{0,200}\bdisabled\b",
+            None,
+            "ask the administrator of this mail service: it permits no login with a password",
+        ),
+        (r"^53[45]\b", None, "check the user and the password"),
+        (r"^530\b", None, "give the user and the password that the server wants"),
+        (
+            r"sending (?:limit|quota) exceeded|^550\W{1,2}5\.4\.5",
+            None,
+            "wait until tomorrow: this account has sent what it may in a day",
+        ),
+        (
+            r"^550\W{1,2}5\.7\.2[6-9]|\b(?:SPF|DKIM|DMARC)\b",
+            None,
+            "send from an address whose domain permits this server (SPF, DKIM)",
+        ),
+        (
+            r"relay(?:ing)? (?:access )?denied|unable to relay|relaying not (?:allowed|permitted)",
+            None,
+            "give a user and a password, or use the server of the sender's own domain: this one passes nothing on",
+        ),
+        (
+            r"^(?:552|452)\b|mailbox (?:is )?full",
+            None,
+            "the mailbox of the recipient is full: empty it, or use another",
+        ),
+        (
+            r"^55[013]\b|refused every recipient",
+            None,
+            "check the address of the recipient, and that of the sender",
+        ),
     ),
     "ntfy": (
-        (r"\b401\d\d\b|unauthorized", None, "check the token of the topic"),
-        (r"\b403\d\d\b|forbidden", None, "check the token of the topic: it may not write there"),
-        (r"\b429\d\d\b|limit reached", None, "wait: it asks for fewer messages"),
+        (
+            rf"{_CODE}42909\b",
+            None,
+            "check the token of the topic: too many logins failed; then wait",
+        ),
+        (rf"{_CODE}42908\b", None, "wait until tomorrow, or get a larger plan: this day's messages are used up"),
+        (rf"{_CODE}401\d\d\b|\"error\":\s*\"unauthorized", None, "check the token of the topic"),
+        (rf"{_CODE}403\d\d\b|\"error\":\s*\"forbidden", None, "check the token of the topic: it may not write there"),
+        (rf"{_CODE}429\d\d\b|limit reached", None, "wait: it asks for fewer messages"),
     ),
 }
 
@@ -666,7 +742,7 @@ def _last_match(words: re.Pattern[str], said: str) -> re.Match[str] | None:
     """Return the first match in the last line that has one."""
     last: re.Match[str] | None = None
     for found in words.finditer(said):
-        if last is None or "\n" in said[last.start() : found.start()]:
+        if last is None or said.find("\n", last.start(), found.start()) >= 0:
             last = found
     return last
 

@@ -47,12 +47,12 @@ def send_mail(
         clients: list[smtplib.SMTP] = []
         finish_within(timeout, lambda: _hand_in(clients, server, message, timeout), lambda: _break_off(clients))
     except smtplib.SMTPResponseException as error:
-        said = _said(server, error)
+        said = _said(server, error.smtp_code, error.smtp_error)
         temporary = 400 <= error.smtp_code < 500
         raise RestError(f"{where} answered {said}", temporary=temporary, body=said) from None
     except smtplib.SMTPRecipientsRefused as error:
         codes = [code for code, _ in error.recipients.values()]
-        body = "; ".join(map(str, codes))
+        body = "\n".join(_said(server, code, text) for code, text in error.recipients.values())
         temporary = all(code < 500 for code in codes)
         raise RestError(f"{where} refused every recipient", temporary=temporary, body=body) from None
     except smtplib.SMTPServerDisconnected:
@@ -110,9 +110,8 @@ def _break_off(clients: list[smtplib.SMTP]) -> None:
                 client.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _said(server: MailServer, error: smtplib.SMTPResponseException) -> str:
-    answer = error.smtp_error
+def _said(server: MailServer, code: int, answer: bytes | str) -> str:
     text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
     if server.password:
         text = text.replace(server.password, MASK)
-    return f"{error.smtp_code}: {last_lines(text, width=200)}"
+    return f"{code}: {last_lines(text, width=200)}"

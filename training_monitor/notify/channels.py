@@ -475,10 +475,10 @@ def _as_json(notice: Notice, user: NotifiedUser) -> dict[str, Any]:
 def advise(channel: str, error: TrainingMonitorError) -> str | None:
     """Return what a user may try after this error of a channel; None if unknown."""
     if isinstance(error, RestError):
-        if error.status == 429:
-            return "wait: it asks for fewer messages"
         if advised := find_advice(error.body, channel):
             return advised.hint
+        if error.status == 429:
+            return "wait: it asks for fewer messages"
     if isinstance(error, ToolNotFound) and channel == "desktop":
         if sys.platform == "darwin":
             return "a Mac has no notify-send: use the channel command, with a program that shows the notice"

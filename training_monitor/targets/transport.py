@@ -452,7 +452,8 @@ def words_of(stream: Stream) -> str:
 def explain_failure(result: CommandResult, target: str) -> CommandError:
     """Return the error for a program that exited without an answer."""
     stderr = without_frames(result.stderr)
-    said, advised = _last_said(stderr, result.stdout) or "it said nothing", _advice_on(result.argv[0], stderr)
+    said, program = _last_said(stderr, result.stdout) or "it said nothing", result.argv[0]
+    advised = _advice_on(program, stderr if stderr.strip() or program != "vastai" else result.stdout[-_KEPT:])
     if advised and (line := last_lines(advised.line, 1)) not in said:
         said = f"{line} | {said}"
     if advised and advised.kind:
