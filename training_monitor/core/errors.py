@@ -50,12 +50,17 @@ def _shorten(text: str, most: int = _MOST_MESSAGE) -> str:
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
+def masked_end(text: str) -> str:
+    """Return the end of a tool's output, masked: more than it is read, so that no secret is cut in two at its start."""
+    return redact(text[-2 * _MOST_OUTPUT :])[-_MOST_OUTPUT:]
+
+
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
     """Return the last non-empty lines of a tool's output, masked, then joined into one line.
 
     A long one keeps both ends: a cause is often at the end.
     """
-    lines = [line.strip() for line in redact(text).splitlines() if line.strip()]
+    lines = [line.strip() for line in masked_end(text).splitlines() if line.strip()]
     return " | ".join(_shorten(line, width) for line in lines[-count:])
 
 
@@ -219,7 +224,7 @@ class CommandError(TrainingMonitorError):
     ) -> None:
         self.argv = redact_argv(tuple(map(text_of, argv)) if isinstance(argv, (tuple, list)) else ())
         if result is not None and hasattr(result, "stderr"):
-            out, err = (redact(text[-2 * _MOST_OUTPUT :])[-_MOST_OUTPUT:] for text in (result.stdout, result.stderr))
+            out, err = masked_end(result.stdout), masked_end(result.stderr)
             result = replace(result, argv=redact_argv(result.argv), stdout=out, stderr=err)
         self.result, self.target = result, target
         self.answered = False
