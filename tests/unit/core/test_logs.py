@@ -95,7 +95,7 @@ def test_setting_up_closes_the_file_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["LOUD", "", "Level 7", "10x"])
 def test_a_wrong_level_is_named(level: str, logger: logging.Logger) -> None:
-    with pytest.raises(SettingsError, match="TRAINING_MONITOR_LOG_LEVEL.*DEBUG, INFO, WARNING or ERROR"):
+    with pytest.raises(SettingsError, match="level: .*DEBUG, INFO, WARNING or ERROR"):
         setup_logging(level, environ={})
     assert logger.handlers == []
 
