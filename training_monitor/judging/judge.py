@@ -14,7 +14,6 @@ from training_monitor.core.units import format_duration
 from training_monitor.core.values import Observation, StallAnalysis, Verdict
 from training_monitor.judging.loss import analyze_loss
 from training_monitor.judging.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall
-from training_monitor.judging.stall_history import looks_until
 
 STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")  # of a `Verdict`
 ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin with the state
@@ -33,7 +32,7 @@ def judge(observations: Sequence[Observation], *, now: float, policy: StallPolic
         now: epoch seconds; nothing is concluded from the time since the last observation.
         policy: the limits.
     """
-    seen = looks_until(observations, now)
+    seen = [each for each in observations if each.timestamp <= now]
     if not seen:
         return NOBODY_LOOKED
     return _judge_end(seen, policy) or _judge_running(seen, now, policy)

@@ -26,17 +26,7 @@ from training_monitor.judging.limits import (
     stall_policy as stall_policy,
 )
 from training_monitor.judging.slowness import eta_convergence, find_flat_eta, find_slowdown, moments, quantile, warm_at
-from training_monitor.judging.stall_history import (
-    ALIVE,
-    FRESH_FILE,
-    Look,
-    Move,
-    Run,
-    kind_of,
-    looks_until,
-    read_run,
-    thin_looks,
-)
+from training_monitor.judging.stall_history import ALIVE, FRESH_FILE, Look, Move, Run, kind_of, read_run, thin_looks
 
 WINDOW = MOST_SAMPLES
 WATCHED_AGAIN = 60.0  # seconds after a gap, from when on looks on both sides of it count
@@ -66,7 +56,7 @@ def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPo
         first, terminate after `grace_period`, unless the run is merely slow. signals are the numbers behind it (see
         `_signals`).
     """
-    seen = thin_looks(looks_until(samples, now), MOST_SAMPLES)
+    seen = thin_looks([each for each in samples if each.timestamp <= now], MOST_SAMPLES)
     if not seen:
         return _healthy(Observation(now, None), f"Insufficient samples (0/{policy.min_samples})", {})
     last, run = seen[-1], read_run(seen)

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite
-from operator import attrgetter
 
 from training_monitor.core.averages import median
-from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field, fields
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.values import Observation
 from training_monitor.judging.gpu_load import gpu_mode
 
@@ -25,9 +23,6 @@ FRESH_FILE = 60.0  # seconds
 FILE_CLOCK = 2.0  # seconds by which file times (in whole seconds) and look times may differ
 LASTING_MODE = 150.0  # seconds for which GPUs seen not computing also count for looks without GPU readings
 ALIVE = ("saving", "compiling", "busy", "computing")  # signs of work other than steps
-_NUMBERS = tuple([each.name for each in fields(Observation) if str(each.type).startswith(("int", "float"))])
-_read_numbers = attrgetter(*_NUMBERS)
-_PLAIN_NUMBERS = {int, float, type(None)}
 PHASES = ("eval", "valid", "test", "checkpoint", "sav", "compil", "start", "warm", "load", "sampl", "generat", "init")
 
 
@@ -366,23 +361,6 @@ def _pause_within(run: Run, made: float) -> tuple[str, float]:
 
 
 # ---------------------------------------------------------------- keeping
-
-
-def looks_until(observations: Sequence[Observation], now: float) -> list[Observation]:
-    """Return the observations up to now. Raises SettingsError for one with something else in place of a number."""
-    for each in observations:
-        if each.timestamp is None or not _PLAIN_NUMBERS.issuperset(map(type, _read_numbers(each))):
-            _check_numbers(each)
-    return [each for each in observations if each.timestamp <= now]
-
-
-def _check_numbers(seen: Observation) -> None:
-    from numbers import Real
-
-    for name, value in zip(_NUMBERS, _read_numbers(seen)):
-        is_unknown = value is None and name != "timestamp"
-        if not is_unknown and (isinstance(value, bool) or not isinstance(value, Real)):
-            raise SettingsError(name, value, "a number")
 
 
 def thin_looks(observations: Sequence[Observation], most: int) -> list[Observation]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -80,13 +79,3 @@ def test_what_is_wrong_is_named(call: Callable[[], Any], name: str) -> None:
 def test_an_endless_limit_is_told_to_be_finite() -> None:
     with pytest.raises(SettingsError, match="expected a finite number"):
         RestartPolicy(max_delay=float("inf"))
-
-
-@pytest.mark.parametrize("function", [training_monitor.judge, training_monitor.analyze_stall])
-@pytest.mark.parametrize(
-    "given", [{"timestamp": datetime(2026, 1, 1)}, {"timestamp": None}, {"step": "3"}, {"step": 3, "loss": "2.0"}]
-)
-def test_an_observation_whose_number_is_none_is_refused(function: Callable[..., Any], given: dict[str, Any]) -> None:
-    bad = training_monitor.Observation(**{"timestamp": 1.0, "step": None, **given})
-    with pytest.raises(SettingsError, match=f"^{[*given][-1]}: "):
-        function([training_monitor.Observation(0.0, 1), bad], now=9.0)
