@@ -71,7 +71,7 @@ def check_training(
     siblings = _Siblings(site)
     meant, _ = _both(partial(find_meant, site, what), siblings.find)
     chosen = meant.trainings[:MOST_TRAININGS]
-    seen, _ = _both(partial(_look_at, site, chosen, alone=len(chosen) == 1), siblings.ask)
+    seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
     if what is not None and seen:
         seen[0].require()
     complete = [siblings.complete(each) for each in seen if what is not None or not each.is_gone]
