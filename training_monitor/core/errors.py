@@ -154,8 +154,6 @@ class TrainingMonitorError(Exception):
         """Return the whole message, with its hint in the language of a surface: `python`, `shell` or `mcp`."""
         said, hint = self.what, spell(self.hint, surface)
         end = "" if said[-1:] in _ENDS else "."
-        if hint and hint.startswith("try "):
-            return f"{said}{end} Try{hint[3:]}"
         return f"{said}{end} Try: {hint}" if hint else said
 
 
