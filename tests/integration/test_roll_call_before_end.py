@@ -41,7 +41,6 @@ from training_monitor.targets.transport import LocalTransport, Stream
 from training_monitor.watch import TrainingWatcher, watch_training
 
 BOUND = 8.0
-TOO_SHORT = "roll_call_timeout: .*( 0, or at least 5 seconds|expected a (finite )?number)"
 PLACE = "{}:{}".format(*PLACES["pipe"])
 
 
@@ -153,9 +152,9 @@ def test_no_roll_call_is_taken_where_none_is_wanted(place: Path) -> None:
 
 @pytest.mark.parametrize("timeout", [1, 4.9, -1, float("nan")])
 def test_a_bound_in_which_nobody_can_answer_is_wrong_use(place: Path, timeout: float) -> None:
-    with pytest.raises(SettingsError, match=TOO_SHORT):
+    with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
         supervise(place, Heard(), roll_call_timeout=timeout)
-    with pytest.raises(SettingsError, match=TOO_SHORT):
+    with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
         TerminationPlan(roll_call_timeout=timeout)
     assert TerminationPlan(roll_call_timeout=0).roll_call_timeout == 0
 

@@ -103,7 +103,7 @@ def test_no_step_of_it_may_take_longer_than_all_of_it(surroundings: Surroundings
 
 @pytest.mark.parametrize("timeout", [0, 4.9, -1, float("nan")])
 def test_too_little_time_is_wrong_use(timeout: float) -> None:
-    with pytest.raises(SettingsError, match="timeout: .*( at least 5 seconds|expected a (finite )?number)"):
+    with pytest.raises(SettingsError, match="timeout: .* at least 5 seconds"):
         explain_training("local", timeout=timeout)
 
 

@@ -119,7 +119,8 @@ def _fault(value: object, kind: Any, name: str) -> Fault:
     """Return what was expected instead of a value; None if it fits."""
     origin, parts = get_origin(kind), get_args(kind)
     if hasattr(kind, "__metadata__"):
-        return _fault(value, parts[0], name)
+        words = next((each.expected for each in kind.__metadata__ if hasattr(each, "expected")), None)
+        return (fault := _fault(value, parts[0], name)) and (words or fault)
     if _is_union(kind):
         faults = [_fault(value, part, name) for part in parts]
         return None if None in faults else " or ".join(dict.fromkeys(fault for fault in faults if fault))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
@@ -347,6 +347,18 @@ PLANNED_ENDS = ("terminated", "finished", "failed", "stopped", "ended")
 LEAST_ROLL_CALL_SECONDS = 5.0  # in which the processes of a training can be looked at, twice
 
 
+class Bound(NamedTuple):
+    """What a number is expected to be, in words, in the annotation of a parameter or field."""
+
+    expected: str
+
+
+LONG_ENOUGH = Bound(f"at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
+NONE_OR_LONG_ENOUGH = Bound(f"0, or {LONG_ENOUGH.expected}")
+LongEnoughSeconds = Annotated[float, LONG_ENOUGH]
+RollCallSeconds = Annotated[float, NONE_OR_LONG_ENOUGH]
+
+
 def is_at_least(lowest: float, value: object) -> bool:
     """Whether a value is a finite number from `lowest` on."""
     from training_monitor.core.units import known_number
@@ -358,7 +370,7 @@ def is_at_least(lowest: float, value: object) -> bool:
 def check_roll_call_timeout(seconds: float) -> None:
     """Raise SettingsError for a bound of a roll call in which no host could answer."""
     if not (is_at_least(LEAST_ROLL_CALL_SECONDS, seconds) or seconds == 0):
-        raise SettingsError("roll_call_timeout", seconds, f"0, or at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
+        raise SettingsError("roll_call_timeout", seconds, NONE_OR_LONG_ENOUGH.expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +392,7 @@ class TerminationPlan:
     destroy: bool = True
     destroy_without_upload: bool = False
     unreachable_seconds: float = 1800.0
-    roll_call_timeout: float = 20.0
+    roll_call_timeout: RollCallSeconds = 20.0
     is_hang: bool = False
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ from training_monitor.core.reports import (
 )
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
-from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, Verdict, WatchedJob
+from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, LONG_ENOUGH, LongEnoughSeconds, Verdict, WatchedJob
 from training_monitor.explain.find_ranks import are_all_of_host, build_ranks
 from training_monitor.explain.hosts import (
     Host,
@@ -86,7 +86,7 @@ def explain_training(
     namespace: str = "default",
     *,
     also: Sequence[str | Target] = (),
-    timeout: float = TIMEOUT,
+    timeout: LongEnoughSeconds = TIMEOUT,
     py_spy: str | None = None,
     store: Store | None = None,
     transport: Transport | None = None,
@@ -113,7 +113,7 @@ def explain_training(
         CommandError: the target could not be asked.
     """
     if not timeout >= LEAST_ROLL_CALL_SECONDS:
-        raise SettingsError("timeout", timeout, f"at least {LEAST_ROLL_CALL_SECONDS:g} seconds")
+        raise SettingsError("timeout", timeout, LONG_ENOUGH.expected)
     others = [parse_target(each, namespace=namespace) for each in also]
     spy = None if py_spy is None else read_spy(py_spy)
     end = clock.monotonic() + timeout

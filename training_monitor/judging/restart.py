@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Annotated
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Checkpoint, Failure, RunOutcome
-from training_monitor.core.values import CheckpointListing, check_roll_call_timeout, is_at_least
+from training_monitor.core.values import (
+    Bound,
+    CheckpointListing,
+    RollCallSeconds,
+    check_roll_call_timeout,
+    is_at_least,
+)
 
+_SOME = Bound("more than 0 seconds")
+PositiveSeconds = Annotated[float, _SOME]
 SAME_FAILURES = 3
 DEATHS_OF_A_CHECKPOINT = 2
 TIMES_SUSPECTED = 2
@@ -48,11 +57,11 @@ class RestartPolicy:
     retry_delay: float = 60.0
     max_delay: float = 900.0
     jitter: float = 0.1
-    stagnation_threshold: float = 300.0
-    check_interval: float = 30.0
+    stagnation_threshold: PositiveSeconds = 300.0
+    check_interval: PositiveSeconds = 30.0
     fresh_start: bool = False
     keep_attempts: int = 10
-    roll_call_timeout: float = 20.0
+    roll_call_timeout: RollCallSeconds = 20.0
 
     def __post_init__(self) -> None:
         from training_monitor.core.arguments import check_values
@@ -67,7 +76,7 @@ class RestartPolicy:
             raise SettingsError("jitter", self.jitter, "a share of the delay, from 0 to 1")
         for name in ("stagnation_threshold", "check_interval"):
             if getattr(self, name) == 0 or not is_at_least(0, getattr(self, name)):
-                raise SettingsError(name, getattr(self, name), "more than 0 seconds")
+                raise SettingsError(name, getattr(self, name), _SOME.expected)
 
 
 def restart_delay(policy: RestartPolicy, retry: int) -> float:

@@ -13,6 +13,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.models import OnEvent, OnLook
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
+from training_monitor.core.values import RollCallSeconds
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
@@ -39,7 +40,7 @@ def auto_restart(
     take_over: bool = False,
     max_delay: float = 900,
     keep_attempts: int = 10,
-    roll_call_timeout: float = 20,
+    roll_call_timeout: RollCallSeconds = 20,
     on_event: OnEvent | None = None,
     on_look: OnLook = lambda error: None,
     store: Store | None = None,

@@ -51,13 +51,13 @@ def test_a_threshold_or_interval_of_nothing_is_refused_by_name(subtests: pytest.
     for name in ["stagnation_threshold", "check_interval"]:
         for value in [0, -1, math.nan]:
             with subtests.test(name=name, value=value):
-                with pytest.raises(SettingsError, match=f"{name}.*(more than 0|a number from 0)"):
+                with pytest.raises(SettingsError, match=f"{name}.*more than 0"):
                     RestartPolicy(**{name: value})  # type: ignore[arg-type]
 
 
 def test_a_roll_call_in_which_no_host_could_answer_is_refused() -> None:
     for value in (-1, 0.5, 4.9, math.nan):
-        with pytest.raises(SettingsError, match="roll_call_timeout.*(at least 5|a number from 0)"):
+        with pytest.raises(SettingsError, match="roll_call_timeout.*at least 5"):
             RestartPolicy(roll_call_timeout=value)
     assert [RestartPolicy(roll_call_timeout=each).roll_call_timeout for each in (0, 5, 60)] == [0, 5, 60]
 
