@@ -440,7 +440,7 @@ def test_what_fails_is_logged_where_stderr_is_sent(screen: Screen, account: Acco
     screen.shows(row(FIRST), "1 ok")
     account.api.fail_with = 500
     screen.press("r")
-    screen.shows("^stale since .* it answers HTTP 500: something broke")
+    screen.shows("^stale since .* it answers HTTP 500: something broke *$")
     screen.press("q")
     screen.ended(0)
     logged = (screen.folder / "err.log").read_text()

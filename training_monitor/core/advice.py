@@ -20,7 +20,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
-QUESTIONS, PROGRAMS = "questions", "programs"  # what waits for somebody; errors of any program
+QUESTIONS, PROGRAMS = "questions", "programs"  # what waits for a person's answer; errors of any program
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"Error from server \(Timeout\)|etcdserver: (?:request timed out|leader changed)",
             TargetUnreachable,
-            "try again: the API server answered, but its storage was too slow",
+            "repeat it: the API server answered, but its storage was too slow",
         ),
     ),
     "ssh": (
@@ -388,7 +388,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"pam_nologin|System is booting up|System is going down",
             TargetUnreachable,
-            "try again in some minutes: the host starts, or is shut down",
+            "repeat it in some minutes: the host starts, or is shut down",
             _AFTER_CUT,
         ),
         # ---- the configuration
@@ -430,7 +430,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"kex_exchange_identification|ssh_exchange_identification",
             TargetUnreachable,
-            "try again in a minute: the host closes connections before the login when there are many",
+            "repeat it in a minute: the host closes connections before the login when there are many",
             _AFTER_CUT,
         ),
     ),
@@ -498,12 +498,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"\b503 Service Unavailable|\(ServiceUnavailable\)|currently unable to handle the request",
             TargetUnreachable,
-            "try again in a minute: the server, or a proxy before it, is not ready",
+            "repeat it in a minute: the server, or a proxy before it, is not ready",
         ),
         (
             r"TLS handshake timeout",
             TargetUnreachable,
-            "try again: the server is overloaded, or a proxy holds the connection (HTTPS_PROXY)",
+            "repeat it: the server is overloaded, or a proxy holds the connection (HTTPS_PROXY)",
         ),
         # ---- hosts
         (r"No space left on device|Disk quota exceeded", None, "free some space: the disk that it names is full"),
@@ -547,7 +547,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             r"reset by peer|\bEOF\b|connection closed|closed idle connection|broken pipe|lost connection"
             r"|Connection reset by \S{1,60} port|Connection to \S{1,100} closed by remote host",
             TargetUnreachable,
-            "try again: the connection was cut; if that goes on, check the network and that the server is up",
+            "repeat it: the connection was cut; if that persists, check the network and that the server is up",
         ),
     ),
     "vastai": (
@@ -570,14 +570,9 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"no_such_ask|\boffer\b.{0,40} (?:is )?(?:gone|no longer available|not available)",
             None,
-            "choose another offer: somebody else has rented this one",
+            "choose another offer: this one is rented by now",
         ),
         (r"no_such_instance", TargetNotFound, "look which instances there are: vastai show instances"),
-        (
-            r"\"status_code\": 5\d\d|failed with error 5\d\d\b|HTTPError: 5\d\d\b",
-            TargetUnreachable,
-            "try again in a minute: vast.ai has a fault",
-        ),
         (
             r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b",
             TargetUnreachable,
@@ -654,7 +649,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"401: Unauthorized", None, "check the bot's token, or make the webhook again"),
     ),
     "email": (
-        (r"^421\b", None, "try again later: the server is busy, or limits the connections"),
+        (r"^421\b", None, "repeat it later: the server is busy, or limits the connections"),
         (
             r"Application-specific password required",
             None,

@@ -48,7 +48,7 @@ def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Su
 
 
 REFUSED = "check the address and port, and that the server is up"
-CUT = "try again: the connection was cut; if that goes on, check the network and that the server is up"
+CUT = "repeat it: the connection was cut; if that persists, check the network and that the server is up"
 KEYS = "check the user and that your key is on the host: ssh-add -l"
 UNKNOWN = {program: f"look whether {program} answers by itself" for program in ("ssh", "kubectl")}
 DENIED = "bob@gpu1: Permission denied (publickey)."
