@@ -248,10 +248,10 @@ def _forms_with_signs(text: str) -> Iterator[TokenForm]:
 def _find_values(text: str, lower: str, context: Context) -> Iterator[tuple[int, int]]:
     searched = text if context.as_written else lower
     for found in context.pattern.finditer(searched):
-        first, last = found.span(found.lastindex or 0)
-        last = end_of_value(text, first, last)
         if context.before and not context.before.search(searched[max(0, found.start() - _BEFORE) : found.start()]):
             continue
+        first, last = found.span(found.lastindex or 0)
+        last = end_of_value(text, first, last)
         if "name" in found.groupdict() and not is_secret(found["name"], text[first:last]):
             continue
         if context.accepts(text[first:last]) and not is_code(text, first, last):

@@ -25,9 +25,9 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
     last_lines,
+    masked_end,
 )
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.masking import redact
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_environment, without_http_proxies
@@ -42,7 +42,7 @@ MAX_REPLY_BYTES = 6 * 1024 * 1024  # of a program that is given a script, which 
 # Of a text with one character of four bytes, Python keeps each character in four bytes.
 MAX_WIDE_BYTES = 2 * 1024 * 1024
 MAX_STDERR_BYTES = 256 * 1024  # more than this is left out in the middle
-_SEARCHED, _KEPT = 64 * 1024, 4000  # characters at the end of an output that came too late
+_KEPT = 4000  # characters at the end of an output that came too late
 _OR_OVERLOAD = ", or look whether the target is overloaded"
 _QUESTION_LINES = 6  # with text at its end, which may ask the user something: a login prints an address and a code
 _ALARM = (
@@ -469,7 +469,7 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
 
 def explain_timeout(result: CommandResult, what: str, target: str | None = None) -> CommandTimedOut:
     """Return the error for a program that was ended at its time limit, with the ends of what it had printed."""
-    out, err = (redact(text[-_SEARCHED:])[-_KEPT:] for text in (result.stdout, result.stderr))
+    out, err = (masked_end(text)[-_KEPT:] for text in (result.stdout, result.stderr))
     program = result.argv[0] if result.argv else ""
     ends = ("\n".join(list(filter(str.strip, text.splitlines()))[-_QUESTION_LINES:]) for text in (err, out))
     advised = next(filter(None, map(_question_in, ends)), None) or _advice_on(program, err)

@@ -32,10 +32,11 @@ _tm_may_read() {
   case $_tm_real in *"$_tm_line"*) return 1 ;; /*) ;; *) return 1 ;; esac
   if [ "$_tm_id" ]; then
     [ -d "$_tm_open" ] || [ "$(stat -L -c %h "$_tm_open")" -le 1 ] || return 1
-    [ "$(stat -c %d:%i -- "$_tm_real")" = "$_tm_id" ] || { _tm_is_held; return; }
+    [ "$(stat -c %d:%i -- "$_tm_real")" = "$_tm_id" ] || { _tm_any _tm_is_held "$_tm_found"; return; }
   fi
   [ "$_tm_real" != / ] && case $_tm_line$_tm_found$_tm_line in *"$_tm_line$_tm_real$_tm_line"*) return 0 ;; esac
-  _tm_is_of_job || _tm_is_below || _tm_is_configured
+  _tm_is_of_job || _tm_any _tm_is_below "$_tm_under" || _tm_any _tm_is_checkpoint "$_tm_found" ||
+    _tm_any _tm_is_configured "$_tm_patterns"
 }
 
 _tm_is_of_job() {
@@ -45,59 +46,57 @@ _tm_is_of_job() {
   case ${_tm_real#"$_tm_folder"/} in */*/*) return 1 ;; esac
 }
 
-# Below a folder that whoever started the server gave, or a checkpoint folder, which a training names: that opens no
-# hidden file, no system folder and no home.
+# Whether a test is true of one of some lines, which it finds in $_tm_each.
+_tm_any() { # TEST LINES
+  _tm_test=$1
+  set -f; IFS=$_tm_line
+  # shellcheck disable=SC2086
+  set -- $2
+  unset IFS; set +f
+  for _tm_each; do
+    ! "$_tm_test" || return 0
+  done
+  return 1
+}
+
+# Whether it is below this folder, of those that whoever started the server gave.
 _tm_is_below() {
-  set -f; IFS=$_tm_line
-  # shellcheck disable=SC2086
-  { set -- $_tm_under; _tm_count=$#; set -- "$@" $_tm_found; }
-  unset IFS; set +f
-  for _tm_each; do
-    _tm_count=$((_tm_count - 1))
-    case $_tm_each in [~]) _tm_each=$HOME ;; [~]/*) _tm_each=$HOME/${_tm_each#??} ;; esac
-    if [ $_tm_count -lt 0 ]; then case $_tm_each in /proc/*) continue ;; */) ;; *) continue ;; esac; fi
-    _tm_folder=$(cd -P -- "$_tm_each" && pwd -P) || continue
-    case $_tm_real/ in "${_tm_folder%/}"/*) ;; *) continue ;; esac
-    [ $_tm_count -lt 0 ] || return 0
-    _tm_home=$(cd -P -- "$HOME" && pwd -P)
-    case $_tm_home/ in "${_tm_folder%/}"/*) continue ;; esac
-    case $_tm_folder/ in /etc/* | /proc/* | /sys/* | /dev/* | /boot/* | /run/* | /usr/* | /var/ | /home/ | */.ssh/*) continue ;; esac
-    case ${_tm_real#"$_tm_folder"} in */.*) ;; *) return 0 ;; esac
-  done
-  return 1
+  case $_tm_each in [~]) _tm_each=$HOME ;; [~]/*) _tm_each=$HOME/${_tm_each#??} ;; esac
+  _tm_folder=$(cd -P -- "$_tm_each" && pwd -P) || return
+  case $_tm_real/ in "${_tm_folder%/}"/*) ;; *) return 1 ;; esac
 }
 
-# Whether it matches a pattern of the settings of whoever started the server.
-_tm_is_configured() {
-  set -f; IFS=$_tm_line
-  # shellcheck disable=SC2086
-  set -- $_tm_patterns
-  unset IFS; set +f
+# Whether it is in this checkpoint folder, which a training names: that opens no hidden file, no system folder and no
+# home.
+_tm_is_checkpoint() {
+  case $_tm_each in /proc/*) return 1 ;; */) ;; *) return 1 ;; esac
+  _tm_is_below || return
   _tm_home=$(cd -P -- "$HOME" && pwd -P)
-  for _tm_each; do
-    case $_tm_each in [~]/*) _tm_each=$_tm_home/${_tm_each#??} ;; /*) ;; *) _tm_each=$PWD/$_tm_each ;; esac
-    # shellcheck disable=SC2254
-    case $_tm_real in $_tm_each) return 0 ;; esac
-  done
-  return 1
+  case $_tm_home/ in "${_tm_folder%/}"/*) return 1 ;; esac
+  case $_tm_folder/ in /etc/* | /proc/* | /sys/* | /dev/* | /boot/* | /run/* | /usr/* | /var/ | /home/ | */.ssh/*) return 1 ;; esac
+  case ${_tm_real#"$_tm_folder"} in */.*) return 1 ;; esac
 }
 
-# Whether a training that was found in a container has exactly this file, or has this deleted file open for writing.
+# Whether it matches this pattern of the settings of whoever started the server.
+_tm_is_configured() {
+  case $_tm_each in
+  [~]/*) _tm_each=$(cd -P -- "$HOME" && pwd -P)/${_tm_each#??} ;;
+  /*) ;;
+  *) _tm_each=$PWD/$_tm_each ;;
+  esac
+  # shellcheck disable=SC2254
+  case $_tm_real in $_tm_each) ;; *) return 1 ;; esac
+}
+
+# Whether a training in a container, which was found, has exactly this file, or has this deleted file open for writing.
 _tm_is_held() {
-  set -f; IFS=$_tm_line
-  # shellcheck disable=SC2086
-  set -- $_tm_found
-  unset IFS; set +f
-  for _tm_each; do
-    _tm_each=${_tm_each%/}
-    case $_tm_each in
-    /proc/[0-9]*/fd/[0-9]*) case $(stat -c %A "$_tm_each") in l?w*) ;; *) continue ;; esac ;;
-    /proc/[0-9]*/root/*) ! _tm_has_link "${_tm_each#/proc/*/root}" "${_tm_each%%/root/*}/root" || continue ;;
-    *) continue ;;
-    esac
-    [ "$(stat -L -c %d:%i "$_tm_each")" != "$_tm_id" ] || return 0
-  done
-  return 1
+  _tm_each=${_tm_each%/}
+  case $_tm_each in
+  /proc/[0-9]*/fd/[0-9]*) case $(stat -c %A "$_tm_each") in l?w*) ;; *) return 1 ;; esac ;;
+  /proc/[0-9]*/root/*) ! _tm_has_link "${_tm_each#/proc/*/root}" "${_tm_each%%/root/*}/root" || return 1 ;;
+  *) return 1 ;;
+  esac
+  [ "$(stat -L -c %d:%i "$_tm_each")" = "$_tm_id" ]
 }
 
 _tm_has_link() { # PATH ROOT
