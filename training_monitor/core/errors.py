@@ -78,6 +78,7 @@ CALLS: Mapping[str, Call] = {
     "list_queue": Call("service.TrainingQueue().list_jobs()", "training-monitor queue", "list_queue"),
     "search_offers": Call("vast.search_offers(query)", "training-monitor offers", "list_offers"),
     "read_under": Call(*["training-monitor mcp --read-under DIR"] * 3),
+    "serve_acts": Call(*["training-monitor web --allow-write"] * 3),
     "stop_job": Call("stop_job({0}, {1})", "training-monitor stop {0} {1}", "stop_job"),
     "withdraw": Call(
         "service.Credits().withdraw({0}, dollars, reason, payment_id=id)",

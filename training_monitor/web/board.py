@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from math import fsum
 from typing import Any
 
-from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.fleet.attention import worst_first
@@ -206,7 +206,7 @@ class Board:
 
     def _check_writable(self) -> None:
         if not self.allow_write:
-            raise Refused(403, "this page is read-only: it was not started to stop, destroy or acknowledge")
+            raise Refused(403, Hint("this page is read-only; one that may act is started by: {serve_acts}"))
 
 
 def _rows_with_cost(snapshot: FleetSnapshot) -> list[TrainingMetrics]:
