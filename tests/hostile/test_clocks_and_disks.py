@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -167,9 +167,11 @@ def can_write(queue: TrainingQueue, job: QueuedJob, worker: str) -> bool:
 # ---------------------------------------------------------------- disks
 
 
-def command(*argv: str, out: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    """A command as a process of its own; `out` is where its stdout goes."""
-    words = [sys.executable, "-m", "training_monitor", *argv]
+def command(
+    *argv: str, out: str | None = None, within: Sequence[str] = (), **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """A command as a process of its own; `out` is where its stdout goes, `within` the command that starts it."""
+    words = [*within, sys.executable, "-m", "training_monitor", *argv]
     places = {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
     with open(out or os.devnull, "w") as file:
         return subprocess.run(

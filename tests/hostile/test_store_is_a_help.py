@@ -84,7 +84,9 @@ def broken(disk: Path, fault: str) -> Iterator[Path]:
 
 def ask(words: tuple[str, ...], log: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     argv = [word.replace("LOG", str(log)) for word in words]
-    return command(*argv, TRAINING_MONITOR_STATE_DIR=str(folder))
+    # What is asked of the whole machine must not see the trainings of other tests.
+    within = () if "LOG" in " ".join(words) else ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    return command(*argv, within=within, TRAINING_MONITOR_STATE_DIR=str(folder))
 
 
 def verdict_of(text: str) -> Any:

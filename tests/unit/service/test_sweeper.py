@@ -679,13 +679,17 @@ def test_a_sweep_during_another_one_is_skipped(bench: Bench) -> None:
 
 @dataclass
 class KillingStore(Store):
-    """Dies at a moment of the store, which `strike` chooses."""
+    """Dies at a moment of the store, which `kill` chooses; in the sweep's own thread, not in that of its notices."""
 
     folder: str
-    strike: Callable[[], None]
+    kill: Callable[[], None]
 
     def __post_init__(self) -> None:
         Store.__init__(self, self.folder)
+
+    def strike(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.kill()
 
     def save_run(self, key: str, state: object, *, finished: bool) -> None:
         self.strike()
