@@ -9,6 +9,7 @@ import argparse
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -27,12 +28,13 @@ TOOLS = re.compile(
 )
 
 
-def options() -> set[str]:
+@cache
+def options() -> re.Pattern[str]:
     """Every option of our commands."""
     found = set[str]()
     for actions in (parser._actions for parser in commands().values()):
         found |= {option for action in actions for option in action.option_strings if option.startswith("--")}
-    return found
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, found)))})(?![\w-])")
 
 
 def commands() -> Mapping[str, argparse.ArgumentParser]:
@@ -57,11 +59,10 @@ def messages(code: str) -> Iterator[tuple[int, str]]:
 
 def named(code: str) -> list[str]:
     """Where code names an option or command of ours in a message."""
-    ours = re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, options())))})(?![\w-])")
     return [
         f"{line}: {text[:90]!r}"
         for line, text in messages(code)
-        if COMMAND.search(text) or (" " in text.strip() and ours.search(text) and not TOOLS.search(text))
+        if COMMAND.search(text) or (" " in text.strip() and options().search(text) and not TOOLS.search(text))
     ]
 
 

@@ -198,10 +198,13 @@ def search(files: Mapping[str, str]) -> list[Finding]:
 
 def places(node: ast.AST, file: str, place: str) -> Iterator[tuple[str, ast.AST]]:
     """All code below a node, with the function it is in."""
-    for child in ast.iter_child_nodes(node):
-        inside = f"{file}:{child.name}" if isinstance(child, ast.FunctionDef) else place
-        yield inside, child
-        yield from places(child, file, inside)
+    waiting = [(place, node)]
+    while waiting:
+        place, node = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            inside = f"{file}:{child.name}" if isinstance(child, ast.FunctionDef) else place
+            yield inside, child
+            waiting.append((inside, child))
 
 
 @pytest.fixture(scope="module")

@@ -28,14 +28,15 @@ ANALYZE_STALL = {"judging/judge.py", "judging/stall.py", "__init__.py"}
 
 
 @cache
-def modules() -> list[tuple[str, ast.Module]]:
+def modules() -> list[tuple[str, list[ast.AST]]]:
+    """The modules of the package, with all nodes of each."""
     paths = sorted(PACKAGE.rglob("*.py"))
-    return [(path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths]
+    return [(path.relative_to(PACKAGE).as_posix(), [*ast.walk(ast.parse(path.read_text("utf-8")))]) for path in paths]
 
 
-def numbered(tree: ast.Module) -> Iterator[str]:
+def numbered(nodes: list[ast.AST]) -> Iterator[str]:
     """Names that are given a number above zero: constants, fields, defaults of arguments, and arguments of calls."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             yield from _if_number(node.target.id, node.value)
         elif isinstance(node, ast.Assign):
@@ -60,13 +61,13 @@ def _is_number(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and type(value.value) in (int, float)
 
 
-def called(tree: ast.Module) -> set[str]:
+def called(nodes: list[ast.AST]) -> set[str]:
     """The names of what is called, without what they are attributes of."""
-    return {ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
 
 
 def test_only_the_stall_policy_has_limits_of_silence() -> None:
-    found = {name: {each for each in numbered(tree) if LIMITS.fullmatch(each)} for name, tree in modules()}
+    found = {name: {each for each in numbered(nodes) if LIMITS.fullmatch(each)} for name, nodes in modules()}
     assert len(found.pop(POLICY)) == 8
     assert found.pop("judging/gpu_load.py") == {"IDLE_PERCENT", "FULL_PERCENT", "SPINNING_POWER"}
     for name, limits in found.items():
@@ -75,8 +76,8 @@ def test_only_the_stall_policy_has_limits_of_silence() -> None:
 
 def test_only_gpu_load_compares_a_utilization_or_power_with_a_number() -> None:
     compared = re.compile(r"utili[sz]ation|gpu_power|power_fraction|power_draw")
-    for name, tree in modules():
-        for node in ast.walk(tree):
+    for name, nodes in modules():
+        for node in nodes:
             if isinstance(node, ast.Compare) and name != "judging/gpu_load.py":
                 sides = [node.left, *node.comparators]
                 numbers = [each for each in sides if _is_number(each)]
@@ -85,10 +86,10 @@ def test_only_gpu_load_compares_a_utilization_or_power_with_a_number() -> None:
 
 
 def test_only_the_judge_makes_a_verdict_of_what_was_seen() -> None:
-    makers = {name for name, tree in modules() if "Verdict" in called(tree)}
+    makers = {name for name, nodes in modules() if "Verdict" in called(nodes)}
     assert makers - OTHER_VERDICTS == VERDICTS_BESIDE | {"judging/judge.py"}
-    for name, tree in modules():
-        for node in ast.walk(tree):
+    for name, nodes in modules():
+        for node in nodes:
             is_verdict = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Verdict"
             if is_verdict and name in VERDICTS_BESIDE:
                 states = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
@@ -96,9 +97,9 @@ def test_only_the_judge_makes_a_verdict_of_what_was_seen() -> None:
 
 
 def test_nobody_but_the_judge_analyzes_stalls() -> None:
-    users = {name for name, tree in modules() for node in ast.walk(tree) if _names(node, "analyze_stall")}
+    users = {name for name, nodes in modules() for node in nodes if _names(node, "analyze_stall")}
     assert users <= ANALYZE_STALL and "judging/judge.py" in users
-    detectors = {name for name, tree in modules() if "StallDetector" in called(tree)}
+    detectors = {name for name, nodes in modules() if "StallDetector" in called(nodes)}
     assert detectors == set()
 
 
