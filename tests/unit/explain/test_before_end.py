@@ -31,7 +31,7 @@ def report_of(*ranks: Rank, at: float = 1.75e9) -> Any:
 
 def rank(number: int, threads: int = 1, frames: int = 2) -> Rank:
     chance = random.Random(number)
-    names = [f"f{chance.getrandbits(1000):x}" for _ in range(frames * threads)]
+    names = [f"f{chance.getrandbits(10_000):x}" for _ in range(frames * threads)]
     stacks = tuple(
         Stack(f"t{each}", tuple(Frame(name, "/train.py", 7) for name in names[each::threads]), not each)
         for each in range(threads)
@@ -52,11 +52,11 @@ def test_a_report_is_kept_whole_in_a_private_folder(tmp_path: Path) -> None:
 
 
 def test_a_report_that_is_too_large_loses_the_threads_that_matter_least(tmp_path: Path) -> None:
-    large = report_of(*(rank(number, threads=64, frames=40) for number in range(18)))
+    large = report_of(*(rank(number, threads=64, frames=4) for number in range(18)))
     folder = write_bundle(str(tmp_path), "process:lora-attempt-1", large)
     assert sum(path.stat().st_size for path in Path(folder).iterdir()) < MOST_BYTES
     assert all(len(each["stacks"]) == 1 and each["stacks"][0]["is_main"] for each in read(folder)["ranks"])
-    huge = report_of(*(rank(number, threads=1, frames=4000) for number in range(12)), at=1.76e9)
+    huge = report_of(*(rank(number, threads=1, frames=400) for number in range(12)), at=1.76e9)
     folder = write_bundle(str(tmp_path), "process:lora-attempt-2", huge)
     assert sum(path.stat().st_size for path in Path(folder).iterdir()) < MOST_BYTES
     assert [each["stacks"] for each in read(folder)["ranks"]] == [[]] * 12 and read(folder)["explanation"]
