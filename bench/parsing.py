@@ -28,7 +28,6 @@ from training_monitor.checkpoints.completeness import group_checkpoints
 from training_monitor.checkpoints.listing import parse_listing
 from training_monitor.core.errors import ParseError
 from training_monitor.health import nvidia_smi
-from training_monitor.health.cluster import parse_pods
 from training_monitor.health.nccl import parse_nccl_transport
 from training_monitor.jobs import ray_output
 from training_monitor.jobs.process_jobs import parse_process_job
@@ -37,6 +36,7 @@ from training_monitor.logs.patterns import LogPattern, parse_metrics
 from training_monitor.logs.text import log_pieces
 from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import parse_progress
+from training_monitor.targets.pods import parse_pods
 
 SIZE = 64 * 1024
 GIVE_UP = 2.0  # seconds

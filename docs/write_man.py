@@ -14,7 +14,7 @@ sys.path.insert(0, str(DOCS.parent))
 from training_monitor import __version__  # noqa: E402
 from training_monitor.cli.arguments import ONE, OPTIONAL, REST, SEVERAL, Argument, every_command  # noqa: E402
 from training_monitor.cli.command_table import DESCRIPTION, EXIT_STATUSES, GROUPS, Command  # noqa: E402
-from training_monitor.targets import target  # noqa: E402
+from training_monitor.targets.kinds import KINDS  # noqa: E402
 
 FILE = DOCS / "training-monitor.1"
 WIDTH = 78
@@ -70,10 +70,9 @@ def _heading(argument: Argument) -> str:
 
 
 def _targets() -> Iterator[tuple[str, str]]:
-    """The forms of a target and their meanings, as targets/target.py lists them."""
-    for line in (target.__doc__ or "").splitlines():
-        if found := re.fullmatch(r"(\S+)\s{2,}(.*)", line):
-            yield found[1], found[2]
+    """The forms of a target and their meanings."""
+    yield "POD", "a pod, by its name, in the namespace that --namespace names"
+    yield from ((kind.form, kind.is_a) for kind in KINDS.values())
 
 
 def _variables() -> list[tuple[str, str]]:

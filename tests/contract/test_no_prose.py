@@ -33,7 +33,8 @@ READERS = {
     "nvidia-smi": ("health/nvidia_smi.py*", "explain/gpu_faults.py*", "fleet/rows.py:_gpu_type"),
     "the kernel": ("explain/kernel_log.py*",),
     "py-spy and Python, for a right that is missing": ("explain/stacks.py", "explain/stacks.py:_no_stacks"),
-    "Kubernetes, for the reason of a state": ("health/cluster.py*", "health/verdict.py:judge_pod"),
+    "Kubernetes, for the reason of a state": ("targets/pods.py*", "health/verdict.py:judge_pod"),
+    "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
     "vastai": (
         "vast/asking.py*",
         "vast/instances.py:_ask_to_destroy",

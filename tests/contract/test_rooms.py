@@ -245,7 +245,7 @@ def patterns_compile_when_first_used(package: Package) -> list[str]:
 def pure_modules_do_no_io(package: Package) -> list[str]:
     found = []
     for module, imported in every_import(package):
-        if not module.is_pure:
+        if not module.is_pure or imported.for_typing:
             continue
         target = imported_module(imported, package)
         if imported.top in IO_MODULES and not any(is_within(each, NO_IO_BUT_TEXT) for each in imported.targets):

@@ -34,14 +34,14 @@ SCRIPTS: dict[str, tuple[int, int]] = {
 COMMANDS: dict[str, tuple[int, int]] = {
     "--version": (3, 15),
     "--help": (4, 15),
-    "completion --known targets": (25, 70),
-    "gpu local": (43, 70),
-    "checkpoints local .": (36, 70),
-    "health local": (88, 95),
-    "history": (43, 70),
+    "completion --known targets": (27, 70),
+    "gpu local": (44, 70),
+    "checkpoints local .": (37, 70),
+    "health local": (89, 95),
+    "history": (44, 70),
     "top . --once --json": (63, 75),
-    "config --check": (62, 75),
-    "status local": (84, 80),
+    "config --check": (63, 75),
+    "status local": (85, 80),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.
 HEAVY = frozenset(

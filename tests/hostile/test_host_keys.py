@@ -14,9 +14,10 @@ from tests.hostile.tries import tried
 from tests.integration.conftest import SshServer, Surroundings, plain
 from training_monitor.core.errors import AccessDenied
 from training_monitor.core.models import CommandResult
-from training_monitor.targets import connect
+from training_monitor.core.settings import runtime_dir
 from training_monitor.targets.asking import ask
-from training_monitor.targets.transport import explain_failure
+from training_monitor.targets.target import parse_target
+from training_monitor.targets.transport import SshTransport, explain_failure
 
 
 class Client:
@@ -199,14 +200,14 @@ def test_the_users_configuration_is_read_once_for_a_shared_connection(client: Cl
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o722, 0o770, 0o777, 0o1777, 0o772])
 def test_a_folder_to_which_others_can_write_holds_no_sockets_and_no_keys(client: Client, mode: int) -> None:
     tried(2)
-    state, sockets = client.ours.parent, Path(connect.runtime_dir())
+    state, sockets = client.ours.parent, Path(runtime_dir())
     assert client.reach() is None
     client.surroundings.disconnect()
     client.ours.unlink()
     for folder in (state, sockets):
         folder.chmod(mode)
-    reach = connect.connect(connect.parse_target(client.sshd.address))
-    assert isinstance(reach, connect.SshTransport)
+    reach = parse_target(client.sshd.address).connect(None)
+    assert isinstance(reach, SshTransport)
     assert not [option for option in reach.options if str(state) in option or str(sockets) in option]
     assert client.reach() is None
     assert not client.ours.exists() and not list(sockets.iterdir())
@@ -217,7 +218,7 @@ def test_what_is_not_our_own_folder_holds_no_sockets_and_no_keys(client: Client,
     if kind == "another user's" and os.geteuid() != 0:
         pytest.skip("only root can give a folder away: nothing here was tested")
     tried(2)
-    state, sockets = client.ours.parent, Path(connect.runtime_dir())
+    state, sockets = client.ours.parent, Path(runtime_dir())
     for number, folder in enumerate((state, sockets)):
         if folder.exists():
             folder.rmdir()
@@ -229,8 +230,8 @@ def test_what_is_not_our_own_folder_holds_no_sockets_and_no_keys(client: Client,
         else:
             folder.mkdir(mode=0o700)
             os.chown(folder, 65534, -1)
-    reach = connect.connect(connect.parse_target(client.sshd.address))
-    assert isinstance(reach, connect.SshTransport)
+    reach = parse_target(client.sshd.address).connect(None)
+    assert isinstance(reach, SshTransport)
     assert not [option for option in reach.options if str(state) in option or str(sockets) in option]
 
 

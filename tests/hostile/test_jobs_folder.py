@@ -18,7 +18,7 @@ from training_monitor.core.models import CommandResult, JobStatus
 from training_monitor.jobs.jobs import get_job_listing, list_jobs, next_job_id
 from training_monitor.jobs.process_jobs import JobNames, jobs_question, start_process_job, start_question
 from training_monitor.targets.asking import Site
-from training_monitor.targets.target import Target
+from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.transport import LocalTransport, Stream
 
 GOOD = ("good", "also.good-2", "x" * 128)
@@ -161,7 +161,7 @@ def test_no_job_starts_in_a_folder_to_which_others_can_write(folder: Path, mode:
 
 
 def test_a_rented_machine_has_no_other_users(folder: Path) -> None:
-    rented = start_question(Target("vast", "7"), "process:new", "true", {}, None)
+    rented = start_question(VastTarget("7"), "process:new", "true", {}, None)
     folder.chmod(0o777)
     assert Site.of("local").ask_one(rented) == "started"
 

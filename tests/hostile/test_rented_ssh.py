@@ -10,7 +10,8 @@ import pytest
 from tests.fakes import FakeTransport
 from tests.hostile.tries import tried
 from tests.integration.conftest import require
-from training_monitor.targets.connect import connect
+from training_monitor.targets.kinds.ssh import SshTarget
+from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import SshTransport
 
@@ -34,14 +35,14 @@ Host *
 
 def effective(target: Target, config: Path) -> list[str]:
     """The configuration that the real ssh would use, read as the user's own is."""
-    reach = connect(target, FakeTransport(lambda script: ("", 127)))
+    reach = target.connect(FakeTransport(lambda script: ("", 127)))
     assert isinstance(reach, SshTransport)
     require("sshd")  # its package brings the client
     argv = ["ssh", "-F", str(config), "-G", *reach.options, "--", reach.destination]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-RENTED = Target("vast", "7", user="root", port=40022, address="203.0.113.7")
+RENTED = VastTarget("7", "203.0.113.7", 40022)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def offered(home: Path) -> list[str]:
 
 
 def test_a_rented_machine_gets_no_forwarding_and_no_variables(home: Path) -> None:
-    own = effective(Target("ssh", "my-own-host"), home / "config")
+    own = effective(SshTarget("my-own-host"), home / "config")
     assert {"forwardagent yes", "forwardx11 yes", "sendenv WANDB_API_KEY"} <= set(own), "the user's own hosts keep all"
     rented = effective(RENTED, home / "config")
     words = {line.partition(" ")[0] for line in rented}

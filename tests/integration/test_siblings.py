@@ -7,12 +7,11 @@ import pytest
 from tests.integration.conftest import WatchedTransport
 from tests.loopback.kubernetes import ContainerState, KubernetesApi
 from training_monitor.core.errors import CommandError
-from training_monitor.health.cluster import find_siblings
-from training_monitor.targets.asking import Site
+from training_monitor.targets.target import parse_target
 
 
 def siblings(target: str, transport: WatchedTransport) -> list[str]:
-    return [pod.name for pod in find_siblings(Site.of(target, transport=transport))]
+    return [pod.name for pod in parse_target(target).find_siblings(transport)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_how_a_sibling_ended_is_told(kube: KubernetesApi, transport: WatchedTran
     kube.add_pod("head", labels={"job-name": "run"})
     killed = kube.add_pod("worker", labels={"job-name": "run"})
     killed.states["main"] = ContainerState(restart_count=1, last_terminated="OOMKilled", exit_code=137)
-    [found] = find_siblings(Site.of("head", transport=transport))
+    [found] = parse_target("head").find_siblings(transport)
     assert (found.terminated, found.exit_code, found.restarts) == ("OOMKilled", 137, 1)
 
 
@@ -63,4 +62,4 @@ def test_a_server_that_does_not_answer_is_no_lack_of_siblings(kube: KubernetesAp
     kube.add_pod("head", labels={"job-name": "run"})
     kube.stop()
     with pytest.raises(CommandError):
-        find_siblings(Site.of("head", transport=transport))
+        parse_target("head").find_siblings(transport)

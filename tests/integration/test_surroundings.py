@@ -28,7 +28,6 @@ from training_monitor.explain.surroundings import (
     read_surroundings,
     surroundings_questions,
 )
-from training_monitor.health.cluster import list_pods
 from training_monitor.observe.evidence import pids_of
 from training_monitor.targets.asking import Site, ask
 
@@ -352,14 +351,14 @@ def test_kubernetes_tells_restarts_and_warnings_of_the_pods(in_pod: Place, kube:
     warning(kube, pod, "FailedMount")
     warning(kube, pod, "Pulled", "Normal")
     site = Site.of(in_pod.address)
-    found = pod_findings(site, list_pods(site, pod.name), 30.0).findings
+    found = pod_findings(site, site.target.list_pods(pod.name, transport=site.transport), 30.0).findings
     assert [(each.kind, each.host, each.node) for each in found] == [("pod", in_pod.address, pod.node)] * 2
     assert [each.text for each in found] == [
         f"pod {pod.name} has restarted 2 times (OOMKilled, exit code 137)",
         f"pod {pod.name}: FailedMount 3 times: because of FailedMount",
     ]
     kube.forbidden.add("list events")
-    unknown = pod_findings(site, list_pods(site, pod.name), 30.0)
+    unknown = pod_findings(site, site.target.list_pods(pod.name, transport=site.transport), 30.0)
     assert [each.text for each in unknown.findings] == [each.text for each in found[:1]]
     [unread] = unknown.unread
     assert unread.startswith("the events of the pods are unknown: ") and "Forbidden" in unread

@@ -17,8 +17,8 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.targets.asking import ask, ask_many
-from training_monitor.targets.connect import resolve_target
-from training_monitor.targets.target import Target
+from training_monitor.targets.kinds.vast import VastTarget
+from training_monitor.targets.target import resolve_target
 
 
 def failure(target: str) -> TrainingMonitorError:
@@ -30,7 +30,7 @@ def failure(target: str) -> TrainingMonitorError:
 def test_an_instance_becomes_its_ssh_address(vast: VastApi) -> None:
     vast.add_instance(7, ssh_host="ssh7.example", ssh_port=12345)
     target = resolve_target("vast://7")
-    assert target == Target("vast", "7", user="root", port=12345, address="ssh7.example")
+    assert target == VastTarget("7", "ssh7.example", 12345)
     assert str(target) == "vast://7"
     assert vast.requests[-1] == "GET /api/v0/instances/7/"
 

@@ -36,7 +36,6 @@ from training_monitor.explain.pod_events import parse_pod_events
 from training_monitor.explain.processes import parse_processes
 from training_monitor.explain.stacks import SeenStacks, parse_answer, parse_stacks
 from training_monitor.health import nvidia_smi
-from training_monitor.health.cluster import parse_pods
 from training_monitor.health.nccl import parse_nccl_transport
 from training_monitor.jobs import ray_output
 from training_monitor.jobs.process_jobs import parse_process_job
@@ -53,6 +52,7 @@ from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import parse_evidence, parse_file_age
 from training_monitor.observe.find_trainings import parse_files, parse_trainings
 from training_monitor.runs.progress_file import parse_control_file, parse_progress_file
+from training_monitor.targets.pods import parse_pods
 from training_monitor.targets.proc_stat import parse_stat
 from training_monitor.targets.replies import parse_fields
 

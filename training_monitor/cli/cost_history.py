@@ -17,12 +17,12 @@ from training_monitor.fleet import FleetSample
 from training_monitor.fleet.history import DAY, HistoryMember
 from training_monitor.fleet.trends import Cost, add_costs, cost_by_day
 from training_monitor.screens.kit.text import format_total
+from training_monitor.targets.target import instance_of
 
 MOST_MEMBERS = 100  # the last ones seen
 MOST_DAYS = 400
 LONGEST_NAME = 24  # characters; longer names are cut where the days need the room
 READ_AT_ONCE, MINUTE = 7 * DAY, 60.0
-RENTED = "vast://"  # any other machine has no price
 _UNKNOWN = Cost(None, True)
 Costs = Sequence[Cost]  # one a day
 
@@ -129,7 +129,7 @@ def _sum(machines: Mapping[str, Costs], keys: Iterable[str], days: Sequence[floa
     counted = [
         costs
         for machine, costs in chosen.items()
-        if machine.startswith(RENTED) or any(each.dollars is not None for each in costs)
+        if instance_of(machine) is not None or any(each.dollars is not None for each in costs)
     ]
     return [add_costs(costs[day] for costs in counted) for day in range(len(unknown))]
 

@@ -9,8 +9,7 @@ from training_monitor import __version__
 from training_monitor.cli import options
 from training_monitor.cli.argument_types import TARGETS, WHAT, CommandParser, some_name
 from training_monitor.cli.command_table import DESCRIPTION, GROUPS, Command, format_groups
-
-_TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
+from training_monitor.targets.kinds import list_forms
 
 
 def build_parser(only: str = "") -> CommandParser:
@@ -31,7 +30,7 @@ def build_parser(only: str = "") -> CommandParser:
 
 def _add_command(add: Callable[..., CommandParser], name: str, command: Command) -> None:
     examples = "\n".join(f"  training-monitor {name} {words}".rstrip() for words in command.examples)
-    target = f"TARGET is {_TARGET}.\n\n" if "TARGET" in command.takes else ""
+    target = f"TARGET is {' | '.join(list_forms('POD'))}.\n\n" if "TARGET" in command.takes else ""
     parser = add(
         name,
         description=command.help,

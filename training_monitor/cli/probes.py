@@ -23,7 +23,7 @@ from training_monitor.core.store import STATE_FILE, Store
 from training_monitor.core.units import format_bytes, format_duration, name_some, plural
 from training_monitor.notify.channels import Channel, CommandChannel, Desktop, Doors, NotifiedUser
 from training_monitor.targets.asking import ask, read_text
-from training_monitor.targets.connect import check_this_machine
+from training_monitor.targets.kinds.local import check_this_machine
 from training_monitor.targets.transport import LocalTransport
 
 WORKS, MISSING, BROKEN = "ok", "missing", "broken"

@@ -53,7 +53,7 @@ from training_monitor.service.instance_steps import offer_query
 from training_monitor.service.limits import reached_limit
 from training_monitor.service.queue import load_service_config
 from training_monitor.service.worker import check_request, queue_checked
-from training_monitor.targets.connect import find_vast_key
+from training_monitor.targets.kinds.vast import find_vast_key
 from training_monitor.vast import OfferQuery, account_balance
 from training_monitor.vast.cost import Limit, spent_by
 from training_monitor.vast.offers import judge_request, search_everything

@@ -260,7 +260,7 @@ def _watcher(args: Namespace) -> TrainingWatcher:
 
 
 def _plan(args: Namespace) -> TerminationPlan:
-    if (args.destroy or args.destroy_without_upload) and not args.target.startswith("vast://"):
+    if (args.destroy or args.destroy_without_upload) and parse_target(args.target).instance_id is None:
         raise SettingsError("--destroy", args.target, "a rented instance: vast://ID")
     given = {name: getattr(args, name) for name in ("reason", "roll_call_timeout") if hasattr(args, name)}
     return TerminationPlan(

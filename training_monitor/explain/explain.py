@@ -98,7 +98,7 @@ def explain_training(
     installed, or from `sys.remote_exec` of Python 3.14, whichever works first; else the kernel has to tell.
 
     Args:
-        target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`; the other pods of a pod's training are found.
+        target: where it runs, see `Target`; the other pods of a pod's training are found.
         what: as in `check_training`: a PID, a log, a job, or the name of either; None: the only training there.
         also: other targets on which ranks of the same training run, such as further ssh hosts.
         timeout: seconds for all of it, at least 5.
@@ -350,7 +350,7 @@ def _read_host(
     gpus: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]],
     rest: Sequence[Answer[Any]],
 ) -> _HostSeen:
-    node = host.node if host.site.target.kind == "pod" else training.facts.name or None
+    node = host.node if not host.site.target.is_machine else training.facts.name or None
     known = stacks.value or SeenStacks({})
     beside = read_surroundings(rest, host.name, node)
     ranks = build_ranks(training, known, gpus.value, host.name, node)

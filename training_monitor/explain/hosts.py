@@ -6,11 +6,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import IncompleteAnswer, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, PodState
 from training_monitor.core.regex import regex
 from training_monitor.core.units import plural
-from training_monitor.health.cluster import find_pods_of_training
 from training_monitor.jobs.process_jobs import PREFIX
 from training_monitor.judging.ranks import Rank
 from training_monitor.observe.find_trainings import FoundTraining, FoundTrainings
@@ -51,7 +50,7 @@ class Pods:
 def ask_pods(site: Site, timeout: float) -> Pods:
     """Ask Kubernetes for the pods of a pod's training, for at most `timeout` seconds; other targets have none."""
     try:
-        return Pods(find_pods_of_training(site, timeout))
+        return Pods(site.target.find_pods_of_training(site.transport, timeout))
     except TrainingMonitorError as error:
         return Pods(unknown=error.what)
 
@@ -64,21 +63,21 @@ def find_hosts(site: Site, pods: Sequence[PodState], also: Sequence[Target]) -> 
         pods: all pods of its training.
         also: further hosts, by the user.
     """
-    nodes = {_identity(_at(site, pod)): pod.node for pod in pods}
+    nodes = {site.target.beside(pod.name).host: pod.node for pod in pods}
     targets: dict[object, Target] = {}
-    for each in (site.target, *also, *(_at(site, pod) for pod in pods if _may_run(pod))):
-        targets.setdefault(_identity(each), each)
+    for each in (site.target, *also, *(site.target.beside(pod.name) for pod in pods if _may_run(pod))):
+        targets.setdefault(each.host, each)
     return [Host(site.at(each), str(each), nodes.get(key)) for key, each in targets.items()]
 
 
 def find_silent_pods(site: Site, pods: Sequence[PodState], asked: Sequence[Host]) -> dict[str, str]:
     """Return the pods that are not asked although it is unknown what runs there, and why."""
-    known = {_identity(each.site.target) for each in asked}
-    unknown = {_at(site, pod): pod.phase for pod in pods if not _may_run(pod) and not _has_no_process(pod)}
+    known = {each.site.target.host for each in asked}
+    unknown = [(site.target.beside(pod.name), pod.phase) for pod in pods if not (_may_run(pod) or _has_no_process(pod))]
     return {
         str(target): f"Kubernetes does not know its state ({phase})"
-        for target, phase in unknown.items()
-        if _identity(target) not in known
+        for target, phase in unknown
+        if target.host not in known
     }
 
 
@@ -107,15 +106,6 @@ def are_all_hosts(
         room = len(pods.listed) * max(sizes.values(), default=0)
         return True if world <= room or not room else None
     return True if 0 < world <= sum(sizes.values()) else None
-
-
-def _at(site: Site, pod: PodState) -> Target:
-    return replace(site.target, name=pod.name, container=None)
-
-
-def _identity(target: Target) -> object:
-    """Return what two targets have in common that are one host, whoever asks there, and in which container."""
-    return target.kind, target.context, target.namespace, target.name, target.port
 
 
 # ---------------------------------------------------------------- the training on another host than its own

@@ -19,7 +19,6 @@ from training_monitor.core.regex import regex
 from training_monitor.explain.packed import unpack
 from training_monitor.judging.ranks import Frame, Stack
 from training_monitor.targets.asking import Site
-from training_monitor.targets.connect import connect
 from training_monitor.targets.replies import split_parts
 from training_monitor.targets.scripts import Quoted, format_call, read_file, spell_path
 from training_monitor.targets.transport import explain_failure
@@ -216,7 +215,7 @@ def send_spy(site: Site, program: bytes, timeout: float) -> str:
         CommandError: the target did not take it.
     """
     argv = ["sh", "-c", format_call("receive", "receive")]
-    reach = connect(site.target, site.transport)
+    reach = site.target.connect(site.transport)
     result = reach.run(argv, timeout=timeout, input=program.decode("utf-8", "surrogateescape"))
     folder = result.stdout.strip()
     if result.exit_code != 0 or not _FOLDER.fullmatch(folder):
@@ -228,7 +227,7 @@ def remove_spy(site: Site, folder: str) -> None:
     """Remove a py-spy that was sent, where the question that does so was not answered; best effort."""
     argv = ["sh", "-c", format_call("receive", "remove", folder)]
     with suppress(TrainingMonitorError):
-        connect(site.target, site.transport).run(argv, timeout=_REMOVAL_SECONDS)
+        site.target.connect(site.transport).run(argv, timeout=_REMOVAL_SECONDS)
 
 
 def read_spy(path: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from training_monitor.core.errors import ParseError, TrainingMonitorError
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import Answer, PodState, Question, Reply
 from training_monitor.explain.beside import MOST_FINDINGS, Surroundings as Surroundings, in_brief
@@ -20,12 +20,10 @@ from training_monitor.explain.kernel_log import parse_kernel_log
 from training_monitor.explain.machine_limits import parse_efa_counters, parse_memory_kills, parse_space
 from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.explain.pod_events import find_pod_troubles, parse_pod_events
-from training_monitor.health.cluster import get_objects
 from training_monitor.judging.ranks import Finding
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
-from training_monitor.targets.transport import explain_failure
 
 ANSWER_BYTES = 700_000  # of packed dumps: a reply to all questions together may have 2 MiB, see targets/transport.py
 _DISKS = ("/", "/tmp", "/dev/shm", "~/")
@@ -107,18 +105,10 @@ def pod_findings(site: Site, pods: Sequence[PodState], timeout: float) -> Surrou
         told += _pod_events(site, tuple(by_name), timeout)
     except TrainingMonitorError as error:
         unread = (in_brief(f"the events of the pods are unknown: {error.what}"),)
-    placed = (
-        replace(each, host=str(replace(site.target, name=name)), node=by_name[name].node) for name, each in told
-    )
+    placed = (replace(each, host=str(site.target.beside(name)), node=by_name[name].node) for name, each in told)
     return Surroundings(tuple(dict.fromkeys(placed))[:MOST_FINDINGS], unread=unread)
 
 
 def _pod_events(site: Site, names: Sequence[str], timeout: float) -> list[tuple[str, Finding]]:
     """Ask for the warnings about these pods. Raises CommandError: Kubernetes could not be asked for them."""
-    result = get_objects(site, "events", "--field-selector", "type!=Normal", timeout=timeout)
-    if result.exit_code != 0:
-        raise explain_failure(result, f"namespace {site.target.namespace}")
-    try:
-        return parse_pod_events(result.stdout, names)
-    except ParseError as error:
-        raise explain_failure(result, f"namespace {site.target.namespace}") from error
+    return parse_pod_events(site.target.get_warnings(site.transport, timeout), names)

@@ -45,7 +45,6 @@ from training_monitor.observe.looks import (
 )
 from training_monitor.observe.meant import find_meant, named_job
 from training_monitor.targets.asking import Site
-from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.watch.state import WatchState
@@ -109,8 +108,8 @@ class FleetMember:
 
     @property
     def instance(self) -> int | None:
-        """The id of a vast.ai instance; None for another target."""
-        return int(self.target.name) if self.target.kind == "vast" else None
+        """The id of a rented instance; None for another target."""
+        return self.target.instance_id
 
     @property
     def place(self) -> str:
@@ -125,7 +124,7 @@ class FleetMember:
         Raises:
             TargetUnreachable: the service lists an invalid address.
         """
-        if self.target.kind != "vast":
+        if self.instance is None:
             return self.target
         row = self.listed.row
         if self.listed.lost or row is None or row.get("actual_status") != "running":
@@ -134,7 +133,7 @@ class FleetMember:
         if not all(listed):
             return None
         if self._address is None or self._address[0] != listed:
-            self._address = listed, read_address(self.target, row)
+            self._address = listed, self.target.at_address(row)
         return self._address[1]
 
     @property

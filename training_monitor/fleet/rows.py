@@ -14,7 +14,6 @@ from typing import Any
 from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus
-from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
@@ -24,6 +23,7 @@ from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
 from training_monitor.service.sweep import EARLIEST_START
+from training_monitor.targets.target import instance_of
 from training_monitor.vast.cost import HOUR, cost_per_hour, forecast_burn
 from training_monitor.vast.training_request import read_label
 
@@ -33,7 +33,6 @@ FRESH_SECONDS = 60.0  # a look that is older than the listing by more than this 
 MB_PER_GB = 1024.0
 MOST_GPUS = 1000
 HEALTH_LEVELS = ("healthy", "warning", "error", "unknown")
-_INSTANCE = regex(r"vast://([0-9]{1,18})")
 _DOWN = ("lost", "stopped", "exited", "offline", "frozen", "rebooting", *STARTING)
 
 
@@ -125,10 +124,9 @@ def _words(value: object, length: int = MOST_WORDS) -> str | None:
 
 
 def _instance_id(spec: MemberSpec, listed: Mapping[str, Any]) -> int | str:
-    found = _INSTANCE.fullmatch(spec.target)
-    if found:
-        return int(found[1])
-    number = listed.get("id")
+    rented, number = instance_of(spec.target), listed.get("id")
+    if rented is not None:
+        return rented
     return number if type(number) is int else spec.name or spec.target
 
 
@@ -155,7 +153,7 @@ def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str |
 def _status(spec: MemberSpec, row: Mapping[str, Any] | None, reading: TargetReading | None) -> str:
     if row is not None:
         return _listed_status(row)
-    if _INSTANCE.fullmatch(spec.target) or reading is None:
+    if reading is None or instance_of(spec.target) is not None:
         return "unknown"
     status, verdict = reading.status.status, reading.status.verdict
     if status is JobStatus.UNKNOWN and verdict is not None and verdict.state in ("finished", "failed"):

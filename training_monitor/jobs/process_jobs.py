@@ -230,7 +230,7 @@ def start_question(
         _starter=os.urandom(8).hex(),
         _command=command,
         _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
-        _shared="yes" if target.kind in ("local", "ssh") else "",
+        _shared="yes" if target.has_other_users else "",
         _folder=os.path.join(".", working_dir or ""),  # ignores CDPATH, and `-` is not the previous folder
         _program=format_call("job_program", "run_command"),
     )

@@ -8,6 +8,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some, plural
 from training_monitor.judging.places import BLOCKED, ENDED, STOPPED, brief, does, is_library, own_frames, where_is
 from training_monitor.judging.ranks import Culprit, Explanation, Rank, RankGroup, RollCall
+from training_monitor.targets.target import call_host
 
 _MOST_NAMED, _MOST_FINDINGS, _MOST_REASON = 4, 3, 200
 _DATA_WORKER = regex(r"/torch/utils/data/_utils/worker|/multiprocessing/(?:queues|connection)")
@@ -234,7 +235,7 @@ def _beside(seen: RollCall) -> Iterator[str]:
 def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving: bool | None) -> Iterator[str]:
     told = []
     if seen.silent:
-        hosts = [f"{_host(host)} ({brief(why, _MOST_REASON)})" for host, why in seen.silent.items()]
+        hosts = [f"{brief(call_host(host))} ({brief(why, _MOST_REASON)})" for host, why in seen.silent.items()]
         told.append(f"could not be asked: {name_some(hosts, _MOST_NAMED)}")
     if found.unseen and any(each.rank is None for each in alive):
         told.append(f"not recognized: {_numbers(found.unseen)}, since the rank of some processes could not be read")
@@ -251,21 +252,11 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
 
 def _name(rank: int | None, seen: Rank | None) -> str:
     pid = f"pid {seen.pid}" if seen else ""
-    host = _host(seen.host) if seen and seen.host != "local" else ""
+    host = brief(call_host(seen.host)) if seen and seen.host != "local" else ""
     if rank is None:
         return f"the process with {pid}" + (f" ({host})" if host else "")
     place = ", ".join(each for each in (host, pid) if each)
     return f"rank {rank}" + (f" ({place})" if place else "")
-
-
-def _host(host: str) -> str:
-    """Return a host as people call it: pod worker-2."""
-    kind, mark, rest = host.partition("://")
-    if kind == "vast":
-        return f"instance {brief(rest)}"
-    if not mark or kind == "k8s":
-        return f"pod {brief(rest.partition('?')[0].split('/')[1])}" if "/" in rest else brief(host)
-    return brief(rest)
 
 
 def _names(ranks: Sequence[Rank]) -> str:

@@ -22,6 +22,7 @@ from training_monitor.mcp.answers import (
 )
 from training_monitor.mcp.calls import Refused
 from training_monitor.mcp.paths import find_first
+from training_monitor.targets.kinds import list_folder_forms, list_forms
 
 INSTRUCTIONS = (
     "Watches GPU training and acts on it. Begin with check_training: it finds the trainings on a target and says of "
@@ -38,6 +39,7 @@ _LIMIT_SCHEMA = {
     "maximum": MOST_CHARACTERS,
     "description": "The most characters of the answer. Default: 8000, about 2,000 tokens.",
 }
+_FORMS = {"TARGET": list_forms("a pod"), "FOLDER": list_folder_forms()}  # what a word in a docstring stands for
 _ADDED = {
     "caution": {"type": "string"},
     "left_out": {"type": "array", "items": {"type": "object"}},
@@ -70,6 +72,9 @@ class Tool:
     @cached_property
     def input_schema(self) -> Table:
         schema = arguments_schema(self.function)
+        for each in schema["properties"].values():
+            for word, forms in _FORMS.items():
+                each["description"] = each.get("description", "").replace(word, " or ".join(forms))
         return {**schema, "properties": {**schema["properties"], "max_characters": _LIMIT_SCHEMA}}
 
     @cached_property

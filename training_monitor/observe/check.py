@@ -53,7 +53,7 @@ def check_training(
     Without `what`, a training that has ended and left no log since it was found is left out.
 
     Args:
-        target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`.
+        target: where it runs, see `Target`.
         what: a PID, a log file or pattern of log files, a Ray job, a process job, or the name of either; None: every
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
@@ -203,10 +203,8 @@ class _Siblings:
         self._unread: list[str] = []
 
     def find(self) -> None:
-        from training_monitor.health.cluster import find_siblings
-
-        pods = find_siblings(self._site)
-        self._pods = tuple(replace(self._site.target, name=pod.name, container=None) for pod in pods)
+        target = self._site.target
+        self._pods = tuple(target.beside(pod.name) for pod in target.find_siblings(self._site.transport))
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""

@@ -28,7 +28,7 @@ from training_monitor.core.reports import (
 )
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing, Observation, Verdict, WatchedJob
-from training_monitor.health.cluster import format_resources_report, list_pods
+from training_monitor.health.cluster import format_resources_report
 from training_monitor.health.host import Disk, disk_question, gpu_question
 from training_monitor.health.nccl import EfaReading, combine_efa_reports, efa_question, format_efa_report
 from training_monitor.health.verdict import (
@@ -64,13 +64,13 @@ class _Seen:
 
     targets: list[Target]
     answers: list[Answers]
-    pods: dict[str, PodState] | None
+    pods: dict[object, PodState] | None
     pods_error: str | None
 
     def name_of(self, target: Target) -> str:
         """Return the name of a target in the report: the name of its pod if that is unique, else the whole target."""
         names = [each.name for each in self.targets]
-        return target.name if target.kind == "pod" and names.count(target.name) == 1 else str(target)
+        return target.name if target.cluster and names.count(target.name) == 1 else str(target)
 
     def gpus(self) -> list[NodeGpus]:
         """Return the GPUs of each target; a target that gave no answer at all is reported under `pods`."""
@@ -151,7 +151,7 @@ def _look(sites: list[Site], checkpoint_dir: str | None, job_id: str | None) -> 
         except TrainingMonitorError as error:
             return {question.name: Answer(question.name, None, error) for question in questions}
 
-    calls: list[Callable[[], Any]] = [partial(_pod_states, [site for site in sites if site.target.kind == "pod"])]
+    calls: list[Callable[[], Any]] = [partial(_pod_states, [site for site in sites if site.target.cluster])]
     calls += [partial(one, site, everywhere + (head if site is sites[0] else [])) for site in sites]
     targets = [site.target for site in sites]
     results: list[Any] = side_by_side(calls)
@@ -161,14 +161,15 @@ def _look(sites: list[Site], checkpoint_dir: str | None, job_id: str | None) -> 
     return _Seen(targets, answers, states, None)
 
 
-def _pod_states(sites: list[Site]) -> dict[str, PodState]:
-    groups: dict[tuple[str | None, str | None], list[Site]] = {}
+def _pod_states(sites: list[Site]) -> dict[object, PodState]:
+    groups: dict[object, list[Site]] = {}
     for site in sites:
-        groups.setdefault((site.target.namespace, site.target.context), []).append(site)
-    found: dict[str, PodState] = {}
-    for (namespace, _), group in groups.items():
-        for pod in list_pods(group[0], *(site.target.name for site in group)):
-            found[f"{namespace}/{pod.name}"] = pod
+        groups.setdefault(site.target.cluster, []).append(site)
+    found: dict[object, PodState] = {}
+    for [first, *rest] in groups.values():
+        names = [site.target.name for site in (first, *rest)]
+        for pod in first.target.list_pods(*names, transport=first.transport):
+            found[first.target.beside(pod.name).host] = pod
     return found
 
 
@@ -176,13 +177,13 @@ def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
     reports = []
     for target, answers in zip(seen.targets, seen.answers):
         failure = answers["gpu"].failure if _silent(answers) else None
-        if target.kind != "pod":
+        if not target.cluster:
             if failure:
                 findings.append(
                     Finding("unknown", f"{target} could not be asked: {failure.what}", failure.hint or "try again")
                 )
             continue
-        pod = (seen.pods or {}).get(f"{target.namespace}/{target.name}")
+        pod = (seen.pods or {}).get(target.host)
         gone = (seen.pods is not None and pod is None) or isinstance(failure, TargetNotFound)
         if gone or pod:
             findings += judge_pod(target.name, pod)
@@ -219,7 +220,7 @@ def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findin
 
 def _gpus(seen: _Seen, job: HealthJob | None, findings: list[Finding]) -> HealthGpuReport:
     nodes = seen.gpus()
-    in_pods = any(target.kind == "pod" for target in seen.targets)
+    in_pods = any(target.cluster for target in seen.targets)
     findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
     all_gpus = [gpu for node in nodes for gpu in node.gpus]
     return HealthGpuReport(

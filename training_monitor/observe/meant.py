@@ -30,8 +30,7 @@ from training_monitor.observe.find_trainings import (
     find_question,
 )
 from training_monitor.targets.asking import Site
-from training_monitor.targets.connect import VAST_TIMEOUT
-from training_monitor.targets.target import Target
+from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import Transport
 
 MOST_NAMED = 5
@@ -160,7 +159,7 @@ def find_one(
         SettingsError: there are several. JobNotFound: there is none. IncompleteAnswer: there may be others.
         CommandError: the target could not be asked.
     """
-    site = Site.of(target, namespace, transport).resolve(timeout or VAST_TIMEOUT)
+    site = Site.of(target, namespace, transport).resolve(timeout or RESOLVE_SECONDS)
     meant = find_meant(site, what, timeout=timeout)
     found = meant.trainings
     if len(found) > 1:

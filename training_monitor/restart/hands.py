@@ -12,12 +12,10 @@ from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
-from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, Question
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing
-from training_monitor.health.cluster import find_siblings
 from training_monitor.jobs.attempts import Removed, attempt_number, avoiding, training_name
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
@@ -60,9 +58,9 @@ def end_what_ray_forgot(site: Site, run: RunState, *, guard: Guard = unguarded) 
     ended, or a running pod could not be asked.
     """
     is_lost = bool(run.attempts) and run.attempts[-1]["status"] == "LOST"
-    pods = find_siblings(site) if is_lost else ()
+    pods = site.target.find_siblings(site.transport) if is_lost else ()
     running = [pod.name for pod in pods if pod.phase == "Running" and not pod.deleting]
-    sites = [site, *(site.at(replace(site.target, name=name, container=None)) for name in running)]
+    sites = [site, *(site.at(site.target.beside(name)) for name in running)]
     calls = [partial(end_forgotten, each, run.job_name, run.job_id, guard=guard) for each in sites]
     found: list[Forgotten] = []
     for answer in side_by_side(calls):

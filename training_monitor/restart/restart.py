@@ -50,7 +50,7 @@ def auto_restart(
     """Supervise a job until it succeeds, restarting it from its newest complete checkpoint. Blocks.
 
     Args:
-        head_pod: any target: a Ray head pod, `local`, `ssh://…`, `k8s://…`, `vast://ID`.
+        head_pod: a Ray head pod, or any other target, see `Target`.
         job_name: jobs are called NAME-attempt-N; a running job of this name is adopted, never started a second time.
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
             attempt starts from step 0.

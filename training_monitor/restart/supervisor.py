@@ -26,12 +26,11 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.masking import redact_named
-from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
+from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, PodState, RunOutcome
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.before_end import explain_before_end
-from training_monitor.health.cluster import find_replacement, pod_of
 from training_monitor.jobs.attempts import variables_of, with_variables
 from training_monitor.jobs.jobs import find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
 from training_monitor.jobs.process_jobs import held_by
@@ -114,7 +113,7 @@ class Supervisor(Hands):
     def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
         """Begin a new run: adopt a running job of this name, or plan the first attempt."""
         self.claim(replace(run, job_id=initial_job_id))
-        pod = pod_of(self.site)
+        pod = self.pod()
         run = replace(run, labels=dict(pod.labels) if pod else {})
         if initial_job_id:
             config = run.config or self._config_of(initial_job_id)
@@ -210,7 +209,7 @@ class Supervisor(Hands):
             source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
         kind = "started" if how == "started" else "adopted"
         self.tell(run, kind, f"{plan['job_id']} {how}, {source}", checkpoint=plan["checkpoint"])
-        pod = pod_of(self.site)
+        pod = self.pod()
         run = update_attempt(run, status="RUNNING", started_at=self.clock.time(), node=pod.node if pod else None)
         return self.save(replace(run, phase="watching"))
 
@@ -403,6 +402,14 @@ class Supervisor(Hands):
 
     # ------------------------------------------------------------ small parts
 
+    def pod(self) -> PodState | None:
+        """Return the pod of the target as it is listed; None without one, or if it could not be asked for."""
+        try:
+            found = self.site.target.list_pods(self.site.target.name, transport=self.site.transport)
+        except TrainingMonitorError:
+            return None
+        return found[0] if found else None
+
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Conclude nothing while the target is unreachable: no restart, no count; look for a replaced pod."""
         now = self.clock.monotonic()
@@ -411,8 +418,8 @@ class Supervisor(Hands):
             self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
         self.on_look(error)
         self.exit_watch.close()
-        if isinstance(error, TargetNotFound) and self.site.target.kind == "pod":
-            if found := find_replacement(self.site, run.labels):
+        if isinstance(error, TargetNotFound):
+            if found := self.site.target.find_replacement(run.labels, self.site.transport):
                 self.tell(run, "moved", f"{self.site} was replaced by {found}")
                 self.move(found)
                 run = replace(run, target=str(found))

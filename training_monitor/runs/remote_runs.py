@@ -6,7 +6,6 @@ The questions are here; `runs/remote_answers.py` parses the answers.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -38,11 +37,11 @@ from training_monitor.runs.resources import GpuMemory, add_up_gpus, with_gpus
 from training_monitor.runs.rows import check_same_attempt
 from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSize, RunSource
 from training_monitor.targets.asking import ask, quote_path
-from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.kinds import list_folder_forms
 from training_monitor.targets.proc_stat import CONTINUE, STOP, Identity, check_signal
 from training_monitor.targets.replies import parse_fields, split_parts
 from training_monitor.targets.scripts import format_call, spell_path
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.target import Target, parse_target, split_folder
 from training_monitor.targets.transport import LocalTransport, Stream, Transport
 
 AT_ONCE = 300  # processes in one question
@@ -56,16 +55,6 @@ MAX_CHUNK = 256 * 1024
 _GPU_SECONDS = 5.0
 _WITHOUT_GPUS = 60.0  # seconds until nvidia-smi is asked again after it gave no answer
 _CONTROL_BYTES = 50_000  # the old and the new control file travel in one script
-_WHERE = (
-    "an existing folder, ssh://[user@]host[:port]/path, k8s://namespace/pod[/container]:/path, vast://ID/path "
-    "or POD:/path"
-)
-_PATTERNS = {
-    "": r"([^/:]+):([/~].*)",
-    "k8s": r"(k8s://.+?):([/~].*)",
-    "ssh": r"(ssh://[^/]+)/(.*)",
-    "vast": r"(vast://[^/]+)/(.*)",
-}
 _REASONS = {
     "moved": "the folder is another one by now",
     "gone": "its folder is not there any more",
@@ -173,8 +162,8 @@ def open_runs(where: str, *, namespace: str = "default", transport: Transport | 
     """Return the runs in a folder, here or elsewhere; nothing is asked yet.
 
     Args:
-        where: FOLDER, ssh://[user@]host[:port]/path, k8s://namespace/pod[/container]:/path, vast://ID/path or
-            POD:/path; `~/` (ssh://host/~/path) is the home folder there. A local folder of that name wins.
+        where: a folder here, or one on a target: ssh://host/path, POD:/path, and so on; `~/` (ssh://host/~/path) is
+            the home folder there. A local folder of that name wins.
         namespace: of a bare POD.
 
     Raises:
@@ -187,18 +176,14 @@ def open_runs(where: str, *, namespace: str = "default", transport: Transport | 
 
 
 def _split_where(where: str, namespace: str) -> tuple[Target, str]:
-    named = re.match(r"([A-Za-z0-9+.-]+)://", where)
-    scheme = named[1] if named else ""
-    found = re.fullmatch(_PATTERNS[scheme], where, re.DOTALL) if scheme in _PATTERNS else None
-    path = found[2] if found else ""
-    if found and scheme in ("ssh", "vast") and not re.match(r"~(?:/|\Z)", path):
-        path = f"/{path}"
-    if not found or "\0" in path or (path.startswith("~") and path[1:2] not in ("", "/")):
-        raise SettingsError("folder", where, _WHERE)
     try:
-        return parse_target(found[1], namespace=namespace), "~/" if path == "~" else path
-    except SettingsError as error:
-        raise SettingsError("folder", where, _WHERE) from error
+        target, path = split_folder(where, namespace)
+    except SettingsError:
+        target, path = None, ""
+    if target is None or "\0" in path or (path.startswith("~") and path[1:2] not in ("", "/")):
+        *forms, last = list_folder_forms()
+        raise SettingsError("folder", where, f"an existing folder, {', '.join(forms)} or {last}")
+    return target, "~/" if path == "~" else path
 
 
 class _Once:
@@ -356,7 +341,7 @@ class RemoteRuns:
 
     def _ask(self, *questions: Question[Any], once: bool = False) -> list[Answer[Any]]:
         """Make one round trip; a rented instance's address is looked up if it is unknown, or did not answer."""
-        where = self._reached or resolve_target(self.target, transport=self._transport)
+        where = self._reached or self.target.resolve(self._transport)
         try:
             answers = ask(where, *questions, transport=_Once(self._transport) if once else self._transport)
         except TrainingMonitorError:

@@ -26,7 +26,7 @@ from training_monitor.service.config import ServiceConfig
 from training_monitor.service.limits import reached_limit
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.targets.asking import Site
-from training_monitor.targets.connect import read_address
+from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.vast.cost import BurnForecast, Limit
@@ -225,10 +225,10 @@ class JobContext:
 
     def target(self) -> Target:
         """Return the machine by its ssh address. Raises CommandError."""
-        found = Target("vast", str(self.job.work.instance_id))
+        found = VastTarget(str(self.job.work.instance_id))
         if self._target is None or str(self._target) != str(found):
             row = show_instance(found.name, transport=self.service.transport)
-            self._target = read_address(found, row)
+            self._target = found.at_address(row)
         return self._target
 
     def site(self) -> Site:

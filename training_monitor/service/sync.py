@@ -50,7 +50,6 @@ from training_monitor.service.transfers import (
     send_by_rsync,
 )
 from training_monitor.targets.asking import Site
-from training_monitor.targets.connect import connect
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -273,7 +272,7 @@ def push_folder(
         CommandError: the target could not be asked.
     """
     site = Site.of(target, transport=transport, clock=clock)
-    reach = connect(site.target, transport)
+    reach = site.target.connect(transport)
 
     def look() -> _Look:
         here = list_folder(local)
@@ -329,7 +328,7 @@ def fetch_folder(
     site = Site.of(target, transport=transport, clock=clock)
     names = _checked_names(only)
     folder = _make_folder(local)
-    reach = connect(site.target, transport)
+    reach = site.target.connect(transport)
 
     def look() -> _Look:
         source = _existing(list_remote(site, remote, names), remote, names, str(site))
@@ -356,7 +355,7 @@ def fetch_folder(
 
 def _usable(there: FileList, target: Target) -> frozenset[str]:
     """Return the tools that work with a target: rsync does not work through kubectl. Raises CommandFailed."""
-    usable = there.tools - {"rsync"} if target.kind == "pod" else there.tools
+    usable = there.tools - {"rsync"} if not target.has_rsync else there.tools
     if not usable:
         raise CommandFailed(
             "it has neither rsync nor tar",

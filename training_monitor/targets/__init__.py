@@ -8,7 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.core.models import *
     from training_monitor.targets.asking import *
-    from training_monitor.targets.connect import *
     from training_monitor.targets.target import *
     from training_monitor.targets.transport import *
 
@@ -17,8 +16,7 @@ __all__, __getattr__, __dir__ = export_names(
     {
         "core.models": "Answer Question Reply",
         "targets.asking": "ask ask_many",
-        "targets.connect": "resolve_target",
-        "targets.target": "Target parse_target",
+        "targets.target": "Target parse_target resolve_target",
         "targets.transport": "LocalTransport Transport",
     },
 )

@@ -34,9 +34,8 @@ from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, CommandResult, Question, Reply
 from training_monitor.core.read_fence import DENIED, HINT, REFUSED, WHY_REFUSED, format_fence, is_fenced
 from training_monitor.core.regex import regex
-from training_monitor.targets.connect import VAST_TIMEOUT, connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.target import RESOLVE_SECONDS, Target, parse_target
 from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure, explain_timeout
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -72,20 +71,20 @@ class Site:
         """Return another target, reached in the same way."""
         return replace(self, target=target)
 
-    def resolve(self, timeout: float = VAST_TIMEOUT) -> Site:
-        """Return the site of a vast.ai instance at its current ssh address; others unchanged. Raises CommandError.
+    def resolve(self, timeout: float = RESOLVE_SECONDS) -> Site:
+        """Return the site at the address where the target is now. Raises CommandError.
 
         Args:
-            timeout: seconds for each call of the vastai CLI.
+            timeout: seconds for each call that it takes.
         """
-        return self.at(resolve_target(self.target, transport=self.transport, timeout=timeout))
+        return self.at(self.target.resolve(self.transport, timeout))
 
     def __str__(self) -> str:
         return str(self.target)
 
     def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
         """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together."""
-        reach = connect(self.target, self.transport)
+        reach = self.target.connect(self.transport)
         if timeout:
             questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
@@ -115,7 +114,7 @@ class Site:
 
     def stream(self, script: str) -> Stream:
         """Start a script and return its output as it comes. Raises CommandError."""
-        return connect(self.target, self.transport).stream(["sh", "-s"], input=self._fenced(_held(script)))
+        return self.target.connect(self.transport).stream(["sh", "-s"], input=self._fenced(_held(script)))
 
     def _fenced(self, script: HeldScript) -> HeldScript:
         return HeldScript(f"{format_fence(self.target)}{script}")

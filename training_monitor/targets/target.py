@@ -1,95 +1,184 @@
 """Target strings: where commands run. Pure.
 
-local                                          this machine
-my-pod                                         a pod in the caller's namespace
-k8s://namespace/pod[/container][?context=C]    a pod, spelled out
-ssh://[user@]host[:port]                       a machine
-vast://ID                                      a rented vast.ai instance (resolved to ssh when used)
+A kind is one class, and one line of `targets/kinds/__init__.py`: how it is written and reached, what it can tell beside
+the shell, and what is different there. Nothing else asks which kind a target is.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from training_monitor.core.errors import SettingsError, did_you_mean
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.regex import regex
+from training_monitor.core.models import PodState
+from training_monitor.targets.kinds import BARE, KINDS, list_forms
 
-_EXPECTED = "local, a pod name, k8s://namespace/pod[/container][?context=C], ssh://[user@]host[:port] or vast://ID"
-_SCHEMES = ("k8s", "ssh", "vast")
-_POD = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SSH = regex(
-    r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.@+-]*)@)?"
-    r"(?:(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]*)|\[(?P<ipv6>[0-9A-Fa-f:][0-9A-Fa-f:.]*)\])"
-    r"(?::(?P<port>[1-9][0-9]{0,4}))?"
-)
-_CONTEXT = regex(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
+if TYPE_CHECKING:
+    from training_monitor.targets.transport import Transport
+
+RESOLVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One place where commands run; `name` is the pod, host or instance id.
+    """One place where commands run: `local`, a pod by its name, and what docs/targets.md lists.
 
-    `address` is the ssh server of a vast.ai instance once it is resolved; `port` is then its port.
+    Attributes:
+        name: of the pod or host, or the id of an instance.
+        is_here: it is this machine.
+        has_other_users: people who are no part of the training may write there.
+        has_rsync: rsync works through its transport.
+        is_machine: its host name is that of a machine, and not of a container.
     """
 
-    kind: str
-    name: str = "local"
-    namespace: str | None = None
-    container: str | None = None
-    context: str | None = None
-    user: str | None = None
-    port: int | None = None
-    address: str | None = None
+    name: str
 
-    def __str__(self) -> str:
-        if self.kind == "pod":
-            from urllib.parse import quote
+    is_here: ClassVar[bool] = False
+    has_other_users: ClassVar[bool] = False
+    has_rsync: ClassVar[bool] = True
+    is_machine: ClassVar[bool] = True
 
-            container = f"/{self.container}" if self.container else ""
-            context = f"?context={quote(self.context, safe='/:@')}" if self.context else ""
-            return f"k8s://{self.namespace}/{self.name}{container}{context}"
-        if self.kind == "ssh":
-            host = f"[{self.name}]" if ":" in self.name else self.name
-            return f"ssh://{self.user + '@' if self.user else ''}{host}{f':{self.port}' if self.port else ''}"
-        return f"vast://{self.name}" if self.kind == "vast" else "local"
+    @classmethod
+    def parse(cls, text: str, namespace: str | None) -> Target | None:
+        """Return the target of a text without its scheme, None if it is not written so; a bare name has a namespace."""
+        raise NotImplementedError
+
+    @property
+    def called(self) -> str:
+        """What people call it in a sentence."""
+        return self.name
+
+    @property
+    def host(self) -> object:
+        """What two targets have in common that are one host, whoever asks there, and in which container."""
+        return type(self), self.name
+
+    @property
+    def instance_id(self) -> int | None:
+        """The id of a rented instance; None for what is not rented."""
+        return None
+
+    @property
+    def cluster(self) -> object:
+        """What lists it, with others, beside the shell; None if nothing does, and so for the methods about pods."""
+        return None
+
+    def connect(self, transport: Transport | None) -> Transport:
+        """Return what runs commands on it, over `transport` (default: this machine). Raises CommandError."""
+        raise NotImplementedError
+
+    def resolve(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> Target:
+        """Return it with the address at which it is now, after calls of `timeout` seconds each. Raises CommandError."""
+        return self
+
+    def at_address(self, row: Mapping[str, Any]) -> Target:
+        """Return it at the address that a row of a listing names. Raises TargetUnreachable: it has none."""
+        return self
+
+    def beside(self, pod: str) -> Target:
+        """Return another pod of its cluster."""
+        raise NotImplementedError
+
+    def list_pods(self, *names: str, transport: Transport | None = None) -> tuple[PodState, ...]:
+        """Return the named pods beside it, without missing ones.
+
+        Raises:
+            CommandError: they could not be asked for, or one is neither described nor said to be missing.
+        """
+        return ()
+
+    def find_pods_of_training(self, transport: Transport | None, timeout: float = 40.0) -> tuple[PodState, ...]:
+        """Return all pods of its training, itself among them, within `timeout` seconds; none if it is gone.
+
+        Raises:
+            CommandError: they could not be asked for.
+        """
+        return ()
+
+    def find_siblings(self, transport: Transport | None) -> tuple[PodState, ...]:
+        """Return the other pods of its training. Raises CommandError: they could not be asked for."""
+        return tuple(pod for pod in self.find_pods_of_training(transport) if pod.name != self.name)
+
+    def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> Target | None:
+        """Return the one pod that took the place of this one, which had these labels; None if that is not known."""
+        return None
+
+    def get_warnings(self, transport: Transport | None, timeout: float) -> str:
+        """Return the warnings about the pods beside it, as its cluster's JSON. Raises CommandError."""
+        return ""
 
 
 def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
     """Parse a target string; a bare name is a pod in `namespace`. Raises SettingsError."""
     if isinstance(text, Target):
         return text
-    if not isinstance(text, str):
-        raise SettingsError("target", text, _EXPECTED)
-    if text == "local":
-        return Target("local")
+    meant = ""
+    if isinstance(text, str):
+        scheme, mark, rest = text.partition("://")
+        if not mark:
+            scheme, rest = next((each for each, kind in KINDS.items() if kind.form == text), BARE), text
+        if scheme not in KINDS:
+            meant = did_you_mean(f"{scheme}://", [f"{each}://" for each, kind in KINDS.items() if kind.form != each])
+        elif target := class_of(scheme).parse(rest, None if mark else namespace):
+            return target
+    *forms, last = list_forms("a pod name")
+    raise SettingsError("target", text, f"{', '.join(forms)} or {last}{meant}")
+
+
+def split_folder(where: str, namespace: str = "default") -> tuple[Target, str]:
+    """Return the target and the folder on it of `TARGET/path`, or `POD:/path`; the path begins with / or ~.
+
+    Raises:
+        SettingsError: it names no target and folder.
+    """
+    scheme, mark, _ = where.partition("://")
+    kind = KINDS.get(scheme if mark else BARE)
+    begins = f"{re.escape(scheme)}://.+?" if mark else "[^/:]+"
+    rest = "/(.*)" if kind and kind.before_folder == "/" else ":([/~].*)"
+    found = re.fullmatch(f"({begins}){rest}", where, re.DOTALL)
+    if not found or not kind:
+        raise SettingsError("folder", where, "a target and a folder on it")
+    at_root = kind.before_folder == "/" and not re.match(r"~(?:/|\Z)", found[2])
+    return parse_target(found[1], namespace=namespace), f"/{found[2]}" if at_root else found[2]
+
+
+def call_host(text: str) -> str:
+    """Return how people call the host of a target string in a sentence: pod worker-2."""
     if "://" not in text:
-        return Target("pod", _checked(_POD, text, text), namespace=_checked(_POD, namespace, namespace))
-    scheme, _, rest = text.partition("://")
-    if scheme == "k8s":
-        return _pod(text, rest)
-    if scheme == "ssh" and (found := _SSH.fullmatch(rest)) and int(found["port"] or 22) <= 65535:
-        port = int(found["port"]) if found["port"] else None
-        return Target("ssh", found["host"] or found["ipv6"], user=found["user"], port=port)
-    if scheme == "vast" and rest.isascii() and rest.isdigit():
-        return Target("vast", rest)
-    meant = "" if scheme in _SCHEMES else did_you_mean(f"{scheme}://", [f"{each}://" for each in _SCHEMES])
-    raise SettingsError("target", text, _EXPECTED + meant)
+        return text
+    try:
+        return parse_target(text).called
+    except SettingsError:
+        return text
 
 
-def _pod(text: str, rest: str) -> Target:
-    from urllib.parse import unquote
-
-    path, mark, query = rest.partition("?")
-    names = path.split("/")
-    if len(names) not in (2, 3) or (mark and not re.fullmatch(r"context=[^&#]+", query)):
-        raise SettingsError("target", text, _EXPECTED)
-    namespace, name, *container = (_checked(_POD, part, text) for part in names)
-    context = _checked(_CONTEXT, unquote(query.removeprefix("context=")), text) if query else None
-    return Target("pod", name, namespace=namespace, container=container[0] if container else None, context=context)
+def instance_of(text: str) -> int | None:
+    """Return the id of the rented instance that a target string names; None for any other text."""
+    try:
+        return parse_target(text).instance_id
+    except SettingsError:
+        return None
 
 
-def _checked(pattern: re.Pattern[str], part: str, text: str) -> str:
-    if not pattern.fullmatch(part):
-        raise SettingsError("target", text, _EXPECTED)
-    return part
+def class_of(scheme: str) -> type[Target]:
+    """Return the class of a kind of target, imported when it is first asked for."""
+    module, _, name = KINDS[scheme].made_by.partition(":")
+    return cast("type[Target]", getattr(import_module(f"training_monitor.targets.kinds.{module}"), name))
+
+
+def resolve_target(
+    target: str | Target,
+    *,
+    namespace: str = "default",
+    transport: Transport | None = None,
+    timeout: float = RESOLVE_SECONDS,
+) -> Target:
+    """Resolve a vast.ai instance to its current ssh address; return other targets unchanged.
+
+    Args:
+        timeout: seconds for each call of the vastai CLI.
+    """
+    return parse_target(target, namespace=namespace).resolve(transport, timeout)

@@ -22,7 +22,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import known_number
-from training_monitor.targets.connect import VAST_TIMEOUT
+from training_monitor.targets.kinds.vast import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import ask_vastai, find_denial, last_words
 

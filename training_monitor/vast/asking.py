@@ -13,7 +13,7 @@ from training_monitor.core.masking import redact
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown
-from training_monitor.targets.connect import VAST_TIMEOUT
+from training_monitor.targets.kinds.vast import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure, without_frames
 
 OTHER_KEY_NEXT = "Trying again with your normal API Key"  # printed once before the JSON when a 2FA session ended

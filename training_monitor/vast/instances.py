@@ -34,7 +34,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration
 from training_monitor.targets.asking import ask, read_text
-from training_monitor.targets.connect import VAST_TIMEOUT, read_address
+from training_monitor.targets.kinds.vast import VAST_TIMEOUT, VastTarget
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import (
@@ -414,7 +414,7 @@ def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clo
 def _try_ssh(instance_id: str, row: dict[str, Any], ssh_timeout: float, runner: Transport) -> _Boot:
     question = Question("ready", "echo ready", read_text, min(10.0, ssh_timeout))
     try:
-        target = read_address(Target("vast", instance_id), row)
+        target = VastTarget(instance_id).at_address(row)
         [answer] = ask(target, question, timeout=ssh_timeout, transport=runner)
         answer.get()
     except ToolNotFound:

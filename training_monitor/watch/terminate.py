@@ -314,7 +314,7 @@ class _Terminator:
         self._tell_undone(state)
         target, plan = self.watcher.target, state.plan
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
-        if target.kind != "vast":
+        if target.instance_id is None:
             return ended
         if state.gone is None and not plan.destroy:
             return self._keep(ended, "nobody asked for its destruction")
@@ -394,7 +394,7 @@ class _Terminator:
     def _leave(self, state: Termination, error: LeaseLost) -> Termination:
         """Leave what is not done yet to the other supervisor that has the run."""
         state = replace(state, phase="done", errors=(*state.errors, error.what), ended_at=self.watcher.clock.time())
-        if self.watcher.target.kind == "vast":
+        if self.watcher.target.instance_id is not None:
             state = replace(state, destroyed=False, gone=False, kept=error.what)
         return state
 

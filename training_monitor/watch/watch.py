@@ -233,7 +233,7 @@ class _Watch:
         said = reason if end in ENDS else f"{end}: {reason}"
         self.tell("finished", f"{self.watcher.job.label} {said}")
         saved: TerminationReport | None = None
-        if self.plan and (self.plan.upload_to or self.watcher.target.kind == "vast"):
+        if self.plan and (self.plan.upload_to or self.watcher.target.instance_id is not None):
             plan = replace(self.plan, reason=reason, end=end)
             saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
         return WatchReport(end, reason, status, saved)

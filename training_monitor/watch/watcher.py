@@ -266,7 +266,7 @@ class TrainingWatcher:
     def about_this(self, notice: Notice) -> Notice:
         """Add to a notice the names of this run and its target, and the command that tells more."""
         what = word_for(self.job)
-        if self.target.kind == "local" and what == self.job.log_file:
+        if self.target.is_here and what == self.job.log_file:
             what = os.path.abspath(what)
         command = notice.command or next_command(notice.kind, str(self.target), what)
         return replace(notice, job_id=self.about, target=str(self.target), command=command)

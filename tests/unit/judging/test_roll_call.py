@@ -487,7 +487,7 @@ def test_ranks_without_numbers() -> None:
     assert found.text == (
         f"3 of 4 ranks wait {IN_ALL_REDUCE}; the process with pid 502 is {IN_LOAD_BATCH}: look there."
     )
-    found = explain_roll_call(RollCall((*ranks, replace(odd, host="k8s://ml/w-9?container=c"))))
+    found = explain_roll_call(RollCall((*ranks, replace(odd, host="k8s://ml/w-9/c"))))
     assert "; the process with pid 502 (pod w-9) is in" in found.text
 
 
@@ -616,8 +616,8 @@ def test_a_training_of_one_process() -> None:
         f"{is_at} Of the children of rank 0 (pid 100), pid 900 is in data.py:55 __getitem__ and waits for a socket.",
     )
     check((a_rank(0, (), 1, waits_for=PIPE),), [], "none", "Rank 0 (pid 100), the only rank, waits for a pipe.")
-    unknown = a_process(7, (), waits_for=None, host="k8s://ml/Worker-A")
-    check((unknown,), [], "none", "The process with pid 7 (pod Worker-A), the only rank, is at an unknown location.")
+    unknown = a_process(7, (), waits_for=None, host="k8s://ml/worker-a")
+    check((unknown,), [], "none", "The process with pid 7 (pod worker-a), the only rank, is at an unknown location.")
 
 
 def test_a_training_that_moves_has_no_culprit() -> None:

@@ -18,11 +18,12 @@ from training_monitor.core.errors import (
     ToolNotFound,
 )
 from training_monitor.core.models import CommandResult
-from training_monitor.targets.connect import connect, read_address, resolve_target
-from training_monitor.targets.target import Target
+from training_monitor.targets.kinds.ssh import SshTarget
+from training_monitor.targets.kinds.vast import VastTarget
+from training_monitor.targets.target import Target, resolve_target
 from training_monitor.targets.transport import LocalTransport, SshTransport
 
-INSTANCE = Target("vast", "7", user="root", port=40022, address="ssh5.vast.ai")
+INSTANCE = VastTarget("7", "ssh5.vast.ai", 40022)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def vastai(stdout: str, exit_code: int = 0) -> FakeTransport:
 
 
 def options(target: Target) -> list[str]:
-    reach = connect(target, FakeTransport(lambda script: ("", 127)))
+    reach = target.connect(FakeTransport(lambda script: ("", 127)))
     assert isinstance(reach, SshTransport)
     return [*reach.options, reach.destination]
 
@@ -73,7 +74,7 @@ def test_two_instances_at_one_address_share_nothing() -> None:
 
 def test_an_ssh_host_has_no_alias_and_no_key_of_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(tmp_path / "key"))
-    words = options(Target("ssh", "host"))
+    words = options(SshTarget("host"))
     assert words[-1] == "host" and "-i" not in words and not [word for word in words if "HostKeyAlias" in word]
 
 
@@ -93,7 +94,7 @@ def test_the_key_of_instances_is_the_one_that_is_named_else_the_one_that_was_mad
 def test_an_instance_is_looked_up_when_its_address_is_not_known() -> None:
     transport = vastai(json.dumps({"id": 7, "ssh_host": "ssh5.vast.ai", "ssh_port": 40022}))
     assert resolve_target("vast://7", transport=transport) == INSTANCE
-    reach = connect(Target("vast", "7"), transport)
+    reach = VastTarget("7").connect(transport)
     assert isinstance(reach, SshTransport) and reach.destination == "root@ssh5.vast.ai"
 
 
@@ -151,7 +152,7 @@ def test_an_address_that_is_none_is_refused_in_few_words(subtests: pytest.Subtes
     ]:
         with subtests.test(row=row):
             with pytest.raises(TargetUnreachable) as caught:
-                read_address(Target("vast", "7"), row)
+                VastTarget("7").at_address(row)
             assert len(str(caught.value)) < 300
 
 

@@ -5,31 +5,33 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.kinds.local import LocalTarget
+from training_monitor.targets.kinds.pod import PodTarget
+from training_monitor.targets.kinds.ssh import SshTarget
+from training_monitor.targets.kinds.vast import VastTarget
+from training_monitor.targets.target import parse_target
 
 FORMS = {
-    "local": Target("local"),
-    "my-pod": Target("pod", "my-pod", namespace="default"),
-    "verl-grpo-training-head-pgbtb": Target("pod", "verl-grpo-training-head-pgbtb", namespace="default"),
-    "web.0": Target("pod", "web.0", namespace="default"),
-    "7pod": Target("pod", "7pod", namespace="default"),
-    "k8s://ml/pod": Target("pod", "pod", namespace="ml"),
-    "k8s://ml/pod/main": Target("pod", "pod", namespace="ml", container="main"),
-    "k8s://ml/pod?context=prod": Target("pod", "pod", namespace="ml", context="prod"),
-    "k8s://ml/pod/main?context=prod": Target("pod", "pod", namespace="ml", container="main", context="prod"),
-    "k8s://ml/pod?context=arn:aws:eks:us-east-1:123456789012:cluster/train": Target(
-        "pod", "pod", namespace="ml", context="arn:aws:eks:us-east-1:123456789012:cluster/train"
+    "local": LocalTarget(),
+    "my-pod": PodTarget("my-pod", namespace="default"),
+    "verl-grpo-training-head-pgbtb": PodTarget("verl-grpo-training-head-pgbtb", namespace="default"),
+    "web.0": PodTarget("web.0", namespace="default"),
+    "7pod": PodTarget("7pod", namespace="default"),
+    "k8s://ml/pod": PodTarget("pod", namespace="ml"),
+    "k8s://ml/pod/main": PodTarget("pod", namespace="ml", container="main"),
+    "k8s://ml/pod?context=prod": PodTarget("pod", namespace="ml", context="prod"),
+    "k8s://ml/pod/main?context=prod": PodTarget("pod", namespace="ml", container="main", context="prod"),
+    "k8s://ml/pod?context=arn:aws:eks:us-east-1:123456789012:cluster/train": PodTarget(
+        "pod", namespace="ml", context="arn:aws:eks:us-east-1:123456789012:cluster/train"
     ),
-    "k8s://ml/pod?context=admin@my_cluster.example": Target(
-        "pod", "pod", namespace="ml", context="admin@my_cluster.example"
-    ),
-    "ssh://host": Target("ssh", "host"),
-    "ssh://root@host": Target("ssh", "host", user="root"),
-    "ssh://host:2222": Target("ssh", "host", port=2222),
-    "ssh://user@host.example.com:22": Target("ssh", "host.example.com", user="user", port=22),
-    "ssh://user.name@10.0.0.5:40022": Target("ssh", "10.0.0.5", user="user.name", port=40022),
-    "ssh://root@[2001:db8::1]:22": Target("ssh", "2001:db8::1", user="root", port=22),
-    "vast://12345": Target("vast", "12345"),
+    "k8s://ml/pod?context=admin@my_cluster.example": PodTarget("pod", "ml", context="admin@my_cluster.example"),
+    "ssh://host": SshTarget("host"),
+    "ssh://root@host": SshTarget("host", user="root"),
+    "ssh://host:2222": SshTarget("host", port=2222),
+    "ssh://user@host.example.com:22": SshTarget("host.example.com", user="user", port=22),
+    "ssh://user.name@10.0.0.5:40022": SshTarget("10.0.0.5", user="user.name", port=40022),
+    "ssh://root@[2001:db8::1]:22": SshTarget("2001:db8::1", user="root", port=22),
+    "vast://12345": VastTarget("12345"),
 }
 
 
@@ -55,7 +57,7 @@ def test_a_target_that_is_spelled_out_is_shown_as_it_was_given(subtests: pytest.
 def test_a_context_with_odd_characters_survives_its_own_text(subtests: pytest.Subtests) -> None:
     for context in ["a&b", "a+b", "a#b", "a%20b", "a?b", "100%"]:
         with subtests.test(context=context):
-            target = Target("pod", "pod", namespace="ml", context=context)
+            target = PodTarget("pod", namespace="ml", context=context)
             assert parse_target(str(target)) == target
 
 
@@ -68,11 +70,11 @@ def test_a_bare_name_is_a_pod_in_the_callers_namespace() -> None:
 
 
 def test_a_namespace_in_the_text_wins_over_the_callers() -> None:
-    assert parse_target("k8s://ml/pod", namespace="other").namespace == "ml"
+    assert parse_target("k8s://ml/pod", namespace="other") == PodTarget("pod", "ml")
 
 
 def test_a_target_is_passed_through() -> None:
-    target = Target("ssh", "host")
+    target = SshTarget("host")
     assert parse_target(target, namespace="ml") is target
 
 

@@ -26,6 +26,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.models import CommandResult
+from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import Target
 from training_monitor.vast.instances import wait_until_ready
 from training_monitor.vast.offers import Offer, OfferQuery
@@ -570,7 +571,7 @@ def test_a_slow_boot_is_waited_for_until_ssh_answers() -> None:
     market.ssh = [REFUSED, TargetUnreachable("timed out"), (255, "", "Permission denied (publickey)."), (0, "", "")]
     market.clock.at(40.0, market.ssh.clear)
     events: list[str] = []
-    assert market.ready(on_event=events.append) == Target("vast", "7", user="root", port=10007, address="ssh5.vast.ai")
+    assert market.ready(on_event=events.append) == VastTarget("7", "ssh5.vast.ai", 10007)
     assert [event.removeprefix("instance 7: ")[:20] for event in events[:3]] == [
         "no status yet",
         "created",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.health.cluster import parse_pods
+from training_monitor.targets.pods import parse_pods
 
 
 def container(state: dict[str, Any] | None = None, last: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:

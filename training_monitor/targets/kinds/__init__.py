@@ -1,0 +1,37 @@
+"""The kinds of target: each is one class in a module of this folder, and one line here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """A kind of target: `module:class`, how one is written, what it is, and what stands before a folder on it."""
+
+    made_by: str
+    form: str
+    is_a: str
+    before_folder: str = "/"
+
+
+# By scheme, in the order in which they are listed. BARE is what a name without one means.
+KINDS: Mapping[str, Kind] = {
+    "local": Kind("local:LocalTarget", "local", "this machine"),
+    "k8s": Kind("pod:PodTarget", "k8s://namespace/pod[/container][?context=C]", "a pod", ":"),
+    "ssh": Kind("ssh:SshTarget", "ssh://[user@]host[:port]", "a machine"),
+    "vast": Kind("vast:VastTarget", "vast://ID", "a rented vast.ai instance"),
+}
+BARE = "k8s"
+
+
+def list_forms(bare: str) -> list[str]:
+    """Return how each kind of target is written, with a word for a bare name."""
+    first, *rest = (kind.form for kind in KINDS.values())
+    return [first, bare, *rest]
+
+
+def list_folder_forms() -> list[str]:
+    """Return how a folder of each kind of target is written."""
+    kinds = [kind for kind in KINDS.values() if "://" in kind.form] + [KINDS[BARE]._replace(form="POD")]
+    return [f"{each.form}{each.before_folder.replace('/', '')}/path" for each in kinds]

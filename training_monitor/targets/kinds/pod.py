@@ -1,0 +1,157 @@
+"""A pod: a bare name, or `k8s://namespace/pod[/container][?context=C]`; what Kubernetes says of those beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from training_monitor.core.errors import ParseError, TrainingMonitorError
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.models import CommandResult, PodState
+from training_monitor.core.regex import regex
+from training_monitor.targets.pods import parse_pods
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import KubectlTransport, LocalTransport, Transport, explain_failure
+
+_NAME = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_CONTEXT = regex(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
+_SECONDS = 20.0
+_OF_RAY = ("ray.io/cluster", "ray.io/node-type")
+# Labels that the pods of one training share, the widest first: the pods of a JobSet belong to several Jobs, and the
+# launcher of an MPIJob to a Job of its own.
+_OF_ONE_TRAINING = (
+    "ray.io/cluster",
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "volcano.sh/job-name",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "app.kubernetes.io/instance",
+)
+_MISSING = regex(r"\(NotFound\): pods \"([^\"]+)\" not found")
+_OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
+
+
+@dataclass(frozen=True, slots=True)
+class PodTarget(Target):
+    """A pod, in a context of kubectl or its current one, and one of its containers or its default one."""
+
+    namespace: str = "default"
+    container: str | None = None
+    context: str | None = None
+
+    has_rsync: ClassVar[bool] = False
+    is_machine: ClassVar[bool] = False
+
+    @classmethod
+    def parse(cls, text: str, namespace: str | None) -> PodTarget | None:
+        from urllib.parse import unquote
+
+        path, mark, query = (text, "", "") if namespace is not None else text.partition("?")
+        names = path.split("/") if namespace is None else [namespace, text]
+        if len(names) not in (2, 3) or (mark and not re.fullmatch(r"context=[^&#]+", query)):
+            return None
+        context = unquote(query.removeprefix("context=")) if query else None
+        if not all(map(_NAME.fullmatch, names)) or not (context is None or _CONTEXT.fullmatch(context)):
+            return None
+        return cls(names[1], names[0], names[2] if len(names) > 2 else None, context)
+
+    def __str__(self) -> str:
+        from urllib.parse import quote
+
+        container = f"/{self.container}" if self.container else ""
+        context = f"?context={quote(self.context, safe='/:@')}" if self.context else ""
+        return f"k8s://{self.namespace}/{self.name}{container}{context}"
+
+    @property
+    def called(self) -> str:
+        return f"pod {self.name}"
+
+    @property
+    def host(self) -> object:
+        return PodTarget, self.context, self.namespace, self.name
+
+    @property
+    def cluster(self) -> object:
+        return self.context, self.namespace
+
+    def connect(self, transport: Transport | None) -> Transport:
+        inner = transport or LocalTransport()
+        return KubectlTransport(inner, self.namespace, self.name, self.container, self.context)
+
+    # ------------------------------------------------------------ what Kubernetes says
+
+    def beside(self, pod: str) -> PodTarget:
+        return self if pod == self.name else replace(self, name=pod, container=None)
+
+    def list_pods(
+        self, *names: str, selector: str | None = None, transport: Transport | None = None, timeout: float = _SECONDS
+    ) -> tuple[PodState, ...]:
+        """Return the named pods beside it, without missing ones, or those of its namespace that match a selector."""
+        chosen = [*names, *(["-l", selector] if selector else [])]
+        result = self._get("pods", *chosen, transport=transport, timeout=timeout)
+        missing = set(_MISSING.findall(result.stderr)) & set(names)
+        if result.exit_code != 0 and not missing:
+            raise explain_failure(result, f"namespace {self.namespace}")
+        if names and missing == set(names) and not result.stdout.strip():
+            return ()
+        try:
+            pods = parse_pods(result.stdout)
+        except ParseError as error:
+            raise explain_failure(result, f"namespace {self.namespace}") from error
+        if set(names) - missing - {pod.name for pod in pods}:  # of which nothing is said, they are not known to be gone
+            raise explain_failure(replace(result, stdout=""), f"namespace {self.namespace}")
+        return pods
+
+    def find_pods_of_training(self, transport: Transport | None, timeout: float = 2 * _SECONDS) -> tuple[PodState, ...]:
+        """Return all pods of its training, by the labels of KubeRay, JobSet, Kubeflow, Job and the like.
+
+        Returns:
+            Only the pod itself if it has no such label; an empty tuple if it is gone.
+        """
+        own = self.list_pods(self.name, transport=transport, timeout=timeout / 2)
+        labels = own[0].labels if own else {}
+        key = next((key for key in _OF_ONE_TRAINING if labels.get(key)), None)
+        if key is None:
+            return own
+        return self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
+
+    def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> PodTarget | None:
+        """Return the pod that replaced it: same Ray cluster and node type, else same labels and name prefix.
+
+        Returns:
+            None if there is none yet, or more than one candidate.
+        """
+        ray = {key: value for key, value in labels.items() if key in _OF_RAY}
+        wanted = ray or {key: value for key, value in labels.items() if not _OF_ONE_POD.search(key)}
+        if not wanted:
+            return None
+        prefix = re.sub(r"-[a-z0-9]{4,10}$", "-", self.name)
+        try:
+            pods = self.list_pods(
+                selector=",".join(f"{key}={value}" for key, value in wanted.items()), transport=transport
+            )
+        except TrainingMonitorError:
+            return None
+        running = [
+            pod
+            for pod in pods
+            if pod.phase == "Running"
+            and not pod.deleting
+            and (ray or (prefix != self.name and pod.name.startswith(prefix)))
+        ]
+        return replace(self, name=running[0].name) if len(running) == 1 else None
+
+    def get_warnings(self, transport: Transport | None, timeout: float) -> str:
+        result = self._get("events", "--field-selector", "type!=Normal", transport=transport, timeout=timeout)
+        if result.exit_code != 0:
+            raise explain_failure(result, f"namespace {self.namespace}")
+        return result.stdout
+
+    def _get(self, kind: str, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
+        """Run `kubectl get KIND WORDS -o json` in its namespace. Raises CommandError if it could not be run."""
+        at = ["--context", self.context] if self.context else []
+        argv = ["kubectl", *at, "get", kind, "-n", self.namespace, *words, "-o", "json"]
+        return (transport or LocalTransport()).run(argv, timeout=timeout)

@@ -1,0 +1,154 @@
+"""Pods as Kubernetes reports them: `kubectl get pod(s) -o json`, one object or a List (API v1, PodStatus). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_monitor.core.errors import ParseError
+from training_monitor.core.models import PodState
+
+_SOURCE = "kubectl get pods"
+
+# Worst first: which reason to report when several containers have one.
+_WORST = (
+    "OOMKilled",
+    "CrashLoopBackOff",
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "ContainerCannotRun",
+    "StartError",
+    "Error",
+    "DeadlineExceeded",
+    "ContainerStatusUnknown",
+)
+_HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
+
+
+def parse_pods(text: str) -> tuple[PodState, ...]:
+    """Parse the pods of `kubectl get pod NAME -o json` or `kubectl get pods -o json`.
+
+    Args:
+        text: the JSON that kubectl printed.
+
+    Returns:
+        One PodState per pod: `ready` if every container is, `restarts` summed over containers, `reason` from the pod
+        (Evicted), its worst container (OOMKilled, CrashLoopBackOff, ImagePullBackOff) or why it is not scheduled,
+        `deleting` while it is being removed, `terminated` with `exit_code` and `terminated_at` from the worst end of a
+        container, now or before its last restart.
+
+    Raises:
+        ParseError: the text is not JSON, or neither a pod nor a list of pods.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError("not JSON", source=_SOURCE, text=text) from error
+    items = found.get("items") if isinstance(found, dict) and str(found.get("kind", "")).endswith("List") else [found]
+    if not isinstance(items, list) or not all(_is_pod(item) for item in items):
+        raise ParseError("neither a pod nor a list of pods", source=_SOURCE, text=text)
+    return tuple(_pod(item) for item in items)
+
+
+def _is_pod(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("kind", "Pod") == "Pod" and bool(_map(item, "metadata").get("name"))
+
+
+def _pod(item: Mapping[str, Any]) -> PodState:
+    metadata, status = _map(item, "metadata"), _map(item, "status")
+    containers = list(_containers(status, "containerStatuses"))
+    everything = containers + list(_containers(status, "initContainerStatuses"))
+    reason, message = _reason(status, everything)
+    ended = min((end for container in everything for end in _ends(container)), key=_severity, default={})
+    return PodState(
+        name=str(metadata["name"]),
+        phase=str(status.get("phase") or "Unknown"),
+        ready=bool(containers) and all(bool(container.get("ready")) for container in containers),
+        restarts=sum(_whole(container.get("restartCount")) for container in everything),
+        node=_text(_map(item, "spec").get("nodeName")),
+        reason=reason,
+        message=message,
+        labels={str(key): str(value) for key, value in _map(metadata, "labels").items()},
+        deleting=bool(metadata.get("deletionTimestamp")),
+        terminated=_text(ended.get("reason")),
+        exit_code=_code(ended.get("exitCode")),
+        terminated_at=_time(ended.get("finishedAt")),
+    )
+
+
+def _reason(status: Mapping[str, Any], containers: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
+    """Return why the pod is not well: its own reason, else its containers' worst, else why it is not scheduled."""
+    if status.get("reason"):
+        return _text(status["reason"]), _text(status.get("message"))
+    states = [state for container in containers for state in _states(container)]
+    if states:
+        worst = min(states, key=_badness)
+        return _text(worst["reason"]), _text(worst.get("message"))
+    for condition in _maps(status.get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _text(condition.get("reason")), _text(condition.get("message"))
+    return None, _text(status.get("message"))
+
+
+def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield what a container waits for or died of, now and before its last restart."""
+    now, before = _map(container, "state"), _map(container, "lastState")
+    for state in (_map(now, "waiting"), _map(now, "terminated"), _map(before, "terminated")):
+        if state.get("reason") and state["reason"] not in _HARMLESS:
+            yield state
+
+
+def _ends(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield how a container ended, now and before its last restart."""
+    for key in ("state", "lastState"):
+        if ended := _map(_map(container, key), "terminated"):
+            yield ended
+
+
+def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:
+    return ended.get("exitCode") == 0, _badness({"reason": ended.get("reason")})
+
+
+def _badness(state: Mapping[str, Any]) -> int:
+    reason = str(state["reason"])
+    return _WORST.index(reason) if reason in _WORST else len(_WORST)
+
+
+def _containers(status: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    return _maps(status.get(key))
+
+
+def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
+    return (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else iter(())
+
+
+def _map(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    inner = value.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+def _code(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31 else None
+
+
+def _time(value: Any) -> float | None:
+    """Return the epoch seconds of a Kubernetes time (`2030-01-01T10:00:00Z`)."""
+    from datetime import datetime, timezone
+
+    try:
+        return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
