@@ -20,7 +20,7 @@ from tests.requirements import miss, require
 from training_monitor.core.errors import AccessDenied
 from training_monitor.core.read_fence import READ_UNDER, fence_reading, keep_found
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.logs.following import log_question
+from training_monitor.logs.following import FileSource
 from training_monitor.mcp.tools import list_tools, make_tools
 from training_monitor.targets.asking import Site
 
@@ -308,7 +308,7 @@ def test_a_file_that_is_swapped_while_it_is_read_shows_nothing(scene: Scene) -> 
     thread.start()
     try:
         for _ in range(10):
-            answers = Site.of("local").ask(*[log_question(str(scene.log)) for _ in range(10)])
+            answers = Site.of("local").ask(*[FileSource.named(str(scene.log), "log").read() for _ in range(10)])
             tried(len(answers))
             for answer in answers:
                 assert answer.failure or CANARY not in answer.value.text
@@ -333,7 +333,7 @@ def test_every_shell_reads_what_is_allowed_and_refuses_the_rest(
     (scene.output / ".hidden.log").write_text(CANARY)
     allowed = [str(scene.log), str(scene.output / "eval.log"), f"{scene.output}/../train.log"]
     refused = [str(scene.output / ".hidden.log"), *scene.forms().values()]
-    answers = Site.of("local").ask(*[log_question(path) for path in (*allowed, *refused)])
+    answers = Site.of("local").ask(*[FileSource.named(path, path).read() for path in (*allowed, *refused)])
     assert all("step " in answer.get().text for answer in answers[: len(allowed)]), answers[: len(allowed)]
     tried(len(refused))
     for path, answer in zip(refused, answers[len(allowed) :]):

@@ -22,8 +22,7 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.health.host import log_host_question
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.logs.following import log_question_of
-from training_monitor.observe.looks import log_expression
+from training_monitor.observe.looks import source_of
 from training_monitor.targets.asking import ask
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
@@ -34,7 +33,7 @@ SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, pat
 
 def newest(*patterns: str, cursor: Any = None) -> Any:
     job = WatchedJob(log_paths=patterns)
-    return ask("local", log_question_of(log_expression(job, cursor), "log", cursor))[0].get()
+    return ask("local", source_of(job, cursor).read(cursor, 1 << 20))[0].get()
 
 
 def write(path: Path, text: str, age: float = 0) -> Path:
@@ -105,9 +104,9 @@ def test_a_file_that_is_called_like_a_pattern_is_meant_before_what_it_matches(sh
 
 def test_how_long_ago_the_log_was_written_to_comes_with_it(shell: str, tmp_path: Path) -> None:
     write(tmp_path / "a b" / "it's.log", "step 3/9\n", age=4000)
-    [answer] = ask("local", log_host_question(log_expression(WatchedJob(log_paths=(f"{tmp_path}/*/it's.log",)))))
+    [answer] = ask("local", log_host_question(source_of(WatchedJob(log_paths=(f"{tmp_path}/*/it's.log",))).file))
     assert answer.get().log_path == f"{tmp_path}/a b/it's.log" and 4000 <= answer.get().log_age < 4100
-    [answer] = ask("local", log_host_question(log_expression(WatchedJob(log_paths=(f"{tmp_path}/nothing",)))))
+    [answer] = ask("local", log_host_question(source_of(WatchedJob(log_paths=(f"{tmp_path}/nothing",))).file))
     assert (answer.get().log_path, answer.get().log_age) == (None, None)
 
 

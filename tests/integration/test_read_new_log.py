@@ -18,13 +18,12 @@ from training_monitor.core.models import CommandResult, LogCursor, NewLog, Progr
 from training_monitor.logs.following import (
     FIRST_BYTES,
     HELD_BYTES,
+    FileSource,
     get_log_progress,
-    log_question,
-    log_question_of,
     read_new_log,
 )
 from training_monitor.logs.totals import LogTotals
-from training_monitor.targets.asking import Site, quote_path
+from training_monitor.targets.asking import Site
 from training_monitor.targets.transport import LocalTransport, Stream
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
@@ -116,7 +115,7 @@ class TestGrowth:
     def test_more_than_the_limit_can_be_read_part_by_part(self, log: Log) -> None:
         def read() -> NewLog:
             path = str(log.file)
-            question = log_question_of(quote_path(path), path, log.cursor, 50, oldest_first=True)
+            question = FileSource.named(path, path).read(log.cursor, 50, oldest_first=True)
             new = Site.of(log.place.address).ask_one(question)
             log.cursor = new.cursor
             return new
@@ -366,7 +365,7 @@ class TestFiles:
     @pytest.mark.parametrize(("path", "limit"), [("", 1), ("a\0b", 1), ("a", 0), ("a", -1), ("a", 1 << 30)])
     def test_what_makes_no_sense_is_refused(self, path: str, limit: int) -> None:
         with pytest.raises(SettingsError):
-            log_question(path, None, limit)
+            FileSource.named(path, path).read(None, limit)
 
     @pytest.mark.parametrize("shell", SHELLS)
     def test_the_usual_shells_will_do(self, here: Log, shell: str) -> None:

@@ -80,12 +80,16 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """A small sh script, its time limit on the target in seconds, and a pure parser of its reply."""
+    """A small sh script, its time limit on the target in seconds, and a pure parser of its reply.
+
+    What a shell on the target cannot tell is asked from here: `beside` is given the site, and then no script is sent.
+    """
 
     name: str
     script: str = field(repr=False)
     parse: Callable[[Reply], T] = field(repr=False)
     limit: float = 10.0
+    beside: Callable[[Any], Reply] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

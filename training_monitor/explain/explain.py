@@ -62,14 +62,14 @@ from training_monitor.judging.ranks import (
 )
 from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.judging.stall import stall_policy
-from training_monitor.logs.following import FIRST_BYTES, log_question_of
+from training_monitor.logs.following import FIRST_BYTES
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import pids_of
 from training_monitor.observe.find_trainings import FoundTrainings, find_question
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.kept_roll_calls import last_roll_call
-from training_monitor.observe.looks import log_expression, roots_of
+from training_monitor.observe.looks import roots_of, source_of
 from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one
 from training_monitor.targets.asking import Site, longest_limit, side_by_side
 from training_monitor.targets.target import Target, parse_target
@@ -180,7 +180,7 @@ class _Pace:
 
 
 def _later_log_question(job: WatchedJob) -> Question[NewLog]:
-    question = log_question_of(log_expression(job), job.label, None, FIRST_BYTES)
+    question = source_of(job).read(None, FIRST_BYTES)
     return replace(question, script=f"sleep {LOOK_SECONDS}\n{question.script}", limit=question.limit + LOOK_SECONDS)
 
 

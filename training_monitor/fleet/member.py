@@ -38,8 +38,8 @@ from training_monitor.observe.looks import (
     FRESH_SECONDS,
     Look,
     gpus_behind,
-    log_expression,
     read_watch,
+    source_of,
     speed_of,
     watch_questions,
 )
@@ -152,7 +152,7 @@ class FleetMember:
         cursor, identity = self._state.cursor, self._state.identity
         is_first = cursor is None
         asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, is_first=is_first)
-        host = log_host_question(log_expression(self.job, cursor))
+        host = log_host_question(source_of(self.job, cursor).file)
         site = Site(address, transport)
         answers = site.ask(*asked, host)
         with self._turn:

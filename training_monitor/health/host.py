@@ -132,7 +132,7 @@ class LogHost:
     log_age: float | None = None
 
 
-def log_host_question(expression: str) -> Question[LogHost]:
+def log_host_question(expression: str | None) -> Question[LogHost]:
     """Ask for disk and memory usage at the log named by a shell expression, and when the log was last written."""
 
     def parse(reply: Reply) -> LogHost:
@@ -140,7 +140,7 @@ def log_host_question(expression: str) -> Question[LogHost]:
         table, _, path = rest.partition("--\n")
         return LogHost(path or None, _read_disk(table), _read_memory(memory), _read_age(memory))
 
-    return Question("host", format_call("host", "show_log_host", file=Quoted(expression)), parse, limit=5.0)
+    return Question("host", format_call("host", "show_log_host", file=Quoted(expression or "''")), parse, limit=5.0)
 
 
 def _read_disk(table: str) -> float | None:

@@ -189,55 +189,60 @@ def follow_script(expression: str, cursor: LogCursor, nonce: str, *, spelling: s
     )
 
 
-def epochs_question(expression: str) -> Question[EpochCount]:
-    """Ask how a log, named by a shell expression, counts steps and epochs, from short samples of all its parts.
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file on a target, named by a shell expression; `label` is its name in errors."""
 
-    The end of a long log alone does not show where its epochs begin.
-    """
-    sizes = {"most_samples": _MOST_SAMPLES, "sample_bytes": _SAMPLE_BYTES}
-    script = format_call("log_samples", "show", **sizes, file=Quoted(expression))
+    file: str
+    label: str
 
-    def parse(reply: Reply) -> EpochCount:
-        first, *others = reply.output.split("\036")
-        whole = [re.split("[\r\n]", each)[1:] for each in others]
-        lines = [re.split("[\r\n]", first), *whole]
-        return read_samples(["\n".join(each if each is lines[-1] else each[:-1]) for each in lines])
+    @classmethod
+    def named(cls, path: str, label: str) -> FileSource:
+        """Return the file of a path. Raises SettingsError."""
+        return cls(quote_path(path), label)
 
-    return Question("epochs", script, parse, limit=10.0)
+    def read(
+        self, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES, *, oldest_first: bool = False
+    ) -> Question[NewLog]:
+        """Ask for what follows `cursor`; without one, for the last `limit_bytes`. Raises SettingsError.
 
+        Where there is more than the limit, `oldest_first` reads the part next to the cursor instead of the newest, and
+        `left_bytes` counts the rest; after a rotation or truncation it makes no difference.
+        """
+        if not 0 < limit_bytes <= _MOST_BYTES:
+            raise SettingsError("limit_bytes", limit_bytes, f"1 to {_MOST_BYTES}")
+        script = format_call(
+            "log",
+            "read_new",
+            inode=cursor.inode if cursor else "",
+            offset=cursor.offset if cursor else 0,
+            check=cursor.check if cursor else "",
+            limit=limit_bytes,
+            most_held=HELD_BYTES,
+            oldest_first=int(oldest_first),
+            file=Quoted(self.file),
+        )
+        return Question("log", script, lambda reply: _parse_new_log(reply, self.label, cursor, limit_bytes), limit=30.0)
 
-def log_question(path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES) -> Question[NewLog]:
-    """Ask for what follows `cursor` in a log file; without one, for its last `limit_bytes`. Raises SettingsError."""
-    return log_question_of(quote_path(path), path, cursor, limit_bytes)
+    def count(self) -> Question[EpochCount]:
+        """Ask how it counts steps and epochs, from short samples of all its parts.
 
+        The end of a long log alone does not show where its epochs begin.
+        """
+        sizes = {"most_samples": _MOST_SAMPLES, "sample_bytes": _SAMPLE_BYTES}
+        script = format_call("log_samples", "show", **sizes, file=Quoted(self.file))
 
-def log_question_of(
-    expression: str,
-    path: str,
-    cursor: LogCursor | None = None,
-    limit_bytes: int = LIMIT_BYTES,
-    *,
-    oldest_first: bool = False,
-) -> Question[NewLog]:
-    """Do the same for a file named by a shell expression; `path` is its name in errors.
+        def parse(reply: Reply) -> EpochCount:
+            first, *others = reply.output.split("\036")
+            whole = [re.split("[\r\n]", each)[1:] for each in others]
+            lines = [re.split("[\r\n]", first), *whole]
+            return read_samples(["\n".join(each if each is lines[-1] else each[:-1]) for each in lines])
 
-    Where there is more than the limit, `oldest_first` reads the part next to the cursor instead of the newest, and
-    `left_bytes` counts the rest; after a rotation or truncation it makes no difference.
-    """
-    if not 0 < limit_bytes <= _MOST_BYTES:
-        raise SettingsError("limit_bytes", limit_bytes, f"1 to {_MOST_BYTES}")
-    script = format_call(
-        "log",
-        "read_new",
-        inode=cursor.inode if cursor else "",
-        offset=cursor.offset if cursor else 0,
-        check=cursor.check if cursor else "",
-        limit=limit_bytes,
-        most_held=HELD_BYTES,
-        oldest_first=int(oldest_first),
-        file=Quoted(expression),
-    )
-    return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor, limit_bytes), limit=30.0)
+        return Question("epochs", script, parse, limit=10.0)
+
+    def follow_on(self, site: Site) -> LogStream:
+        """Return a held connection to it."""
+        return LogStream(site, self.file)
 
 
 def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_bytes: int) -> NewLog:
@@ -294,7 +299,7 @@ def read_new_log(
         CommandError: the target could not be asked, or the path is not a regular file.
     """
     limit = limit_bytes if cursor else min(limit_bytes, FIRST_BYTES)
-    return Site.of(target, namespace, transport).ask_one(log_question(path, cursor, limit))
+    return Site.of(target, namespace, transport).ask_one(FileSource.named(path, path).read(cursor, limit))
 
 
 def get_log_progress(
@@ -313,7 +318,7 @@ def get_log_progress(
     Raises:
         AccessDenied, SettingsError, CommandError: as for `read_new_log`.
     """
-    new = Site.of(target, namespace, transport).ask_one(log_question(path, None, tail_bytes))
+    new = Site.of(target, namespace, transport).ask_one(FileSource.named(path, path).read(None, tail_bytes))
     return parse_progress(new.text + new.partial)
 
 

@@ -33,9 +33,10 @@ from training_monitor.jobs.process_jobs import ProcessView, log_expression as pr
 from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
 from training_monitor.judging.gpu_load import gpu_load
 from training_monitor.logs.events import find_phase
-from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, epochs_question, log_question_of
+from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.pace import LogPace, read_log_pace
+from training_monitor.logs.sources import Source, source_named
 from training_monitor.logs.training_log import read_progress
 from training_monitor.observe.evidence import (
     SAMPLE_SECONDS,
@@ -257,12 +258,17 @@ _JOBS = "~/.training_monitor/jobs/"
 _ACTIVE = regex(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and `-` have a meaning in brackets
 
 
-def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:
-    """Return the job's log file as a shell expression; `cursor` is its reader's position."""
+def source_of(job: WatchedJob, cursor: LogCursor | None = None) -> Source:
+    """Return where the job's output is read; `cursor` is its reader's position."""
+    if job.log_file is not None and not job.log_paths:
+        return source_named(job.log_file, job.label)
+    return FileSource(_log_of(job, cursor), job.label)
+
+
+def _log_of(job: WatchedJob, cursor: LogCursor | None) -> str:
+    """Return the log that a pattern, a process or a job with an id has, as a shell expression."""
     if job.log_paths:
         return _newest_of(tuple(job.log_paths), cursor.inode if cursor else "")
-    if job.log_file is not None:
-        return quote_path(job.log_file)
     if job.job_id is None:
         return f'"$({format_call("watched_log", "show_output", pid=str(job.pid))})"'
     return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
@@ -312,14 +318,13 @@ def watch_questions(
     known = _seen_before(job) or known
     evidence = evidence_question(roots_of(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
     questions: list[Question[Any]] = [gpu_question(GPU_SECONDS), evidence]
-    if is_first:
-        questions.append(epochs_question(log_expression(job, cursor)))
+    source = source_of(job, cursor)
+    if is_first and (counts := source.count()):
+        questions.append(counts)
     if job.output_dir is not None:
         questions.append(file_age_question(quote_path(job.output_dir)))
     if with_log:
-        path = job.label
-        limit = LIMIT_BYTES if cursor else FIRST_BYTES
-        questions.append(log_question_of(log_expression(job, cursor), path, cursor, limit))
+        questions.append(source.read(cursor, LIMIT_BYTES if cursor else FIRST_BYTES))
     if with_checkpoints and job.output_dir is not None:
         from training_monitor.checkpoints.checkpoints import checkpoints_question
 
@@ -327,7 +332,7 @@ def watch_questions(
     if job.job_id is not None:
         asked = look_questions(job.job_id)
         return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
-    log = log_expression(job, cursor) if job.pid_file is None and job.pid is None else None
+    log = source.file if job.pid_file is None and job.pid is None else None
     return [*questions, process_question(job.pid_file, log, known, job.pid)]
 
 
@@ -347,7 +352,7 @@ def roots_of(job: WatchedJob, cursor: LogCursor | None, known: Identity | None) 
         return pids_of(known.pid if known else job.pid or 0)
     if job.pid_file is not None:
         return pids_of_pid_file(job.pid_file)
-    return pids_of_log(log_expression(job, cursor))
+    return pids_of_log(source_of(job, cursor).file or "''")
 
 
 def _without_tail(question: Question[Any]) -> Question[Any]:
@@ -372,7 +377,7 @@ def read_watch(
     """Build the look from its answers. Raises JobNotFound, and the error that kept us from the job or its log."""
     rest = list(answers)
     gpus, evidence = rest.pop(0), rest.pop(0)
-    epochs = rest.pop(0).value if is_first else None
+    epochs = rest.pop(0).value if is_first and source_of(job).count() else None
     file_age = rest.pop(0).value if job.output_dir is not None else None
     log = rest.pop(0) if with_log else None
     checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None

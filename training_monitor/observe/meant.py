@@ -21,6 +21,7 @@ from training_monitor.core.units import name_some
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.attempts import attempt_name, next_attempt, training_name
+from training_monitor.logs.sources import is_source
 from training_monitor.observe.find_trainings import (
     MAX_PROCESSES,
     FoundFile,
@@ -189,7 +190,8 @@ def is_pid(text: str) -> bool:
 def is_path(text: str) -> bool:
     """Return whether a word is meant as the path or pattern of a log, and not as a name."""
     is_job = text.startswith(process_jobs.PREFIX)
-    return not is_job and "://" not in text and bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text))
+    is_file = not is_job and "://" not in text and bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text))
+    return is_file or is_source(text)
 
 
 def job_at(path: str) -> WatchedJob:

@@ -17,7 +17,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -84,9 +84,29 @@ class Site:
 
     def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
         """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together."""
-        reach = self.target.connect(self.transport)
         if timeout:
             questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
+        beside = [question for question in questions if question.beside]
+        if not beside:
+            return self._ask_there(questions, timeout)
+        there = [question for question in questions if not question.beside]
+        calls = [partial(self._ask_there, there, timeout)] if there else []
+        answers = side_by_side([*calls, *(partial(self._ask_beside, each) for each in beside)])
+        if there and isinstance(answers[0], TrainingMonitorError):
+            raise answers[0]
+        every = [each for part in answers if not isinstance(part, TrainingMonitorError) for each in part]
+        in_turn = {True: iter(every[len(there) :]), False: iter(every[: len(there)])}
+        return [next(in_turn[question.beside is not None]) for question in questions]
+
+    def _ask_beside(self, question: Question[Any]) -> list[Answer[Any]]:
+        assert question.beside
+        try:
+            return [_answer(question, question.beside(self))]
+        except TrainingMonitorError as error:
+            return [Answer(question.name, None, error)]
+
+    def _ask_there(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
+        reach = self.target.connect(self.transport)
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):

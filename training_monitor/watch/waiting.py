@@ -40,10 +40,10 @@ from training_monitor.jobs.stopping import ExitWatch
 from training_monitor.judging.gpu_load import gpu_mode
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, format_verdict
 from training_monitor.judging.stall import stall_policy
-from training_monitor.logs.following import LIMIT_BYTES, log_question_of
+from training_monitor.logs.following import LIMIT_BYTES
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.kept_looks import Observer
-from training_monitor.observe.looks import Look, log_expression
+from training_monitor.observe.looks import Look, source_of
 from training_monitor.observe.meant import find_meant, find_one, find_process_job
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target, parse_target
@@ -337,8 +337,7 @@ class _Waiting:
         """Ask for the log behind what was searched; at the beginning only for where it ends."""
         cursor, has_begun = self.state.cursor, self.state.has_begun
         limit = LIMIT_BYTES if has_begun else FIRST_BYTES
-        expression = log_expression(self.job, cursor)
-        return log_question_of(expression, self.job.label, cursor, limit, oldest_first=has_begun)
+        return source_of(self.job, cursor).read(cursor, limit, oldest_first=has_begun)
 
     def take_log(self, answer: Answer[NewLog], look: Look) -> None:
         """Search the new lines of the log, and the unfinished last one of a training that no longer writes."""

@@ -29,10 +29,10 @@ from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.process_jobs import stop_process_question
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.judging.limits import WatchConfig, read_watch_config
-from training_monitor.logs.following import LogStream
+from training_monitor.logs.sources import Following
 from training_monitor.notify.notice_text import next_command, word_for
 from training_monitor.observe.kept_looks import Looks, look_key
-from training_monitor.observe.looks import Look, log_expression, read_watch, watch_questions
+from training_monitor.observe.looks import Look, read_watch, source_of, watch_questions
 from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
@@ -332,7 +332,7 @@ class _Streaming:
     def __init__(self, watcher: TrainingWatcher, callback: Callback, *, polls: bool) -> None:
         self._watcher, self._callback, self._polls = watcher, callback, polls
         self._stopping, self._handing = threading.Event(), threading.RLock()
-        self._log: LogStream | None = None
+        self._log: Following | None = None
         self._saved_at = 0.0
         self._threads: list[threading.Thread] = []
 
@@ -359,11 +359,11 @@ class _Streaming:
             came = False
             try:
                 self._read()
-                self._log = LogStream(watcher.reached(), log_expression(watcher.job))
+                self._log = source_of(watcher.job).follow_on(watcher.reached())
                 if self._stopping.is_set():
                     return
                 cursor = watcher.state.cursor
-                for new in self._log.follow(cursor) if cursor else ():
+                for new in self._log.follow(cursor) if self._log and cursor else ():
                     if not self.deliver(new, cursor):
                         break
                     cursor, came = new.cursor, True
@@ -437,7 +437,7 @@ class _Streaming:
                 self._check(self._log)
             watcher.clock.wait(self._stopping, min(TICK_SECONDS, watcher.config.poll_interval))
 
-    def _check(self, log: LogStream) -> None:
+    def _check(self, log: Following) -> None:
         """Read the log: if it is not as silent as its connection, drop that."""
         watcher = self._watcher
         before = watcher.state.cursor

@@ -15,11 +15,13 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import Answer, CommandResult, Question, Reply
 from training_monitor.targets.asking import (
     ASK_ATTEMPTS,
     MAX_ANSWER_BYTES,
     MAX_SCRIPT_BYTES,
+    Site,
     ask,
     ask_many,
     format_script,
@@ -192,6 +194,33 @@ def test_137_after_the_full_time_is_a_time_out() -> None:
 
 def test_137_before_the_time_is_over_is_the_scripts_own_end() -> None:
     assert isinstance(answer_of(137, 2.0).failure, CommandFailed)
+
+
+def test_what_is_asked_from_here_is_answered_in_its_turn_and_sends_no_script() -> None:
+    fake = Fake(lambda nonce: f"\n{nonce} ask 0 1 2\nshell\n{nonce} exit 0\n\n{nonce} close\n")
+    site = Site.of("local", transport=fake)
+    seen: list[object] = []
+
+    def answer(at: object) -> Reply:
+        seen.append(at)
+        return Reply("api", 0, 0.1)
+
+    def refuse(at: object) -> Reply:
+        raise CommandFailed("the API is down")
+
+    api, down = (replace(question(name), beside=each) for name, each in (("api", answer), ("down", refuse)))
+    first, second, third = site.ask(api, question("shell"), down)
+    assert (first.value, second.value, third.value) == ("api", "shell", None)
+    assert third.failure and third.failure.what == "the API is down" and seen == [site]
+    [only] = site.ask(api)
+    assert only.value == "api" and len(fake.calls) == 1
+
+
+def test_a_target_that_cannot_be_asked_is_told_whatever_is_known_beside_it() -> None:
+    fake = Fake(lambda nonce: "", exit_code=1, stderr="connection refused")
+    api = replace(question("api"), beside=lambda at: Reply("api", 0, 0.1))
+    with pytest.raises(TargetUnreachable):
+        Site.of("local", transport=fake).ask(api, question())
 
 
 def test_a_parsers_refusal_is_the_answers_failure_and_not_raised() -> None:

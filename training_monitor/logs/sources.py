@@ -1,0 +1,84 @@
+"""The sources of a training's output: what is new in one, once or over a held connection. Pure.
+
+A kind is one class, and one line of SOURCES: people name it by the word before a colon. Anything else is a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from training_monitor.core.models import LogCursor, NewLog, Question
+from training_monitor.logs.job_progress import EpochCount
+
+if TYPE_CHECKING:
+    from training_monitor.targets.asking import Site
+
+SOURCES: Mapping[str, str] = {}  # word: module:class of this package, made of what follows the colon and a label
+_FILE = "logs.following:FileSource"
+
+
+class Following(Protocol):
+    """A held connection to a source."""
+
+    def follow(self, cursor: LogCursor) -> Iterator[NewLog]:
+        """Yield new lines, each with the cursor after them, until the connection ends. Raises ToolNotFound."""
+        ...
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has come for long: the source may be silent, or the connection lost."""
+        ...
+
+    def heard(self) -> None:
+        """Count the silence from now on."""
+        ...
+
+    def drop(self) -> None:
+        """End the connection, from any thread; `follow` returns."""
+        ...
+
+    def close(self) -> None:
+        """End it for good, from any thread."""
+        ...
+
+
+class Source(Protocol):
+    """Where the output of a training is read.
+
+    Attributes:
+        file: the shell expression of its file; None if it is none: nobody knows who writes it, and on which disk.
+    """
+
+    @property
+    def file(self) -> str | None: ...
+
+    def read(self, cursor: LogCursor | None, limit_bytes: int, *, oldest_first: bool = False) -> Question[NewLog]:
+        """Ask for what follows a cursor, without one for the end; of more than the limit, for the newest part.
+
+        `oldest_first` asks for the part next to the cursor, and `left_bytes` counts the rest.
+        """
+        ...
+
+    def count(self) -> Question[EpochCount] | None:
+        """Ask how it counts steps and epochs, from samples of all its parts; None where only its end can be read."""
+        ...
+
+    def follow_on(self, site: Site) -> Following | None:
+        """Return a held connection to it; None where it can only be read again and again."""
+        ...
+
+
+def is_source(text: str) -> bool:
+    """Return whether a text names a source that is no file."""
+    word, mark, _ = text.partition(":")
+    return bool(mark) and word in SOURCES
+
+
+def source_named(text: str, label: str) -> Source:
+    """Return the source that a text names: one of SOURCES, or the file of this path. Raises SettingsError."""
+    word, rest = text.split(":", 1) if is_source(text) else ("", text)
+    module, _, name = SOURCES.get(word, _FILE).partition(":")
+    made = getattr(import_module(f"training_monitor.{module}"), name).named(rest, label)
+    return cast(Source, made)
