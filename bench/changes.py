@@ -152,7 +152,7 @@ def _as_table(rows: list[tuple[str, Tried | None, Tried | None]]) -> Iterator[st
         cells = [cell for each in tried for cell in _cells(each)]
         yield f"| {name}: {CHANGES[name]} | {' | '.join(cells)} |"
     for name, *tried in rows:
-        if not any(tried):
+        if not tried[0]:
             yield f"\n{name} is not written: {NOT_WRITTEN[name]}."
 
 
