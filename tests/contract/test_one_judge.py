@@ -18,9 +18,7 @@ CALLERS_THRESHOLD = {"watch/monitor.py", "restart/restart.py", "judging/restart.
 # The places that create a Verdict without observations, because there was nothing to observe or to judge.
 VERDICTS_BESIDE = {
     "runs/values.py",  # a run that was not judged yet
-    "runs/collector.py",  # a run of which it is not known whether it runs
-    "observe/health_report.py",  # a job that could not be asked, or is not there
-    "observe/check.py",  # a training that could not be looked at
+    "observe/health_report.py",  # a job that is not there
     "watch/state.py",  # stall detection that is switched off
 }
 OTHER_VERDICTS = {"service/sweep.py"}  # a class of its own: what becomes of a rented machine

@@ -27,7 +27,7 @@ from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv
 from training_monitor.runs.remote_runs import open_runs
 from training_monitor.runs.rows import loss_of, metric_value
-from training_monitor.runs.values import EDITABLE_TYPES, Limits, RunsSnapshot
+from training_monitor.runs.values import EDITABLE_TYPES, RUNNING, Limits, RunsSnapshot
 
 PIPED_WIDTH = 200
 _CPU_SECONDS = 1.0
@@ -90,7 +90,9 @@ def snapshot_keys(snapshot: RunsSnapshot) -> dict[str, Any]:
     keys["refreshing"] = keys.pop("is_refreshing")
     keys["runs"] = keys.pop("rows")
     for row, told in zip(snapshot.rows, keys["runs"]):
-        told |= {**verdict_keys(row.verdict), "reason": row.reason or row.verdict.reason, "loss": loss_of(row)}
+        told |= {**verdict_keys(row.verdict), "loss": loss_of(row)}
+        if row.status == RUNNING and row.reason:  # otherwise the verdict includes it
+            told["reason"] += f"; {row.reason}"
         told["run"]["metrics"] = {name: metric_value(value) for name, value in row.run.metrics.items()}
         for variable in told["run"]["variables"]:
             variable["editable"] = variable["type"] in EDITABLE_TYPES

@@ -24,6 +24,11 @@ LEFT_SECONDS = 120.0  # after which the log may be that of a dead process, if no
 QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok
 
 
+def not_seen(why: str) -> Verdict:
+    """Return the verdict on a training that could not be looked at, whatever earlier looks showed."""
+    return Verdict("unknown", "unknown", why)
+
+
 def judge(observations: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> Verdict:
     """Judge one training by all observations of it.
 
@@ -208,8 +213,10 @@ def _judge_last_step(stall: StallAnalysis, shown: str, policy: StallPolicy) -> V
 
 
 def _add_findings(found: Verdict, seen: Sequence[Observation]) -> Verdict:
-    """Add a non-finite loss and GPU errors to the verdict."""
-    loss, errors = analyze_loss(seen[-60:]), seen[-1].gpu_errors
+    """Add a non-finite loss of its present process, and GPU errors, to the verdict."""
+    last = seen[-1]
+    mine = [each for each in seen[-60:] if None in (each.process, last.process) or each.process == last.process]
+    loss, errors = analyze_loss(mine), last.gpu_errors
     if loss.kind == "nan":
         found = _worse(found, "failed", loss.reason)
     return _worse(found, "warning", "; ".join(errors)) if errors else found

@@ -23,7 +23,7 @@ from training_monitor.core.values import JobListing, KeptRollCall, NotSeen, Verd
 from training_monitor.health.host import GPU_SECONDS, gpu_question
 from training_monitor.jobs.jobs import get_job_listing
 from training_monitor.judging.gpu_load import gpu_load, gpu_mode, power_fraction
-from training_monitor.judging.judge import VERDICTS, judge
+from training_monitor.judging.judge import VERDICTS, judge, not_seen
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify.notice_text import command_line, word_for
@@ -253,7 +253,7 @@ def _sum_up(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSe
 
 def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None) -> Verdict:
     if seen.look is None:
-        return Verdict("unknown", "unknown", f"it could not be looked at: {seen.error.what if seen.error else '?'}")
+        return not_seen(f"it could not be looked at: {seen.error.what if seen.error else '?'}")
     path, now = seen.look.log.path if seen.look.log else None, site.clock.time()
     looks = Looks(store, look_key(site.target, seen.meant.job, path))
     looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))

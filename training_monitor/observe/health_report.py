@@ -45,7 +45,7 @@ from training_monitor.health.verdict import (
 )
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look
 from training_monitor.jobs.ray_jobs import pids_of_ray_job, resources_question
-from training_monitor.judging.judge import judge
+from training_monitor.judging.judge import judge, not_seen
 from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.evidence import SAMPLE_SECONDS, evidence_question, pids_of_process_job
@@ -392,7 +392,7 @@ def judge_health_job(
     try:
         view = read_look(job_id, [answers[question.name] for question in look_questions(job_id)])
     except TrainingMonitorError as failure:
-        verdict = Verdict("unknown", "unknown", f"could not be asked: {failure.what}")
+        verdict = not_seen(f"could not be asked: {failure.what}")
         found = Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again")
         return HealthJob(_report(job_id, None, verdict, str(failure)), verdict, [found])
     if view is None:

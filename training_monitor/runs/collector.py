@@ -17,8 +17,8 @@ from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Failure, JobStatus
-from training_monitor.core.values import Observation, Verdict
-from training_monitor.judging.judge import judge
+from training_monitor.core.values import Observation
+from training_monitor.judging.judge import judge, not_seen
 from training_monitor.judging.stall_history import thin_looks
 from training_monitor.runs.rows import (
     epochs_done,
@@ -80,7 +80,7 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
         steps_per_second=rate,
         loss=loss_of(row),
         phase=run.phase,
-        epoch=epochs_done(run),
+        epoch=epochs_done(run) or None,  # an epoch that has begun is not done
         total_epochs=run.total_epochs,
         status=status,
         message=row.reason or run.last_words,
@@ -100,27 +100,26 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
 
 
 def judge_run(row: RunRow, seen: Sequence[Observation], now: float) -> RunRow:
-    """Return the row with the verdict on its observations.
+    """Return the row with the verdict on its observations; it has an outlook only while that is running or slow.
 
-    The last observations of a run that cannot be seen prove nothing. The end of a stalled run is unknown.
+    The last observations of a run that cannot be seen prove nothing.
     """
-    if row.status == UNKNOWN:
-        return replace(row, verdict=Verdict("unknown", "unknown", row.reason or "whether it runs is not known"))
-    verdict = judge(seen, now=now)
-    if verdict.state != "stalled":
-        return replace(row, verdict=verdict)
-    return replace(row, verdict=verdict, run=without_outlook(row.run), eta_seconds=None)
+    verdict = not_seen(row.reason) if row.status == UNKNOWN else judge(seen, now=now)
+    row = replace(row, verdict=verdict)
+    if row.status != RUNNING or verdict.state in ("running", "slow"):
+        return row
+    return replace(row, run=without_outlook(row.run), eta_seconds=None)
 
 
 def add_look(past: Sequence[Observation], new: Observation) -> tuple[Observation, ...]:
-    """Return the observations of a run that are kept, oldest first, with one more.
+    """Return the observations of a run that are kept, oldest first, with one more: the newest, and one per half minute.
 
-    An observation of another process starts anew. Those with a later time are dropped: the clock was set back since. Of
-    a run that has ended, the first observation is enough.
+    Those with a later time are dropped: the clock was set back since. Of a run that has ended, the first observation is
+    enough.
     """
     if past and new.status.is_terminal and past[-1].status == new.status and past[-1].process == new.process:
         return tuple(past)
-    kept = [each for each in past if each.timestamp < new.timestamp and each.process == new.process]
+    kept = [each for each in past if each.timestamp < new.timestamp]
     if len(kept) > 1 and new.timestamp - kept[-2].timestamp < LOOK_SPACING:
         kept.pop()
     return tuple(thin_looks([*kept, new], MOST_LOOKS))
@@ -230,8 +229,9 @@ class RunCollector(Engine):
 
     def _judge_each(self, rows: tuple[RunRow, ...], look: FolderLook) -> tuple[RunRow, ...]:
         """Return the rows with a verdict on each, by this look and the earlier ones."""
-        now, past = self.clock.time(), self._past
-        self._past = {row.run.path: add_look(past.get(row.run.path, ()), observe_run(row, look, now)) for row in rows}
+        now, past = self.clock.time(), {row.run.path: self._past.get(row.run.path, ()) for row in rows}
+        seen = {row.run.path: observe_run(row, look, now) for row in rows if row.status != UNKNOWN}
+        self._past = past | {path: add_look(past[path], each) for path, each in seen.items()}
         return tuple(judge_run(row, self._past[row.run.path], now) for row in rows)
 
     def fail(self, key: str, error: TrainingMonitorError) -> None:

@@ -116,6 +116,27 @@ def test_a_run_that_makes_no_batch_stalls_and_is_well_again_with_the_next_one() 
     assert set(stalled) == {"stalled"}
 
 
+def test_time_in_which_a_run_could_not_be_seen_is_not_watched() -> None:
+    """It hides for half an hour, and its clock says that the last batch began before that."""
+    collector, folder = collect()
+
+    def answer(number: int) -> FolderLook:
+        elapsed = folder.clock.elapsed
+        is_hidden, step = 300 < elapsed < 2100, int(min(elapsed, 300))
+        counted = {"step": 1 + step, "batch": 1 + step, "step_at": EPOCH + step, "epoch": 1, "total_epochs": 1}
+        sample = None if is_hidden else machine(process(100), at=10_000.0 + elapsed)
+        updated_at = EPOCH + (300 if is_hidden else elapsed)
+        seen = run(updated_at=updated_at, total_batches=9000, **counted)
+        return look(seen, sample, timestamp=EPOCH + elapsed)
+
+    folder.answer, states = answer, {}
+    for _ in range(120):
+        states[folder.clock.elapsed] = collector.look_once().rows[0].verdict.state
+        folder.clock.sleep(20)
+    assert {states[each] for each in states if 340 < each < 2100} == {"unknown"}
+    assert [states[each] for each in (2100, 2120)] == ["unknown", "unknown"] and states[2380] == "stalled"
+
+
 def test_a_run_that_is_gone_is_forgotten() -> None:
     collector, folder = collect(lambda number: look(run() if number == 1 else (), machine(process(100))))
     assert len(collector.look_once().rows) == 1 and collector.look_once().rows == ()
