@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from training_monitor.core.errors import StateError
+from training_monitor.core.errors import StateError, TrainingMonitorError
 from training_monitor.core.frozen import fields, replace
 from training_monitor.core.models import Answer, JobView, Progress, Question
 from training_monitor.core.records import encode, read_record
@@ -132,9 +132,9 @@ class Observer:
     """
 
     def __init__(self, site: Site, job: WatchedJob, *, store: Store) -> None:
-        self.site, self.job, self._store = site, job, store
+        self._asked, self.site, self.job, self._store = site, site.resolve(), job, store
         self._known: Identity | None = None
-        self.looks = Looks(store, look_key(site.target, job, None) if job.job_id else "")
+        self.looks = Looks(store, look_key(self.site.target, job, None) if job.job_id else "")
         self.progress = Progress()  # by the last look
         self._epochs: EpochCount | None = None
 
@@ -159,7 +159,11 @@ class Observer:
         questions = watch_questions(
             self.job, None, self._known, with_log=with_log, with_checkpoints=False, is_first=is_first
         )
-        answers = self.site.ask(*questions, *others, timeout=timeout)
+        try:
+            answers = self.site.ask(*questions, *others, timeout=timeout)
+        except TrainingMonitorError:
+            self.site = self._asked.resolve()  # the target may have moved
+            raise
         mine, beside = answers[: len(questions)], answers[len(questions) :]
         look = read_watch(self.job, mine, with_log=with_log, with_checkpoints=False, is_first=is_first)
         if look.view:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import JobNotFound, TrainingMonitorError
-from training_monitor.core.frozen import checked, replace
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import checked, dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import JobStatus, JobView, Progress
 from training_monitor.core.reports import MonitorReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
-from training_monitor.jobs.stopping import ExitWatch
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import Look
+from training_monitor.observe.meant import named_job
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.watch.looking import Looker, look_until_over
 
 if TYPE_CHECKING:
     from training_monitor.core.panels import Panel
@@ -44,17 +44,17 @@ class JobMonitor:
     def __init__(
         self,
         head_pod: str | Target,
-        job_id: str | WatchedJob,
+        job_id: str | int | WatchedJob,
         namespace: str = "default",
         *,
         store: Store | None = None,
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.site = Site.of(head_pod, namespace, transport, clock).resolve()
-        job = job_id if isinstance(job_id, WatchedJob) else WatchedJob(job_id=job_id)
-        self.job_id, self._clock = job.label, clock
-        self._observer = Observer(self.site, job, store=store or BestEffortStore())
+        self.job, self._clock = _job_of(job_id), clock
+        self.job_id = self.job.label
+        site = Site.of(head_pod, namespace, transport, clock)
+        self._observer = Observer(site, self.job, store=store or BestEffortStore())
         self._started = clock.monotonic()
         self._first: tuple[float, int] | None = None
         self._looked_at: float | None = None
@@ -73,7 +73,9 @@ class JobMonitor:
         """
         look = self._observer.look(self._clock.time())
         if self.view is None:
-            look.require(self._observer.job)
+            look.require(self.job)
+        if self.job.pid and not (self.job.log_file or self.job.log_paths) and look.log and look.log.path:
+            self._observer.job = replace(self.job, log_file=look.log.path)  # once it has ended, no process names it
         view = look.view or self._view_of(look)
         self.has_ended = view.status.is_terminal or look.is_running is False
         self.view, self._looked_at = view, self._clock.monotonic()
@@ -87,6 +89,11 @@ class JobMonitor:
             "runtime": self._looked_at - self._started,
             "time_since_last_step": self.verdict().seconds_without_step,
         }
+
+    @property
+    def site(self) -> Site:
+        """Where the target is; a vast.ai instance is at its ssh address."""
+        return self._observer.site
 
     def _view_of(self, look: Look) -> JobView:
         """Return a training that is not a job as if it were one: its status follows from the verdict."""
@@ -130,9 +137,13 @@ class JobMonitor:
         return {"total_steps": job.total_steps, "avg_throughput": speed, "eta_seconds": job.eta_seconds}
 
 
+def _job_of(job_id: str | int | WatchedJob) -> WatchedJob:
+    return job_id if isinstance(job_id, WatchedJob) else named_job(str(job_id))
+
+
 def monitor_job(
     head_pod: str | Target,
-    job_id: str | WatchedJob,
+    job_id: str | int | WatchedJob,
     check_interval: float = 30,
     timeout: float | None = None,
     stagnation_threshold: float | None = 300,
@@ -148,7 +159,7 @@ def monitor_job(
     """Watch a job until it ends, stalls or times out. Blocks; does nothing to the job.
 
     Args:
-        job_id: a Ray submission id, process:NAME, or a `WatchedJob` with a log or a pid.
+        job_id: a Ray submission id, process:NAME, a PID, the path of a log, or a `WatchedJob`.
         timeout: seconds to watch at most; None: no limit.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
         on_status_change: called with (new, old) status; on_stall: called once when it stalls.
@@ -162,96 +173,77 @@ def monitor_job(
         JobNotFound: there is no such job at the first look.
         CommandError: the target cannot be asked at the first look; later failures are retried.
     """
-    from training_monitor.core.interrupts import only_looking
-
     monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
     watch = _Watch(monitor, check_interval, timeout, stagnation_threshold, on_status_change, on_stall, on_view)
-    with only_looking(f"no longer looking at {monitor.job_id}, which goes on"):
-        report = watch.run()
+    report = watch.run()
     assert report  # nobody stops it
     return report
 
 
-class _Watch:
-    """A watch of one job; the arguments are those of `monitor_job`."""
+@dataclass(eq=False)
+class _Watch(Looker[dict[str, Any], MonitorReport]):
+    """A watch of one job; the fields are the arguments of `monitor_job`."""
 
-    def __init__(
-        self,
-        monitor: JobMonitor,
-        check_interval: float = 30,
-        timeout: float | None = None,
-        stagnation_threshold: float | None = 300,
-        on_status_change: Callable[[str, str | None], None] | None = None,
-        on_stall: Callable[[], None] | None = None,
-        on_view: Callable[[JobView], None] | None = None,
-    ) -> None:
-        self.monitor, self.clock = monitor, monitor.site.clock
-        self.check_interval, self.timeout, self.stagnation_threshold = check_interval, timeout, stagnation_threshold
-        self.on_status_change, self.on_stall, self.on_view = on_status_change, on_stall, on_view
-        self.status: str | None = None
-        self._exit_watch, self._stopping = ExitWatch(monitor.site), threading.Event()
+    monitor: JobMonitor
+    check_interval: float = 30
+    timeout: float | None = None
+    stagnation_threshold: float | None = 300
+    on_status_change: Callable[[str, str | None], None] | None = None
+    on_stall: Callable[[], None] | None = None
+    on_view: Callable[[JobView], None] | None = None
+    status: str | None = field(default=None, init=False)
 
-    def stop(self) -> None:
-        """Let `run` return soon; from any thread."""
-        self._stopping.set()
-        self._exit_watch.ended.set()
+    def __post_init__(self) -> None:
+        self.site = self.monitor.site
+        self.clock, self.started = self.site.clock, self.site.clock.monotonic()
+        self.interrupted = f"no longer looking at {self.monitor.job_id}, which goes on"
 
-    def run(self) -> MonitorReport | None:
+    def run(self, stopping: threading.Event | None = None) -> MonitorReport | None:
         """Look until the job has ended; None if it was stopped before."""
-        started = self.clock.monotonic()
-        try:
-            while not self._stopping.is_set():
-                ended = self._look()
-                elapsed = self.clock.monotonic() - started
-                if ended is None and self.timeout is not None and elapsed >= self.timeout:
-                    ended = ("TIMEOUT", f"still {self.status} after {self.timeout:g} s")
-                if ended:
-                    return self.monitor.report(*ended, elapsed)
-                self._exit_watch.follow(self.monitor.job_id)
-                left = self.timeout - elapsed if self.timeout else self.check_interval
-                if not self._stopping.is_set():
-                    self.clock.wait(self._exit_watch.ended, min(self.check_interval, left))
-                self._exit_watch.ended.clear()
-            return None
-        finally:
-            self._exit_watch.close()
+        return look_until_over(self, stopping=stopping, seconds=self.timeout)
 
-    def _look(self) -> tuple[str, str] | None:
-        """Look once, tell what has changed, and return the end that was found, if any."""
-        monitor = self.monitor
-        ended = _look(monitor, first=self.status is None)
-        if monitor.view and self.on_view:
+    @property
+    def has_begun(self) -> bool:
+        return self.monitor.view is not None
+
+    def ask(self) -> dict[str, Any]:
+        return self.monitor.update()
+
+    def decide(self, seen: dict[str, Any], *, is_last: bool) -> MonitorReport | None:
+        """Tell what has changed; it is over when the job has ended or stalls."""
+        monitor, status, before = self.monitor, seen["status"], self.status
+        assert monitor.view
+        if self.on_view:
             self.on_view(monitor.view)
-        status, before = monitor.view.status.value if monitor.view else None, self.status
-        if status and status != before:
+        if status != before:
             get_logger().info("%s: %s -> %s", monitor.job_id, before, status)
             if self.on_status_change:
                 self.on_status_change(status, before)
             self.status = status
-        if ended is None and (stall := monitor.stall_reason(self.stagnation_threshold)):
+        if monitor.has_ended:
+            return self.report(status, monitor.view.message or "")
+        if stall := monitor.stall_reason(self.stagnation_threshold):
             if self.on_stall:
                 self.on_stall()
-            ended = ("STALLED", stall)
-        return ended
-
-
-def _look(monitor: JobMonitor, *, first: bool) -> tuple[str, str] | None:
-    """Look once and return the end that was found, if any; after the first look, failing to ask is no end."""
-    try:
-        monitor.update()
-    except JobNotFound as error:
-        if first:
-            raise
-        return "UNKNOWN", error.what
-    except TrainingMonitorError as error:
-        if first:
-            raise
-        get_logger().warning("%s: cannot ask: %s", monitor.job_id, error)
+            return self.report("STALLED", stall)
         return None
-    assert monitor.view
-    if monitor.has_ended:
-        return monitor.view.status.value, monitor.view.message or ""
-    return None
+
+    def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> MonitorReport | None:
+        get_logger().warning("%s: cannot ask: %s", self.monitor.job_id, error)
+        return self.report("UNKNOWN", error.what) if is_lost else None
+
+    def run_out(self) -> MonitorReport:
+        return self.report("TIMEOUT", f"still {self.status} after {self.timeout:g} s")
+
+    def followed(self) -> tuple[Site, str] | None:
+        job_id = self.monitor.job.job_id
+        return (self.monitor.site, job_id) if job_id else None
+
+    def pause(self) -> float:
+        return self.check_interval
+
+    def report(self, status: str, reason: str) -> MonitorReport:
+        return self.monitor.report(status, reason, self.clock.monotonic() - self.started)
 
 
 def detect_stall(
@@ -286,7 +278,7 @@ def detect_stall(
 
 def start_background_monitor(
     head_pod: str | Target,
-    job_id: str | WatchedJob,
+    job_id: str | int | WatchedJob,
     check_interval: float = 30,
     on_finish: Callable[[MonitorReport], None] | None = None,
     namespace: str = "default",
@@ -302,12 +294,11 @@ def start_background_monitor(
         The started thread, see `BackgroundMonitor`.
     """
     ways = {name: options.pop(name) for name in ("store", "transport", "clock") if name in options}
-    thread = BackgroundMonitor(
-        job_id.label if isinstance(job_id, WatchedJob) else str(job_id),
-        partial(JobMonitor, head_pod, job_id, namespace, **ways),
-        partial(_Watch, check_interval=check_interval, **options),
-        on_finish,
-    )
+
+    def open_watch() -> _Watch:
+        return _Watch(JobMonitor(head_pod, job_id, namespace, **ways), check_interval, **options)
+
+    thread = BackgroundMonitor(_job_of(job_id).label, open_watch, on_finish)
     thread.start()
     return thread
 
@@ -326,24 +317,20 @@ class BackgroundMonitor(threading.Thread):
     def __init__(
         self,
         job_id: str,
-        open_monitor: Callable[[], JobMonitor],
-        make_watch: Callable[[JobMonitor], _Watch],
+        open_watch: Callable[[], _Watch],
         on_finish: Callable[[MonitorReport], None] | None,
     ) -> None:
         super().__init__(daemon=True, name=f"monitor {job_id}")
-        self.job_id, self._open_monitor, self._make_watch, self._on_finish = job_id, open_monitor, make_watch, on_finish
+        self.job_id, self._open_watch, self._on_finish = job_id, open_watch, on_finish
         self._monitor: JobMonitor | None = None
-        self._watch: _Watch | None = None
-        self._is_stopped = False
+        self._stopping = threading.Event()
 
     def run(self) -> None:
         atexit.register(self._leave)
         try:
-            self._monitor = self._open_monitor()
-            self._watch = self._make_watch(self._monitor)
-            if self._is_stopped:
-                return
-            self.result = self._watch.run()
+            watch = self._open_watch()
+            self._monitor = watch.monitor
+            self.result = watch.run(self._stopping)
         except TrainingMonitorError as error:
             self.error = error
             get_logger().error("%s: %s", self.job_id, error)
@@ -354,9 +341,7 @@ class BackgroundMonitor(threading.Thread):
 
     def stop(self) -> None:
         """Look no more; the job goes on. Returns at once."""
-        self._is_stopped = True
-        if self._watch:
-            self._watch.stop()
+        self._stopping.set()
 
     def _leave(self) -> None:
         """End before the program does: a connection that is held must not outlive it."""

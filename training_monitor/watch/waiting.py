@@ -27,7 +27,7 @@ from training_monitor.core.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Checkpoint, NewLog, Question
 from training_monitor.core.shown import shown
 from training_monitor.core.store import Store
@@ -36,7 +36,6 @@ from training_monitor.core.values import CheckpointListing, WaitReport, WatchedJ
 from training_monitor.jobs.attempts import attempt_number, training_name
 from training_monitor.jobs.claims import claim_name, list_question
 from training_monitor.jobs.process_jobs import PREFIX
-from training_monitor.jobs.stopping import ExitWatch
 from training_monitor.judging.gpu_load import gpu_mode
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, format_verdict
 from training_monitor.judging.stall import stall_policy
@@ -69,12 +68,12 @@ from training_monitor.watch.kept_waits import (
     save_wait,
     wait_key,
 )
+from training_monitor.watch.looking import Looker, look_until_over
 from training_monitor.watch.state import KEPT_TAIL, new_in_tail
 
 SCHEMA = "training_monitor.wait/1"
 SURE_LOOKS, SURE_SECONDS = 2, 2.0  # an end is looked at so often, and so soon again
 ABSENT_SECONDS = 120.0  # after which a training that is not there is gone for good
-STOP_SECONDS = 1.0  # within which the caller's event is noticed, while a connection tells of the end of a job
 GAP_SECONDS = 180.0  # between looks, over which GPUs are taken to stay idle
 FIRST_BYTES = 4096  # of the log, read to learn where it ends: as long may an unfinished line be
 TAKE_UP_SECONDS = 1.0  # between two looks whether another process has ended the same wait
@@ -139,7 +138,7 @@ def wait_for(
         forget_old_waits(kept, clock.time())
         save_wait(kept, name, WaitState(asked, clock.time()))
     try:
-        return _go_on(kept, name, stopping, on_look, transport, clock)
+        return _Waiting(name, kept, stopping, on_look, transport, clock).go_on()
     except TrainingMonitorError:
         if before is None and not find_wait(kept, name).has_begun:
             kept.forget_run(wait_key(name))
@@ -162,78 +161,73 @@ def continue_wait(
     Raises:
         JobNotFound: there is no such wait. Otherwise as `wait_for`.
     """
-    return _go_on(store or BestEffortStore(), handle, stopping, on_look, transport, clock)
+    return _Waiting(handle, store or BestEffortStore(), stopping, on_look, transport, clock).go_on()
 
 
-def _go_on(
-    store: Store,
-    handle: str,
-    stopping: threading.Event | None,
-    on_look: OnWaitLook | None,
-    transport: Transport | None,
-    clock: Clock,
-) -> WaitReport:
-    """Wait, or wait for the process that does, and return the result."""
-    while True:
-        waiting = _Waiting(handle, find_wait(store, handle), store, stopping, on_look, transport, clock)
-        if waiting.state.result:
-            return waiting.state.result
-        with suppress(AlreadySupervised), store.hold(wait_key(handle)):
-            waiting.state = find_wait(store, handle)  # another process may have ended it by now
-            return waiting.state.result or waiting.run()
-        clock.wait(stopping or threading.Event(), TAKE_UP_SECONDS)
-        if waiting.is_stopped:
-            return waiting.interrupt()
+@dataclass(eq=False)
+class _Waiting(Looker[Look, WaitReport]):
+    handle: str
+    store: Store
+    stopping: threading.Event | None
+    on_look: OnWaitLook | None
+    transport: Transport | None
+    clock: Clock
 
-
-class _Waiting:
-    def __init__(
-        self,
-        handle: str,
-        state: WaitState,
-        store: Store,
-        stopping: threading.Event | None,
-        on_look: OnWaitLook | None,
-        transport: Transport | None,
-        clock: Clock,
-    ) -> None:
-        self.handle, self.state, self.store, self.stopping = handle, state, store, stopping
-        self.on_look, self.transport, self.clock = on_look, transport, clock
-        self.conditions = parse_conditions(state.asked.conditions)
+    def __post_init__(self) -> None:
+        self.state = find_wait(self.store, self.handle)
+        self.lost_by, self.lost_after = (JobNotFound, InstanceNotFound, TargetNotFound), ABSENT_SECONDS
+        self.site = Site.of(self.state.asked.target, transport=self.transport, clock=self.clock)
+        self.interrupted = f"the waiting was stopped: {self.handle} can be taken up"
+        self.conditions = parse_conditions(self.state.asked.conditions)
         self.patterns = tuple(dict.fromkeys(each.pattern for each in self.conditions if each.pattern))
         self.waits_for_checkpoint = any(each.kind == "checkpoint" for each in self.conditions)
         self.waits_for_gpus = any(each.kind == "gpu-idle" for each in self.conditions)
-        self.policy = stall_policy(state.asked.stagnation_threshold)
+        self.policy = stall_policy(self.state.asked.stagnation_threshold)
         self.observer: Observer | None = None
         self.verdict = NOBODY_LOOKED
         self.lines: dict[str, str] = {}
         self.checkpoint: Checkpoint | None = None
         self.ended_looks = 0  # how many in a row have shown that its job ended or stalled
-        self.absent_since: float | None = None
+        self.is_absent = False  # the last look did not find it
         self.cannot_ask: str | None = "nobody looks"  # why; what happened since the last look is not seen then
         self.errors: dict[str, str] = {}
 
     # ------------------------------------------------------------ the loop
 
+    def go_on(self) -> WaitReport:
+        """Wait, or wait for the process that does, and return the result."""
+        while not self.state.result:
+            with suppress(AlreadySupervised), self.store.hold(wait_key(self.handle)):
+                self.state = find_wait(self.store, self.handle)  # another process may have ended it by now
+                return self.state.result or self.run()
+            self.clock.wait(self.stopping or threading.Event(), TAKE_UP_SECONDS)
+            if self.is_stopped:
+                return self.interrupt()
+            self.state = find_wait(self.store, self.handle)
+        return self.state.result
+
     def run(self) -> WaitReport:
         if self.state.job is None:
             self.find_training()
-        exits = ExitWatch(self.site)
-        timeout, waited = self.state.asked.timeout, self.waited
-        deadline = None if timeout is None else self.clock.monotonic() + max(0.0, timeout - waited)
-        try:
-            while True:
-                left = None if deadline is None else deadline - self.clock.monotonic()
-                report = self.look(is_last=left is not None and left <= 0.0)
-                if report or self.is_stopped:
-                    return report or self.interrupt()
-                self.pause(exits, left)
-        finally:
-            exits.close()
+        timeout = self.state.asked.timeout
+        left = None if timeout is None else max(0.0, timeout - self.waited)
+        return look_until_over(self, stopping=self.stopping, seconds=left) or self.interrupt()
 
     @property
-    def site(self) -> Site:
-        return Site.of(self.state.asked.target, transport=self.transport, clock=self.clock)
+    def has_begun(self) -> bool:
+        return self.state.has_begun
+
+    def followed(self) -> tuple[Site, str] | None:
+        job_id = self.job.job_id
+        return (self.observer.site, job_id) if self.observer and job_id and not self.ended_looks else None
+
+    def pause(self) -> float:
+        self.save()
+        if self.on_look:
+            self.on_look(f"{self.state.name}: {self.said}")
+        interval = self.state.asked.interval
+        seconds = next_pause(self.conditions, self.waited) if interval is None else interval
+        return min(seconds, SURE_SECONDS) if self.ended_looks == 1 or self.is_absent else seconds
 
     @property
     def job(self) -> WatchedJob:
@@ -268,53 +262,14 @@ class _Waiting:
                 return each.job.output_dir
         raise SettingsError("checkpoint_dir", None, "the folder of its checkpoints, which could not be found")
 
-    def pause(self, exits: ExitWatch, left: float | None) -> None:
-        """Wait until the next look, or until the job's process ends, or the wait is to end."""
-        interval = self.state.asked.interval
-        seconds = next_pause(self.conditions, self.waited) if interval is None else interval
-        if self.ended_looks == 1 or self.absent_since is not None:
-            seconds = min(seconds, SURE_SECONDS)
-        seconds = seconds if left is None else max(0.0, min(seconds, left))
-        job_id = self.job.job_id
-        if job_id and not (self.ended_looks or self.cannot_ask):
-            exits.follow(job_id)
-        event = exits.ended if job_id or self.stopping is None else self.stopping
-        while seconds > 0 and not (self.is_stopped or exits.ended.is_set()):
-            part = seconds if self.stopping is None or event is self.stopping else min(seconds, STOP_SECONDS)
-            self.clock.wait(event, part)
-            seconds -= part
-        exits.ended.clear()
-
     # ------------------------------------------------------------ looking
 
-    def look(self, *, is_last: bool) -> WaitReport | None:
-        """Look once; return the report if that ends the wait, as the last look does in any case."""
-        now = self.clock.time()
-        try:
-            look = self.ask(now)
-        except TrainingMonitorError as error:
-            if not self.state.has_begun:
-                raise
-            report = self.not_seen(error, now)
-        else:
-            report = self.decide(look, is_last=is_last)
-        if report is None and is_last:
-            report = self.end("timeout", self.why_nothing())
-        if report is None:
-            self.save()
-            if self.on_look:
-                self.on_look(f"{self.state.name}: {self.said}")
-        return report
-
-    def ask(self, now: float) -> Look:
+    def ask(self) -> Look:
         """Look, and take in what it shows. Raises TrainingMonitorError."""
+        now = self.clock.time()
         if self.observer is None:
-            self.observer = Observer(self.site.resolve(), self.job, store=self.store)
-        try:
-            look, answers = self.observer.look_beside(now, *self.questions())
-        except TrainingMonitorError:
-            self.observer.site = self.site.resolve()  # the target may have moved
-            raise
+            self.observer = Observer(self.site, self.job, store=self.store)
+        look, answers = self.observer.look_beside(now, *self.questions())
         if not self.state.has_begun:
             look.require(self.job)
         self.errors = {}
@@ -388,7 +343,7 @@ class _Waiting:
         assert self.observer
         if self.cannot_ask and state.looked_at is not None:
             state.unseen_seconds += max(0.0, now - state.looked_at)
-        self.cannot_ask = self.absent_since = None
+        self.cannot_ask, self.is_absent = None, False
         self.verdict = self.observer.judge(now, self.policy)
         progress = self.observer.progress
         done = job_progress(progress)
@@ -403,20 +358,17 @@ class _Waiting:
             self.errors["GPUs"] = f"its GPUs are not known: {look.gpu_error or 'none is seen'}"
         state.looked_at, state.has_begun = now, True
 
-    def not_seen(self, error: TrainingMonitorError, now: float) -> WaitReport | None:
-        """Conclude nothing from a failed look, unless the training or its target has not been there for long."""
+    def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> WaitReport | None:
         self.cannot_ask, self.ended_looks = error.what, 0
-        if not isinstance(error, (JobNotFound, InstanceNotFound, TargetNotFound)):
-            self.absent_since = None
-            return None
-        self.absent_since = now if self.absent_since is None else self.absent_since
-        if now - self.absent_since < ABSENT_SECONDS:
-            return None
-        return self.end("unknown", f"it is there no more: {error.what}")
+        self.is_absent = isinstance(error, self.lost_by)
+        return self.end("unknown", f"it is there no more: {error.what}") if is_lost else None
+
+    def run_out(self) -> WaitReport:
+        return self.end("timeout", self.why_nothing())
 
     # ------------------------------------------------------------ deciding
 
-    def decide(self, look: Look, *, is_last: bool) -> WaitReport | None:
+    def decide(self, seen: Look, *, is_last: bool) -> WaitReport | None:
         """Return the report if a condition holds, or if the training has ended or stalled for sure."""
         state, verdict = self.state, self.verdict
         idle = None if state.idle_since is None or state.looked_at is None else state.looked_at - state.idle_since
@@ -424,7 +376,7 @@ class _Waiting:
         if found := find_holding(self.conditions, facts):
             condition, reason = found
             return self.end("met", reason, condition)
-        is_over = verdict.state in (*ENDS, "stalled") or look.is_running is False
+        is_over = verdict.state in (*ENDS, "stalled") or seen.is_running is False
         self.ended_looks = self.ended_looks + 1 if is_over else 0
         if not is_over or (self.ended_looks < SURE_LOOKS and not is_last) or self.goes_on():
             return None
@@ -482,7 +434,7 @@ class _Waiting:
 
     def interrupt(self) -> WaitReport:
         """Report that the waiting was stopped; another call goes on with it."""
-        return self.report("interrupted", f"the waiting was stopped: {self.handle} can be taken up")
+        return self.report("interrupted", self.interrupted)
 
     def end(self, outcome: str, reason: str, condition: Condition | None = None) -> WaitReport:
         """End the wait for good."""

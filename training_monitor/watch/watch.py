@@ -8,7 +8,6 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import (
-    AlreadySupervised,
     CommandError,
     InstanceNotFound,
     JobNotFound,
@@ -17,7 +16,8 @@ from training_monitor.core.errors import (
     StateError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.interrupts import only_looking
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.units import format_duration
@@ -30,11 +30,12 @@ from training_monitor.core.values import (
     WatchReport,
 )
 from training_monitor.jobs.claims import Claiming, claim_name
-from training_monitor.jobs.stopping import ExitWatch
 from training_monitor.judging.judge import ENDS
 from training_monitor.logs.text import begins_traceback
 from training_monitor.notify import templates
 from training_monitor.notify.heartbeat import Lookout
+from training_monitor.targets.asking import Site
+from training_monitor.watch.looking import Looker, look_until_over
 from training_monitor.watch.state import decide_alerts, decide_end, end_notice, reason_to_end, shows_work
 from training_monitor.watch.terminate import check_plan, is_terminating, past_termination, terminate_training
 from training_monitor.watch.watcher import TrainingWatcher
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.outbox import Outbox  # imports everything that a messenger needs
 
-LOST_LOOKS = 2
 SOON_SECONDS = 3.0  # after a line that tells of an end, the run is looked at: it needs some time to end
 SECOND_SECONDS = 5.0  # after the first look: what it uses and how fast it is follow from two, not too close ones
 SURE_SECONDS = 5.0  # a run that is to be ended but shows signs of work is looked at again after this time
@@ -90,57 +90,51 @@ def watch_training(
         JobNotFound, CommandError: at the first look only; later failures are retried.
         AlreadySupervised, LeaseLost: with `plan`, another supervisor has the training, or took it over.
     """
-    from training_monitor.core.interrupts import only_looking
-
-    events = stopping or threading.Event(), refresh or threading.Event()
-    watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, on_look, *events)
+    watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, on_look)
     with ExitStack() as closing:
         if plan:
             watch.claim(closing, take_over)
         if on_line is not None:
             closing.callback(watcher.follow(watch.noting_ends(on_line), polls=False))
         try:
-            with only_looking(
-                f"the watch of {watcher.job.label} ended here, and nothing else: the same call goes on with it"
-            ):
-                return watch.run()
+            with only_looking(watch.interrupted):
+                return watch.run(stopping, refresh)
         except LeaseLost as error:
             watch.post(templates.taken_over(watcher.job.label, reason=error.what, number=error.number))
             raise
 
 
-class _Watch:
-    def __init__(
-        self,
-        watcher: TrainingWatcher,
-        plan: TerminationPlan | None,
-        outbox: Outbox | None,
-        heartbeat: Heartbeat | None,
-        on_status: OnStatus | None,
-        on_event: OnEvent | None,
-        on_look: OnLook | None,
-        stopping: threading.Event,
-        refresh: threading.Event,
-    ) -> None:
-        self.watcher, self.plan, self.outbox, self.heartbeat = watcher, plan, outbox, heartbeat
+@dataclass(eq=False)
+class _Watch(Looker[TrainingStatus, WatchReport]):
+    """A watch of one run; the fields are the arguments of `watch_training`."""
+
+    watcher: TrainingWatcher
+    plan: TerminationPlan | None
+    outbox: Outbox | None
+    heartbeat: Heartbeat | None
+    on_status: OnStatus | None
+    on_event: OnEvent | None
+    on_look: OnLook | None
+
+    def __post_init__(self) -> None:
+        watcher, job = self.watcher, self.watcher.job.label
+        self.clock, self.site = watcher.clock, watcher.site
+        self.interrupted = f"the watch of {job} ended here, and nothing else: the same call goes on with it"
         self.lookout = Lookout(
             watcher.key,
-            watcher.job.label,
+            job,
             self.post,
             outage_after=watcher.config.outage_after,
             store=watcher.store,
             clock=watcher.clock,
-            heartbeat=heartbeat,
+            heartbeat=self.heartbeat,
         )
-        self.on_status, self.on_event, self.on_look = on_status, on_event, on_look
-        self.stopping, self.refresh = stopping, refresh
         self.status: TrainingStatus | None = None
         self.unreachable_since: float | None = None
-        self.missing_looks = 0
         self.is_first = True  # no look was answered before this one
         self.is_suspect = False  # it was to be ended at the last look, but shows signs of work: look again
         self.line_of_end = threading.Event()  # a line came that tells of an end
-        self.is_hurried = False  # the next look comes soon because of such a line
+        self.is_hurried = self.was_hurried = False  # the next look comes soon because of such a line, or the last did
         self.was_finished = False  # by the last line
         self.claiming: Claiming | None = None
 
@@ -163,7 +157,7 @@ class _Watch:
 
         return hear
 
-    def run(self) -> WatchReport | None:
+    def run(self, stopping: threading.Event | None, refresh: threading.Event | None) -> WatchReport | None:
         if self.plan:
             check_plan(self.watcher, self.plan)
             if self.watcher.job.job_id is None and self.watcher.job.pid_file is None:
@@ -175,35 +169,28 @@ class _Watch:
         past = past_termination(self.watcher)
         if past and past.gone:  # there is nothing left to ask
             return WatchReport(past.end, past.reason, None, past)
-        exit_watch = ExitWatch(self.watcher.site)
-        try:
-            while not self.stopping.is_set():
-                if report := self.look():
-                    return report
-                if self.watcher.job.job_id and self.unreachable_since is None:
-                    exit_watch.site = self.watcher.reached()
-                    exit_watch.follow(self.watcher.job.job_id)
-                self.wait(exit_watch)
-            return None
-        finally:
-            exit_watch.close()
+        return look_until_over(self, stopping=stopping, refresh=refresh or threading.Event())
 
-    def look(self) -> WatchReport | None:
-        """Look once, and act on the result."""
+    @property
+    def has_begun(self) -> bool:
+        return self.status is not None or self.watcher.state.looks.last is not None
+
+    def ask(self) -> TrainingStatus:
+        self.watcher.next_look_at = None
+        self.line_of_end.clear()
+        if self.claiming:
+            self.claiming.hold()
+        return self.watcher.poll()
+
+    def decide(self, seen: TrainingStatus, *, is_last: bool) -> WatchReport | None:
         try:
-            if self.claiming:
-                self.claiming.hold()
-            status = self.watcher.poll()
-        except (AlreadySupervised, LeaseLost):
-            raise
-        except TrainingMonitorError as error:
-            if self.status is None and not self.watcher.state.looks.last:
-                raise
-            return self.not_seen(error)
-        try:
-            return self.follow_up(status)
+            return self.follow_up(seen)
         except StateError as error:
-            return self.not_seen(error)
+            return self.not_seen(error, is_lost=False)
+
+    def followed(self) -> tuple[Site, str] | None:
+        job_id = self.watcher.job.job_id
+        return (self.watcher.reached(), job_id) if job_id and self.unreachable_since is None else None
 
     def follow_up(self, status: TrainingStatus) -> WatchReport | None:
         """Act on a status."""
@@ -257,56 +244,43 @@ class _Watch:
             gap = format_duration(self.watcher.clock.monotonic() - self.unreachable_since)
             self.unreachable_since = None
             self.tell("reached", f"{self.watcher.target} answers again after {gap}")
-        self.status, self.missing_looks = status, 0
+        self.status = status
         self.plan_next()
         if self.on_look:
             self.on_look(None)
         if self.on_status:
             self.on_status(status)
 
-    def not_seen(self, error: TrainingMonitorError) -> WatchReport | None:
-        """Conclude nothing from a failed look; but a job that is not found twice is lost."""
+    def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> WatchReport | None:
         self.is_suspect = False
         self.plan_next()
         if self.on_look:
             self.on_look(error)
         if isinstance(error, JobNotFound):
             self.lookout.note(None)  # the target answered
-            self.missing_looks += 1
-            if self.missing_looks >= LOST_LOOKS:
-                self.post(
-                    templates.ended(
-                        self.watcher.job.label,
-                        reason=f"lost: {error.what}",
-                        generation=self.watcher.state.generation,
-                    )
-                )
-                return WatchReport("lost", error.what, self.status)
-            return None
+            if not is_lost:
+                return None
+            job, reason = self.watcher.job.label, f"lost: {error.what}"
+            self.post(templates.ended(job, reason=reason, generation=self.watcher.state.generation))
+            return WatchReport("lost", error.what, self.status)
         if self.unreachable_since is None:
             self.unreachable_since = self.watcher.clock.monotonic()
             self.tell("unreachable", f"cannot ask: {error}; the run is left alone")
         self.lookout.note(error)
         return None
 
-    def wait(self, exit_watch: ExitWatch) -> None:
-        """Wait until the next look, or until the job's process ends, or the watch is stopped or to be refreshed.
-
-        A line that tells of an end shortens the wait, but not two in a row: tracebacks may come all the time.
-        """
+    def pause(self) -> float:
         left = self.plan_next()
-        was_hurried, self.is_hurried = self.is_hurried, False
+        self.was_hurried, self.is_hurried = self.is_hurried, False
         self.is_first = self.is_first and self.status is None
-        while left > 0 and not any(each.is_set() for each in (self.stopping, self.refresh, exit_watch.ended)):
-            if self.line_of_end.is_set() and not (was_hurried or self.is_hurried):
-                left, self.is_hurried = self.plan_next(SOON_SECONDS), True
-            part = min(left, 1.0)
-            self.watcher.clock.wait(self.stopping if not self.watcher.job.job_id else exit_watch.ended, part)
-            left -= part
-        self.watcher.next_look_at = None
-        exit_watch.ended.clear()
-        self.refresh.clear()
-        self.line_of_end.clear()
+        return left
+
+    def shorten(self, left: float) -> float:
+        """A line that tells of an end shortens a pause, but not two in a row: tracebacks may come all the time."""
+        if not self.line_of_end.is_set() or self.was_hurried or self.is_hurried:
+            return left
+        self.is_hurried = True
+        return self.plan_next(SOON_SECONDS)
 
     def plan_next(self, soon: float | None = None) -> float:
         """Return the seconds until the next look, at most `soon`, and let the watcher tell when that is."""

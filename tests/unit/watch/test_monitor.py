@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport
+from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport, FakeVast, Program
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
-from training_monitor.core.models import JobView
+from training_monitor.core.models import CommandResult, JobView
 from training_monitor.core.reports import MonitorReport
 from training_monitor.core.values import WatchedJob
 from training_monitor.watch.monitor import JobMonitor, detect_stall, monitor_job, start_background_monitor
@@ -127,12 +128,19 @@ def test_a_watch_ends_in_time_also_while_the_target_cannot_be_asked() -> None:
     assert watched.clock.elapsed == 300
 
 
-def test_a_job_that_vanishes_later_is_unknown() -> None:
+def test_a_job_that_vanishes_later_is_unknown_after_two_looks() -> None:
     watched = Watched(Behaviour(total=1000))
     watched.clock.at(100, watched.jobs.lose_everything)
     report = watched.watch()
-    assert (report["status"], report["final_step"], report["duration"]) == ("UNKNOWN", 90, 120)
+    assert (report["status"], report["final_step"], report["duration"]) == ("UNKNOWN", 90, 150)
     assert "there is no job" in report["reason"]
+
+
+def test_a_job_that_is_there_again_at_the_next_look_was_not_lost() -> None:
+    watched = Watched(Behaviour(total=1000))
+    watched.clock.at(100, lambda: watched.jobs.jobs.clear())
+    watched.clock.at(130, lambda: watched.jobs.jobs.update(job=watched.job))
+    assert watched.watch()["status"] == "SUCCEEDED"
 
 
 def test_the_end_of_a_process_is_looked_at_at_once_when_the_target_tells_it() -> None:
@@ -161,6 +169,51 @@ def test_the_end_of_a_process_is_looked_at_at_once_when_the_target_tells_it() ->
 
     report = monitor_job("local", JOB, 600, on_view=look, transport=Telling(jobs.answer), clock=clock)
     assert report["status"] == "STOPPED" and report["duration"] == 0 and len(views) == 2
+
+
+class Streams(FakeTransport):
+    """A transport that notes the scripts it holds connections for, which say nothing."""
+
+    def stream(self, argv: Any, *, input: str | None = None) -> FakeStream:
+        self.streamed.append(input)
+        return FakeStream()
+
+
+def test_an_instance_that_has_moved_is_asked_at_its_new_address() -> None:
+    class Moving(FakeVast):
+        port = 22
+
+        def run(self, words: tuple[str, ...], program: str | None) -> CommandResult:
+            found = super().run(words, program)
+            return replace(found, stdout=found.stdout.replace("22", str(self.port)))
+
+        def reach(self, transport: FakeTransport) -> Program:
+            def ssh(words: tuple[str, ...], program: str | None) -> CommandResult:
+                if str(self.port) in words:
+                    return transport.answer_all(words, program)
+                return CommandResult(words, 255, "", "ssh: connect to host 1.2.3.4: Connection refused", 0.0)
+
+            return ssh
+
+    watched, vast = Watched(Behaviour(total=300)), Moving()
+    watched.clock.at(100, lambda: setattr(vast, "port", 2222))
+    transport = vast.attach(Streams(watched.jobs.answer))
+    report = monitor_job("vast://7", JOB, transport=transport, clock=watched.clock)
+    assert (report["status"], report["final_step"]) == ("SUCCEEDED", 300)
+
+
+def test_the_end_of_a_job_is_followed_by_its_id_whatever_its_name_is() -> None:
+    watched = Watched(Behaviour(total=100))
+    transport = Streams(watched.jobs.answer)
+    monitor_job("local", WatchedJob(job_id=JOB, name="llama"), transport=transport, clock=watched.clock)
+    assert transport.streamed and all("llama" not in (script or "") for script in transport.streamed)
+
+
+def test_a_look_that_fails_is_not_handed_over() -> None:
+    watched, views = Watched(Behaviour(total=300)), list[JobView]()
+    watched.jobs.unreachable(100, 250)
+    watched.watch(on_view=views.append)
+    assert [view.progress.step for view in views] == [None, 30, 60, 90, 270, 300]
 
 
 # ---------------------------------------------------------------- JobMonitor

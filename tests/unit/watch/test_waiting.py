@@ -385,6 +385,27 @@ def test_it_can_be_stopped_from_outside_and_taken_up_with_the_same_deadline(tmp_
     assert (report.outcome, report.seconds) == ("timeout", 500) and 95 <= report.unseen_seconds <= 120
 
 
+def test_an_interrupt_says_that_the_wait_can_be_taken_up(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def press_ctrl_c() -> None:
+        raise KeyboardInterrupt
+
+    world.clock.at(100, press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt, match="the waiting was stopped: mine can be taken up"):
+        world.wait("step=900")
+    assert world.go_on(stopping=None).outcome == "met"
+
+
+def test_answers_that_it_is_not_there_agree_across_an_outage(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    gone, silent = TargetNotFound("no such pod"), TargetUnreachable("connection refused")
+    for begin, end, error in ((100, 150, gone), (150, 200, silent), (200, 10_000, gone)):
+        world.there.unreachable(begin, end, error)
+    report = world.wait("step=500")
+    assert report.outcome == "unknown" and 100 + ABSENT_SECONDS <= report.seconds <= 130 + ABSENT_SECONDS
+
+
 def test_a_deadline_that_passed_while_nobody_waited_ends_it_after_one_more_look(tmp_path: Path) -> None:
     for name, step, outcome in (("late", 900, "timeout"), ("in time", 200, "met")):
         world, stopping = World(tmp_path / name), threading.Event()
