@@ -128,13 +128,14 @@ class Observer:
     """A watcher of one training; earlier observations by others count as well.
 
     Each look reads the end of the log. The job's `output_dir`, where known, is where it writes its checkpoints: a file
-    that grows there is a sign of life.
+    that grows there is a sign of life. After a look that failed, the site is that to which `asked` resolves then: the
+    target may have moved.
     """
 
-    def __init__(self, site: Site, job: WatchedJob, *, store: Store) -> None:
-        self._asked, self.site, self.job, self._store = site, site.resolve(), job, store
+    def __init__(self, site: Site, job: WatchedJob, *, store: Store, asked: Site | None = None) -> None:
+        self.site, self.job, self._store, self._asked = site, job, store, asked
         self._known: Identity | None = None
-        self.looks = Looks(store, look_key(self.site.target, job, None) if job.job_id else "")
+        self.looks = Looks(store, look_key(site.target, job, None) if job.job_id else "")
         self.progress = Progress()  # by the last look
         self._epochs: EpochCount | None = None
 
@@ -162,7 +163,7 @@ class Observer:
         try:
             answers = self.site.ask(*questions, *others, timeout=timeout)
         except TrainingMonitorError:
-            self.site = self._asked.resolve()  # the target may have moved
+            self.site = self._asked.resolve() if self._asked else self.site
             raise
         mine, beside = answers[: len(questions)], answers[len(questions) :]
         look = read_watch(self.job, mine, with_log=with_log, with_checkpoints=False, is_first=is_first)

@@ -39,15 +39,10 @@ class Looker(Protocol[Seen, Report]):
 
     @property
     def has_begun(self) -> bool: ...
-
     def ask(self) -> Seen: ...  # look once, and judge; raises TrainingMonitorError
-
     def decide(self, seen: Seen, *, is_last: bool) -> Report | None: ...  # tell what the look showed
-
     def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> Report | None: ...  # tell why it failed
-
     def followed(self) -> tuple[Site, str] | None: ...  # the job whose end brings the next look at once
-
     def pause(self) -> float: ...  # seconds until the next look
 
     def run_out(self) -> Report | None:

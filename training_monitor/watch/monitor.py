@@ -54,7 +54,7 @@ class JobMonitor:
         self.job, self._clock = _job_of(job_id), clock
         self.job_id = self.job.label
         site = Site.of(head_pod, namespace, transport, clock)
-        self._observer = Observer(site, self.job, store=store or BestEffortStore())
+        self._observer = Observer(site.resolve(), self.job, store=store or BestEffortStore(), asked=site)
         self._started = clock.monotonic()
         self._first: tuple[float, int] | None = None
         self._looked_at: float | None = None

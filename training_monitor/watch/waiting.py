@@ -268,7 +268,7 @@ class _Waiting(Looker[Look, WaitReport]):
         """Look, and take in what it shows. Raises TrainingMonitorError."""
         now = self.clock.time()
         if self.observer is None:
-            self.observer = Observer(self.site, self.job, store=self.store)
+            self.observer = Observer(self.site.resolve(), self.job, store=self.store, asked=self.site)
         look, answers = self.observer.look_beside(now, *self.questions())
         if not self.state.has_begun:
             look.require(self.job)
