@@ -2,7 +2,7 @@
 
     python3 bench/logs.py
 
-LogTotals reads logs of a few megabytes, 256 KiB at a time: lines of one kind that repeat, and lines that never do.
+LogTotals reads logs of a few megabytes, 256 KiB at a time: lines of frameworks, and lines that never repeat in shape.
 Then come the readers of the end of a log, 64 KiB, and how the time for a whole log grows with its lines.
 """
 
@@ -14,12 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.framework_lines import FRAMEWORKS
 from bench.table import Row, as_table, in_turn
 from training_monitor.judging.failure import classify_failure
 from training_monitor.logs.following import get_log_progress
@@ -27,34 +29,9 @@ from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import parse_progress
 
 MEGA, CHUNK, END = 1e6, 256 * 1024, 64 * 1024
-SIZE, ROUNDS = 4_000_000, 5
+SIZE, ROUNDS = 2_000_000, 5
 _ZERO = bytes.maketrans(b"123456789", b"000000000")
 _STEP = re.compile(r"step\D{0,3}(\d+)|(\d+)/\d+ \[")
-
-
-def _bar(name: str, total: int, note: str) -> Callable[[int], str]:
-    def line(at: int) -> str:
-        done, drawn = at % total, "#" * (10 * (at % total) // total)
-        spent, left = divmod(done, 60), divmod(total - done, 60)
-        times = f"{spent[0]:02d}:{spent[1]:02d}<{left[0]:02d}:{left[1]:02d}"
-        said = f"[{times},  1.20it/s{note.format(_loss(at))}]"
-        return f"\r{name}{100 * done // total:3d}%|{drawn:<10}| {done}/{total} {said}"
-
-    return line
-
-
-def _loss(at: int) -> str:
-    return f"{1 + 1 / (at + 1):.4f}"
-
-
-KINDS: dict[str, Callable[[int], str]] = {
-    "tqdm": _bar("Training: ", 90_000, ", loss={}"),
-    "HF Trainer": lambda at: (
-        f"{{'loss': {_loss(at)}, 'grad_norm': {at % 7 / 3:.4f}, 'learning_rate': 5e-05, 'epoch': {at / 1000:.2f}}}\n"
-    ),
-    "Lightning": _bar("Epoch 0: ", 90_000, ", v_num=3, train_loss={}"),
-    "plain": lambda at: f"step {at}/900000 loss {_loss(at)} lr 1.00e-04\n",
-}
 
 
 def _unlike() -> Iterator[str]:
@@ -66,7 +43,7 @@ def _unlike() -> Iterator[str]:
         yield f"2030-01-01 10:00:00 INFO {' '.join(chance.choices(words, k=12))} ({chance.random():.4f})\n"
 
 
-def _log(lines: Iterator[str], size: int) -> str:
+def _log(lines: Iterable[str], size: int) -> str:
     text, length = list[str](), 0
     for line in lines:
         text.append(line)
@@ -74,13 +51,6 @@ def _log(lines: Iterator[str], size: int) -> str:
         if length > size:
             return "".join(text)
     raise AssertionError("lines without end")
-
-
-def _numbered(line: Callable[[int], str]) -> Iterator[str]:
-    at = 0
-    while True:
-        yield line(at)
-        at += 1
 
 
 def _read(text: str) -> None:
@@ -98,12 +68,12 @@ def _translate(text: str) -> None:
 
 def rows() -> Iterator[Row]:
     """Measure what `python3 -m bench` shows of logs."""
-    texts = {kind: _log(_numbered(line), SIZE) for kind, line in KINDS.items()}
+    texts = {kind: _log(map(line, count()), SIZE) for kind, line in FRAMEWORKS.items()}
     beside = "translate and a dictionary"
     for kind, text in texts.items():
         calls = {"ours": partial(_read, text), "reference": partial(_translate, text.replace("\r", "\n"))}
         ours, reference = (len(text) / MEGA / seconds for seconds in in_turn(calls, ROUNDS).values())
-        yield Row(f"LogTotals, lines of {kind}", ours, "MB/s", reference, beside, "20 MB/s")
+        yield Row(f"LogTotals, {kind}", ours, "MB/s", reference, beside, "20 MB/s")
     source = _unlike()
     speeds = [_speed(_log(source, SIZE // 4)) for _ in range(ROUNDS)]  # each text once: the caches know none of it
     yield Row("LogTotals, lines that never repeat", sorted(speeds)[ROUNDS // 2], "MB/s", None, "", "3 MB/s")
@@ -143,10 +113,10 @@ def growth() -> Iterator[str]:
     """Measure how the time for a whole log grows with its lines."""
     yield "| lines | whole log | each line |"
     yield "| ---: | ---: | ---: |"
-    for count in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000):
-        text = "".join(map(KINDS["plain"], range(count)))
+    for lines in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000):
+        text = "".join(map(FRAMEWORKS["nanoGPT"], range(lines)))
         taken = in_turn({"ours": partial(_read, text)}, 3)["ours"]
-        yield f"| {count:,} | {taken * 1e3:.2f} ms | {taken / count * 1e6:.2f} us |"
+        yield f"| {lines:,} | {taken * 1e3:.2f} ms | {taken / lines * 1e6:.2f} us |"
 
 
 if __name__ == "__main__":
