@@ -52,7 +52,6 @@ from training_monitor.watch.state import WatchState
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 FIND_SECONDS = 300.0  # between two searches for a training that was not found
-READ_AGAIN = 400
 KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
 KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
 ROW_SECONDS = 5.0
@@ -182,7 +181,7 @@ class FleetMember:
         return True
 
     def _new_state(self) -> WatchState:
-        state = WatchState(read_again=READ_AGAIN)
+        state = WatchState()
         state.looks = Looks(self._store, most=KEPT_LOOKS)
         return state
 

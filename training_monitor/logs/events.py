@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
 from training_monitor.core.frozen import dataclass, field
@@ -24,7 +25,7 @@ _SIGNS = tuple(
 
 
 class Events(NamedTuple):
-    """What a line may tell of by its words, whatever its numbers are."""
+    """What a line tells of by its words, whatever its numbers are: `message` is an error or a warning."""
 
     save: bool
     sample: bool
@@ -33,21 +34,22 @@ class Events(NamedTuple):
     gpu_memory: bool
 
 
-_NO_EVENTS = Events(False, False, False, False, False)
+NO_EVENTS = Events(False, False, False, False, False)
 
 
 @by_shape
 def events_in(line: str) -> Events:
     """Return which readers of this module have to look at a line."""
     if line.isascii() and not any(map(line.lower().__contains__, _SIGNS)):
-        return _NO_EVENTS
-    return Events(
+        return NO_EVENTS
+    found = Events(
         save=_SAVE.search(line) is not None,
         sample=_SAMPLE.search(line) is not None,
-        message=_HINT.search(line) is not None,
+        message=_may_be_message(line),
         gpu_utilization=_UTILIZATION.search(line) is not None,
-        gpu_memory=_GPU_MEMORY.search(line) is not None,
+        gpu_memory=_shows_gpu_memory(line) and _MEMORY.search(line) is not None,
     )
+    return found if any(found) else NO_EVENTS
 
 
 # ---------------------------------------------------------------- errors, warnings
@@ -58,10 +60,9 @@ _HINT = regex(
     re.IGNORECASE,
 )
 _VALUE_END = r"\s{0,3}(?:$|[,;|)\]}]|[\w/.\-]{1,60}\s{0,3}[=:])"
-_NO_MESSAGE = regex(
-    rf"""
-      \b(?:no|0|zero|without(?:[ ]any)?)[ ](?:more[ ]|further[ ]|\w{{1,20}}[ ])?(?:errors?|warnings?)\b
-    | \b(?:errors?|warnings?)["']?\s{{0,3}}[:=]\s{{0,3}}(?:0|none|null|false|\[\]|\{{\}})(?={_VALUE_END})
+_NO_MESSAGE_WHATEVER_ITS_DIGITS = rf"""
+      \b(?:no|zero|without(?:[ ]any)?)[ ](?:more[ ]|further[ ]|\w{{1,20}}[ ])?(?:errors?|warnings?)\b
+    | \b(?:errors?|warnings?)["']?\s{{0,3}}[:=]\s{{0,3}}(?:none|null|false|\[\]|\{{\}})(?={_VALUE_END})
     | (?<![\w/.\-])[\w/.\-]{{0,80}}(?:[_/\-]|\b)errors?(?:[_\-]\w{{1,40}})?["']?\s{{0,3}}[:=]\s{{0,3}}
       [+-]?(?:\d{{0,15}}\.\d{{1,20}}(?:e[+-]?\d{{1,4}})?|\d{{1,15}}e[+-]?\d{{1,4}})%?(?={_VALUE_END})
     | (?<![\w\-])[\w\-]{{0,80}}[_\-](?:errors?|warnings?)["']?\s{{0,3}}(?:[:=]|\s)\s{{0,3}}\w{{1,40}}
@@ -69,6 +70,13 @@ _NO_MESSAGE = regex(
       [ ](?:\w{{1,20}}[ ])?errors?\b
     | \berror[ \-](?:handling|handler|correction|rates?|bars?|free|margin|log(?:ging|s)?|level|checking|feedback)\b
     | ^\s{{0,200}}(?:raise|except|warnings\.warn)\b.*
+    """
+_NO_MESSAGE_OF_ANY_SHAPE = regex(_NO_MESSAGE_WHATEVER_ITS_DIGITS, re.IGNORECASE | re.VERBOSE)
+_NO_MESSAGE = regex(
+    rf"""
+      \b0[ ](?:more[ ]|further[ ]|\w{{1,20}}[ ])?(?:errors?|warnings?)\b
+    | \b(?:errors?|warnings?)["']?\s{{0,3}}[:=]\s{{0,3}}0(?={_VALUE_END})
+    | {_NO_MESSAGE_WHATEVER_ITS_DIGITS}
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -97,6 +105,14 @@ def is_error(line: str) -> bool:
 def is_warning(line: str) -> bool:
     """Whether a line reports a warning."""
     return bool(_HINT.search(line) and _WARNING.search(_NO_MESSAGE.sub(" ", line)))
+
+
+def _may_be_message(line: str) -> bool:
+    """Whether a line of this shape may be an error or a warning: only a count of 0 may be none."""
+    if not _HINT.search(line):
+        return False
+    rest = _NO_MESSAGE_OF_ANY_SHAPE.sub(" ", line)
+    return bool(_ERROR.search(rest) or _WARNING.search(rest))
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -132,7 +148,7 @@ _FILE_OF_A_FOLDER = regex(
 )
 
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Hashable)
 _Key = tuple[str, int | str]
 
 
@@ -180,9 +196,9 @@ class CheckpointCounter:
         goes_on = self._goes_on(save)
         self.count += not goes_on and save.key not in self.seen
         if save.path:
-            remember(self.paths, save.path, MOST_PATHS, KEPT_PATHS)
+            remember(self.paths, [save.path], MOST_PATHS, KEPT_PATHS)
         if save.key:
-            remember(self.seen, save.key, MOST_PATHS, KEPT_PATHS)
+            remember(self.seen, [save.key], MOST_PATHS, KEPT_PATHS)
         self.open = save.key or (self.open if goes_on else None)
         self.open_for = OPEN_LINES if save.begins else 0
 
@@ -195,12 +211,16 @@ class CheckpointCounter:
         return self.open == save.key or self.open[0] != save.key[0]
 
 
-def remember(known: list[Item], new: Item, most: int, kept: int) -> None:
-    """Add a new item; beyond `most` items, keep only the last `kept`."""
-    if new not in known:
-        known.append(new)
-        if len(known) > most:
-            del known[:-kept]
+def remember(known: list[Item], found: Iterable[Item], most: int, kept: int) -> None:
+    """Add what is new; beyond `most` items, keep only the last `kept`."""
+    distinct = set(known)
+    for new in found:
+        if new not in distinct:
+            known.append(new)
+            distinct.add(new)
+            if len(known) > most:
+                del known[:-kept]
+                distinct = set(known)
 
 
 def _read_save(line: str) -> _Save | None:
@@ -305,13 +325,17 @@ def read_gpu_utilization(line: str) -> float | None:
     return None if is_fraction or percent > 100 else percent
 
 
-def read_gpu_memory(line: str) -> tuple[float, float] | None:
-    """Return (used, total) in MB from `VRAM 20.5/24 GB` or nvidia-smi's table; None without one."""
-    if not _GPU_MEMORY.search(line) or _OTHER_MEMORY.search(line):
+def read_gpu_memory(line: str) -> dict[str, float] | None:
+    """Return what is used and the total in MB from `VRAM 20.5/24 GB` or nvidia-smi's table; None without one."""
+    if not _shows_gpu_memory(line):
         return None
     found = last_match(_MEMORY, line)
     if not found:
         return None
     factors = [1024.0 if unit.lower().startswith("g") else 1.0 for unit in (found[2] or found[4], found[4])]
     used, total = float(found[1]) * factors[0], float(found[3]) * factors[1]
-    return (used, total) if used <= total else None
+    return {"used": used, "total": total} if used <= total else None
+
+
+def _shows_gpu_memory(line: str) -> bool:
+    return _GPU_MEMORY.search(line) is not None and not _OTHER_MEMORY.search(line)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import MOST_SHAPES, by_shape
-from training_monitor.logs.text import as_whole, in_known_words, last_match, parse_duration
+from training_monitor.logs.text import as_whole, joined, last_match, parse_duration, parts_in_known_words, places_of
 
 _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
 _PAIR = regex(
@@ -218,7 +218,8 @@ FIELD_SIGNS = tuple(
     "loss lr l.r learn norm step iter itr ep up. cost update batch time sec eta remain left required / [ %) dt"
     " tps tok wps ups fps sample throughput trees _per_".split()
 ) + ("to go",)
-_DECIMALS = frozenset("0123456789.")
+_DECIMALS = frozenset("0123456789.,")
+_DIGITS = frozenset("0123456789,")
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
 
 
@@ -249,8 +250,8 @@ class Finds:
     """What the patterns find in all lines of a shape, once these use the known words. Hashed by identity."""
 
     def __init__(self, shape: str) -> None:
-        line = in_known_words(shape)
-        self.is_reworded = line != shape
+        self.parts = parts_in_known_words(shape)  # None: it is in these words already
+        line = shape if self.parts is None else joined(self.parts, shape)
         self.pairs = tuple(_pairs(line))
         self.digit_names = tuple(pair.name_at for pair in self.pairs if pair.name is None)
         epoch = last_match(_EPOCH, line) or _TIMM_EPOCH.search(line)
@@ -317,6 +318,7 @@ class Numbers(NamedTuple):
         counter, loss: the counter of steps, and the loss.
         shown: the fields that a number out of range, such as a speed of 0, would leave out.
         fractional: whether the epoch is one of the other numbers: the fraction of the job that is done.
+        counts: whether a counter or an epoch that is not such a fraction is among them.
     """
 
     fixed: tuple[slice, ...] = ()
@@ -324,12 +326,38 @@ class Numbers(NamedTuple):
     loss: slice | None = None
     shown: frozenset[str] = frozenset()
     fractional: bool = False
+    counts: bool = False
 
-    def moved(self, by: int) -> Numbers:
-        """Return the places in a text that has so many more characters before them."""
-        counter, loss = (at and slice(at.start + by, at.stop + by) for at in (self.counter, self.loss))
-        fixed = tuple(slice(at.start + by, at.stop + by) for at in self.fixed)
+    def moved(self, places: Sequence[int]) -> Numbers | None:
+        """Return the places in the text that this one was made from, of which each character stood at one of `places`.
+
+        None where a number was not in one piece.
+        """
+        counter, loss = (at and _origin(places, at) for at in (self.counter, self.loss))
+        if (counter is None) != (self.counter is None) or (loss is None) != (self.loss is None):
+            return None
+        kept = [[place for place in places[at] if place >= 0] for at in self.fixed]
+        fixed = tuple(slice(min(each), max(each) + 1) for each in kept if each)
         return self._replace(fixed=fixed, counter=counter, loss=loss)
+
+    def and_later(self, later: Numbers) -> Numbers | None:
+        """Return the numbers of two parts of a line; None where both count."""
+        if self.counts and later.counts:
+            return None
+        return Numbers(
+            fixed=self.fixed + later.fixed,
+            counter=later.counter or self.counter,
+            loss=later.loss or self.loss,
+            shown=self.shown | later.shown,
+            fractional=self.fractional or later.fractional,
+            counts=self.counts or later.counts,
+        )
+
+
+def _origin(places: Sequence[int], at: slice) -> slice | None:
+    found = places[at]
+    start = found[0] if found else -1
+    return slice(start, start + len(found)) if start >= 0 and [*found] == [*range(start, start + len(found))] else None
 
 
 @by_shape
@@ -347,8 +375,8 @@ def read_found(finds: Finds, line: str) -> dict[str, Any]:
     `step` and `total_steps` count the job, `epoch_step` and `epoch_steps` the epoch. `counter` is not a field: it is
     the name that gave the step, "update" when the line also counts smaller iterations.
     """
-    if finds.is_reworded:
-        line = in_known_words(line)
+    if finds.parts is not None:
+        line = joined(finds.parts, line)
     fields: dict[str, Any] = {}
     total = None
     if finds.epoch:
@@ -376,12 +404,17 @@ def read_found(finds: Finds, line: str) -> dict[str, Any]:
 def find_numbers(finds: Finds | None, line: str) -> Numbers | None:
     """Return where the numbers stand in a line of the shape in which these places were found.
 
-    None where a value may decide what another one is, or where the line is read in other words.
+    None where a value may decide what another one is.
     """
     if finds is None:
         return Numbers()
-    if finds.is_reworded or finds.bar:
-        return None
+    if finds.parts is None:
+        return _numbers_in(finds, line)
+    found = _numbers_in(finds, joined(finds.parts, line))
+    return found and found.moved(places_of(finds.parts))
+
+
+def _numbers_in(finds: Finds, line: str) -> Numbers | None:
     epoch_at, epochs_at = finds.epoch or (None, None)
     names = tuple([line[at] for at in finds.digit_names])
     plan = _plan(finds, names, epochs_at is not None and int(line[epochs_at]) == 1)
@@ -392,22 +425,27 @@ def find_numbers(finds: Finds | None, line: str) -> Numbers | None:
         return None
     if not all(set(line[at]) <= _DECIMALS for at in rates):
         return None
-    if counter and (not line[counter.at].isdigit() or plan.inside or (counter.is_micro and epochs_at)):
+    if counter and (not set(line[counter.at]) <= _DIGITS or (counter.is_micro and epochs_at)):
         return None
+    losses = [at for field, at, factor in plan.numbers if field == "loss" and factor == 1.0 and "," not in line[at]]
+    bar = finds.bar if not counter and (losses or epoch_at) else ()
+    if bar and plan.inside:
+        return None
+    inside = (bar[0], bar[1]) if bar else plan.inside
     fixed = [*finds.digit_names, None if fractional else epoch_at, epochs_at]
-    fixed += [counter.total_at, counter.named_total_at] if counter else [plan.inside and plan.inside[1]]
-    losses = (at for field, at, factor in plan.numbers if field == "loss" and factor == 1.0 and "," not in line[at])
+    fixed += [counter and counter.total_at, counter and counter.named_total_at, inside and inside[1]]
     shown = {rate.field for rate in finds.rates}
-    if plan.times or finds.took or ((counter or plan.inside) and (plan.counted_times or finds.column)):
+    if plan.times or finds.took or ((counter or inside) and (plan.counted_times or finds.column)):
         shown.add("steps_per_second")
-    if finds.eta or plan.seconds_left:
+    if finds.eta or plan.seconds_left or (bar and line[bar[2]]):
         shown.add("eta_seconds")
     return Numbers(
         fixed=tuple(at for at in fixed if at is not None),
-        counter=counter.at if counter else plan.inside and plan.inside[0],
-        loss=next(losses, None),
+        counter=counter.at if counter else inside[0] if inside else None,
+        loss=next(iter(losses), None),
         shown=frozenset(shown),
         fractional=fractional,
+        counts=bool(counter or inside or (epoch_at and not fractional)),
     )
 
 

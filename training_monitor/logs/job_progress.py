@@ -17,6 +17,7 @@ whether a counter beside an epoch counts the job or the epoch, line by line:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -106,8 +107,7 @@ class EpochCount:
     def learns_nothing_from(self, fields: Mapping[str, Any], text: str) -> bool:
         """Whether nothing is learned from lines that differ from one, from which nothing was, in their counter only."""
         may_be_announced = self.announced is not None and self.announced == self.steps != self.job_steps
-        may_count_from_zero = self.first == 0 and fields.get("total_epochs") is not None and "[" in text
-        return not (may_be_announced or may_count_from_zero)
+        return not (may_be_announced or (self.first == 0 and _may_bracket_epoch(fields.get("total_epochs"), text)))
 
     def restart(self) -> None:
         """Forget the job's position: another attempt begins."""
@@ -244,6 +244,12 @@ class EpochCount:
 
     def _first(self) -> int:
         return 1 if self.first is None else self.first
+
+
+def _may_bracket_epoch(total: int | None, text: str) -> bool:
+    """Whether `[counter/total]` may stand for the epoch in a line although it is another counter."""
+    text = text.replace(" ", "")
+    return f"/{total}]" in text and len(re.findall(rf"/0*{total}(?!\d)", text)) > 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
-from training_monitor.logs.job_progress import EpochCount, job_progress
+from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.shapes import by_shape, shapes_and_lines
 from training_monitor.logs.text import clean_line, parse_duration, strip_ansi, strip_prefixes
 from training_monitor.logs.training_log import ProgressReader
@@ -91,7 +91,7 @@ class _Behind:
 
 def read_log_pace(text: str) -> LogPace:
     """Read the pace from the end of a log. Never raises; at most the last 64 KiB are read."""
-    reader, steps, behind = ProgressReader(EpochCount()), list[_Line](), _Behind()
+    reader, steps, behind = ProgressReader(), list[_Line](), _Behind()
     lines = [line for line in shapes_and_lines(text[-LONGEST_END:]) if line[1]]
     complete = len(lines) if text.endswith(("\n", "\r", "\b")) else len(lines) - 1
     for number, (shape, raw) in enumerate(lines):

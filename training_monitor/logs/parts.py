@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 from training_monitor.core.regex import regex
 from training_monitor.logs.fields import FIELD_SIGNS, Finds, Numbers, find_fields, find_numbers, read_found
 from training_monitor.logs.job_progress import EpochSigns, epoch_signs
-from training_monitor.logs.shapes import by_shape
-from training_monitor.logs.text import in_known_words, last_match, message_start, parse_count, parse_duration
+from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
+from training_monitor.logs.text import (
+    Parts,
+    in_known_words,
+    joined,
+    last_match,
+    message_start,
+    parse_count,
+    parse_duration,
+    places_of,
+)
 
 _COUNT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?[kKMG]?"
 # `name:  10%|█  | 10/100 [00:12<01:48,  1.20s/it, loss=0.5]`, also cut at the end of the text
@@ -28,6 +37,7 @@ BAR = regex(
 _SPELLED_BAR = regex(
     rf"progress on:\s?(\S{{0,80}}) ({_COUNT})it/({_COUNT}|\?)(?:it)? rate:[^\n]{{0,200}}? remaining:", re.IGNORECASE
 )
+_WHOLE = regex(r"[\d,]+")
 _STEP_UNITS = frozenset({"it", "its", "step", "steps", "ba", "batch", "batches", "iter", "iters", "update", "updates"})
 _EPOCH_UNITS = frozenset({"epoch", "epochs", "ep"})
 _UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
@@ -119,6 +129,8 @@ _CELL = regex(
     r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
     r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
 )
+_SPACED_CELL = regex(r"[^\s|]+")
+_COMMA_CELL = regex(r"(?:(?<=,)|^)[^,]*")
 _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist of
 # Texts of which a line contains one, or is a row, if it tells anything
 _SIGNS = (
@@ -236,40 +248,70 @@ def read_bar(piece: str, name: str, bar: Bar) -> dict[str, Any]:
 
 
 def shows_progress(piece: str, shape: bytes) -> bool:
-    """Whether reading a piece may change what is known of the progress; the same for all pieces of its shape.
-
-    A piece that begins an attempt is one.
-    """
+    """Whether reading a piece may change what is known of the progress; the same for all pieces of its shape."""
     return bool(parts_of(piece, shape))
 
 
-def find_numbers_in(piece: str) -> Numbers | None:
+def find_numbers_in(piece: str, columns: tuple[str, ...] | None) -> Numbers | None:
     """Return where the numbers stand in a piece that shows progress and tells nothing else.
 
-    None where other pieces of its shape may differ in more than the values of these numbers.
+    None where other pieces of its shape may differ in more than the values of these numbers. `columns` are those of the
+    table that is being read.
     """
-    parts = parts_of(piece)
-    if len(parts) > 1 or begins_attempt(piece) or len(piece.lower()) != len(piece):
+    if len(piece.lower()) != len(piece):
         return None
-    words, told, bar = parts[0] if parts else (slice(0), None, None)
-    if told:
-        found = find_numbers(told.fields, piece[words].lower()) if told.is_of_fields and not bar else None
-        return found and found.moved(words.start)
-    return _find_numbers_of_bar(piece, bar) if bar else Numbers()
+    numbers: Numbers | None = Numbers()
+    for words, told, bar in parts_of(piece):
+        if told and numbers:
+            found = _find_numbers_of_words(piece[words].lower(), told, columns)
+            found = found and found.moved(range(words.start, words.stop))
+            numbers = found and numbers.and_later(found)
+        if bar and numbers:
+            found = _find_numbers_of_bar(piece, bar)
+            numbers = found and numbers.and_later(found)
+    return numbers
+
+
+def _find_numbers_of_words(line: str, told: Told, columns: tuple[str, ...] | None) -> Numbers | None:
+    cells = parts_of_row(columns, shape_of(line)) if columns else None
+    if cells:
+        line = joined(cells, line)
+        told = told_by(line)
+    found = find_numbers(told.fields, line[: told.end]) if told.is_of_fields else None
+    return found and found.moved(places_of(cells)) if cells else found
 
 
 def _find_numbers_of_bar(piece: str, bar: Bar) -> Numbers | None:
-    """Return where the numbers of a bar stand if its name and total, fixed, say what it counts."""
-    in_name, total = _read_name(piece[bar.name].lower(), bar.in_name), parse_count(piece[bar.total])
+    """Return where the numbers of a bar stand if its name and total say what it counts."""
+    name, total = piece[bar.name].lower(), parse_count(piece[bar.total])
+    in_name = _read_name(name, bar.in_name)
     counts_steps = bar.counts == "steps" and not bar.in_name.is_of_epochs and in_name.get("total_epochs") != total
-    noted = find_numbers(bar.in_notes, piece[bar.notes].lower())
-    if noted is None or not counts_steps or not piece[bar.done].isdigit():
+    noted, named = find_numbers(bar.in_notes, piece[bar.notes].lower()), _find_numbers_of_name(name, bar.in_name)
+    if noted is None or named is None or not counts_steps or not _WHOLE.fullmatch(piece[bar.done]):
         return None
-    if "step" in in_name or (bar.in_notes and bar.in_notes.counts):
+    if ("step" in in_name and not bar.in_name.tune) or (bar.in_notes and bar.in_notes.counts):
         return None
-    noted = noted.moved(bar.notes.start)
-    shown = noted.shown | {"steps_per_second"} if bar.rate else noted.shown
-    return noted._replace(fixed=(bar.name, bar.total, *noted.fixed), counter=bar.done, shown=shown)
+    noted = noted.moved(range(bar.notes.start, bar.notes.stop))
+    named = named.moved(range(bar.name.start, bar.name.stop))
+    both = noted and named and noted.and_later(named._replace(counts=False))
+    if not both:
+        return None
+    shown = both.shown | {"steps_per_second"} if bar.rate else both.shown
+    counter = both.counter if bar.in_name.tune else bar.done
+    return both._replace(fixed=(bar.total, *both.fixed), counter=counter, shown=shown, counts=True)
+
+
+def _find_numbers_of_name(name: str, places: _Name) -> Numbers | None:
+    """Return where the numbers stand in the lower-case name of a bar."""
+    rest = places.tune[2] if places.tune else _stripped(name, (0, len(name)))
+    found = find_numbers(places.fields, name[rest])
+    found = found and found.moved(range(rest.start, rest.stop))
+    if not found:
+        return None
+    epochs = [at for at in places.epoch or () if at.stop > at.start]
+    if places.tune:
+        return found._replace(fixed=(places.tune[0], *found.fixed), counter=places.tune[1])
+    return found._replace(fixed=(*epochs, *found.fixed), shown=found.shown & _NAME_FIELDS)
 
 
 def read_spelled_bar(line: str) -> dict[str, Any]:
@@ -369,12 +411,6 @@ class _Part(NamedTuple):
 
 
 @by_shape
-def begins_attempt(piece: str) -> bool:
-    """Whether a piece begins another attempt of the job."""
-    return _NEW_ATTEMPT.search(piece.lower()) is not None
-
-
-@by_shape
 def parts_of(piece: str) -> tuple[_Part, ...]:
     """Return the parts of a piece that tell something."""
     found, start = [], 0
@@ -451,13 +487,26 @@ def read_header(line: str) -> tuple[str, ...] | None:
     names = apart if len(apart) > 2 else tuple(in_known_words(line).replace("|", " ").split())
     if not 2 <= len(names) <= MOST_COLUMNS or any(_CELL.match(name) for name in names):
         return None
+    if any(map(str.isdigit, names[0])):  # `step 12 | loss 0.5 | lr 0.1`
+        return None
     return tuple(_SHORT_NAMES.get(name, name) for name in names)
 
 
 def row_as_pairs(names: tuple[str, ...], line: str) -> str | None:
     """Rewrite a row of the table as `name: number` pairs; None for any other line."""
-    cells = line.replace("|", " ").split(maxsplit=MOST_COLUMNS)
-    cells = cells if len(cells) > 1 else line.split(",", MOST_COLUMNS)
-    if len(cells) != len(names) or not cells[0].isdigit() or not all(map(_CELL.fullmatch, cells)):
+    parts = parts_of_row(names, shape_of(line))
+    return None if parts is None else joined(parts, line)
+
+
+@lru_cache(MOST_SHAPES)
+def parts_of_row(names: tuple[str, ...], shape: bytes) -> Parts | None:
+    """Return the names and cells of a row of the table, given its shape; None for any other line."""
+    line = shape.decode(errors="surrogatepass")
+    cells = [*_SPACED_CELL.finditer(line)]
+    cells = cells if len(cells) > 1 else [*_COMMA_CELL.finditer(line)]
+    texts = [cell[0] for cell in cells]
+    if len(texts) != len(names) or not texts[0].isdigit() or not all(map(_CELL.fullmatch, texts)):
         return None
-    return ", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True))
+    named = zip(names, cells, strict=True)
+    parts = [part for name, cell in named for part in (f", {name}: ", slice(*cell.span()))]
+    return (f"{names[0]}: ", *parts[1:])

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import LONGEST_SHAPE, by_shape, shape_of, shapes_and_lines
@@ -19,7 +18,7 @@ TAIL_LENGTH = 2000
 
 _ESCAPE = regex(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,2}(?:;\d{1,3}){0,4}m")
 _BLANKS = "\u00a0\t\ufeff\x00"
-_CHANGED = (*_BLANKS, "\x1b", "[repeated ")
+_BLANK = regex(f"[{_BLANKS}]")
 _SPACES = str.maketrans(dict.fromkeys(_BLANKS, " "))
 _PREFIX = regex(
     r"""\s*(?:
@@ -148,9 +147,66 @@ _WORDINGS = tuple(
 )
 
 
+Parts = tuple[slice | str, ...]  # of a line, and texts between them: what all lines of its shape are rewritten to
+
+
+def joined(parts: Parts, line: str) -> str:
+    """Return what a line of the shape of these parts is rewritten to."""
+    if len(parts) == 1:
+        return line[parts[0]] if isinstance(parts[0], slice) else parts[0]
+    return "".join([part if isinstance(part, str) else line[part] for part in parts])
+
+
+def places_of(parts: Parts) -> list[int]:
+    """Return where the characters of a rewritten line stood before; -1 for those that are new."""
+    found = list[int]()
+    for part in parts:
+        found += [-1] * len(part) if isinstance(part, str) else range(part.start, part.stop)
+    return found
+
+
+class _Rewritten:
+    """A line that is being rewritten, and where its characters stood, -2 for new ones."""
+
+    def __init__(self, line: str) -> None:
+        self.text = line
+        self._places: Sequence[int] = range(len(line))
+
+    def cut(self, length: int) -> None:
+        """Remove characters at the start."""
+        self.text, self._places = self.text[length:], self._places[length:]
+
+    def replace(self, pattern: re.Pattern[str], wording: str) -> None:
+        """Do what `pattern.sub` does."""
+        matches = [*pattern.finditer(self.text)]
+        if not matches:
+            return
+        text, places, end, words = list[str](), list[int](), 0, re.split(r"\\(\d)", wording)
+        for found in matches:
+            spans = [(end, found.start()), *(found.span(int(group)) for group in words[1::2])]
+            for span, literal in zip(spans, words[::2], strict=True):
+                text += self.text[slice(*span)], literal
+                places += [*self._places[slice(*span)], *[-2] * len(literal)]
+            end = found.end()
+        self.text, self._places = "".join(text) + self.text[end:], [*places, *self._places[end:]]
+
+    def parts(self) -> Parts:
+        places = self._places
+        if isinstance(places, range):
+            return (slice(places.start, places.stop),)
+        pairs = zip(places, places[1:], strict=False)
+        ends = [at for at, (one, next_) in enumerate(pairs, 1) if next_ - one != 1 and (one >= 0 or next_ >= 0)]
+        spans = zip([0, *ends], [*ends, len(places)], strict=True)
+        return tuple(
+            self.text[start:end] if places[start] < 0 else slice(places[start], places[end - 1] + 1)
+            for start, end in spans
+            if start < end
+        )
+
+
 def strip_ansi(text: str) -> str:
     """Remove terminal control sequences, including colours that lost their escape byte (`[32m`)."""
-    return _ESCAPE.sub("", text) if _has_escape(text) else text
+    return _ESCAPE.sub("", text)
 
 
 def strip_prefixes(line: str) -> str:
@@ -170,11 +226,6 @@ def _prefix_length(line: str) -> int:
     return start
 
 
-@by_shape
-def _has_escape(line: str) -> bool:
-    return _ESCAPE.search(line) is not None
-
-
 def message_start(line: str) -> int:
     """Return where the message of a line begins, after dates, levels, logger names and bracketed source locations."""
     start = 0
@@ -189,19 +240,18 @@ def message_start(line: str) -> int:
 
 def in_known_words(line: str) -> str:
     """Rewrite the counters and names of a lower-case line into the words that the field tables know."""
-    for pattern, wording in _wordings_in(line):
-        line = pattern.sub(wording, line)
-    return line
+    parts = parts_in_known_words(line)
+    return line if parts is None else joined(parts, line)
 
 
 @by_shape
-def _wordings_in(line: str) -> tuple[tuple[re.Pattern[str], str], ...]:
-    found = []
+def parts_in_known_words(line: str) -> Parts | None:
+    """Return what a line consists of in those words; None if it is in them already."""
+    known = _Rewritten(line)
     for needs, pattern, wording in _WORDINGS:
-        if any(map(line.__contains__, needs)):
-            line, count = pattern.subn(wording, line)
-            found += [(pattern, wording)] if count else []
-    return tuple(found)
+        if any(map(known.text.__contains__, needs)):
+            known.replace(pattern, wording)
+    return None if known.text == line else known.parts()
 
 
 def log_pieces(text: str) -> Iterator[str]:
@@ -216,32 +266,30 @@ def log_pieces(text: str) -> Iterator[str]:
             yield piece
 
 
-def clean_line(raw: str, shape: bytes) -> tuple[str, bytes, int | None]:
-    """Return the clean piece in a line, its shape, and how far from the line's start it is; "" for a blank line.
+def clean_line(raw: str, shape: bytes) -> tuple[str, bytes, Parts | None]:
+    """Return the clean piece in a line, its shape, and the parts of the line that it consists of; "" for a blank line.
 
-    The distance is None where text was changed, not only cut off at the start.
+    Lines that are too long to have a shape are not taken apart.
     """
-    clean = _clean_part(raw, shape)
-    if clean is not None:
-        return raw[clean.start :], clean.shape, clean.start
-    piece = "" if raw.isspace() else strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
-    return piece, shape_of(piece), None
-
-
-class _CleanPart(NamedTuple):
-    """Where the clean text of a line begins, and its shape: empty where the line is blank."""
-
-    start: int
-    shape: bytes
+    if len(raw) > LONGEST_SHAPE:
+        piece = "" if raw.isspace() else strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
+        return piece, shape_of(piece), None
+    parts, of_piece = _clean_parts(raw, shape)
+    return joined(parts, raw), of_piece, parts
 
 
 @by_shape
-def _clean_part(raw: str) -> _CleanPart | None:
-    """Return which end of a line is its clean text; None if its text has to be changed."""
-    if len(raw) > LONGEST_SHAPE or any(map(raw.__contains__, _CHANGED)) or _ESCAPE.search(raw):
-        return None
-    start = len(raw) if raw.isspace() else _prefix_length(raw)
-    return _CleanPart(start, shape_of(raw[start:]))
+def _clean_parts(raw: str) -> tuple[Parts, bytes]:
+    """Return the parts of a line that its clean text consists of, and the shape of that text."""
+    if raw.isspace():
+        return (), b""
+    clean = _Rewritten(raw)
+    clean.replace(_ESCAPE, "")
+    clean.cut(_prefix_length(clean.text))
+    if "[repeated " in clean.text:
+        clean.replace(RAY_REPEATED, "")
+    clean.replace(_BLANK, " ")
+    return clean.parts(), shape_of(clean.text)
 
 
 def _cut(raw: str) -> str:

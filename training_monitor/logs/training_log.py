@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Progress
 from training_monitor.logs.fields import read_found
 from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_signs
@@ -27,11 +27,10 @@ from training_monitor.logs.parts import (
     saved_step,
     told_by,
 )
-from training_monitor.logs.repeats import Repeats, lasting
-from training_monitor.logs.shapes import shapes_and_lines
-from training_monitor.logs.text import clean_line
+from training_monitor.logs.repeats import Repeats
 
-NOTHING = Progress()
+# Fields of `Progress` whose values decide how later pieces are read
+_LASTING = ("total_steps", "total_epochs", "epoch_steps", "epochs_planned", "steps_before", "finished")
 
 
 def parse_progress(text: str) -> Progress:
@@ -49,14 +48,9 @@ def parse_progress(text: str) -> Progress:
 
 
 def read_progress(text: str, epochs: EpochCount) -> Progress:
-    """Read the next part of a log, using and updating `epochs`, which holds what the parts before showed."""
-    reader = ProgressReader(epochs)
-    repeats = Repeats(reader)
-    for line in shapes_and_lines(text):
-        if not repeats.skip(line):
-            piece, shape, start = clean_line(line[1], line[0])
-            repeats.read(line, piece, shape, start)
-    repeats.finish()
+    """Read the end of a log that counts as `epochs` says."""
+    reader = ProgressReader(replace(epochs))
+    reader.read_text(text)
     return reader.progress
 
 
@@ -64,12 +58,15 @@ def read_samples(samples: Sequence[str]) -> EpochCount:
     """Return how a log counts, from samples evenly spread over it in text order; for `read_progress` of its end."""
     epochs, counters = EpochCount(), list[tuple[float | None, int | None, int | None]]()
     for sample in samples:
-        read_progress(sample, epochs)
+        reader = ProgressReader(epochs)
+        reader.read_text(sample)
+        epochs = reader.epochs
         counters.append((epochs.counted_in, epochs.step, epochs.steps))
     return epochs.learn_from_samples(counters)
 
 
-class _Job(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Job:
     """What counts the job: a bar (`key`: its name, "" if unnamed) or a line (None); `measured`: it had a loss."""
 
     key: str | None
@@ -77,21 +74,35 @@ class _Job(NamedTuple):
     measured: bool
 
 
+@dataclass
 class ProgressReader:
-    """Reads pieces in text order; later values replace earlier ones: in `shown`, by the names of `Progress`."""
+    """Reads the pieces of a log in text order; later values replace earlier ones.
 
-    def __init__(self, epochs: EpochCount) -> None:
-        self.shown: dict[str, Any] = {}
-        self.epochs = epochs
-        self._found: Mapping[str, Any] = {}  # in the newest piece
-        self._progress: Progress | None = NOTHING
-        self._finished_at: int | None = None
-        self._job: _Job | None = None
-        self._after_job: tuple[_Job, Mapping[str, Any]] | None = None  # a bar after the full one, and its fields
-        self._other_begins = False
-        self._other_total: int | None = None
-        self._micro = self._counted = self._epochs_drawn = False
-        self._columns: tuple[str, ...] | None = None  # of the table that is being read
+    Attributes:
+        epochs: how the log counts.
+        shown: the newest values, by the names of `Progress`.
+        finished_at: the step at which the log said that the training is finished.
+        job: what counts the job.
+        after_job: a bar after the full one, and its fields.
+        other_begins, other_total: an unnamed bar of other work comes next, and the total of that bar.
+        micro, counted: smaller iterations are counted beside steps, and iterations beside environment steps.
+        epochs_drawn: a bar counts several epochs.
+        columns: of the table that is being read.
+    """
+
+    epochs: EpochCount = field(default_factory=EpochCount)
+    shown: dict[str, Any] = field(default_factory=dict)
+    finished_at: int | None = None
+    job: _Job | None = None
+    after_job: tuple[_Job, dict[str, Any]] | None = None
+    other_begins: bool = False
+    other_total: int | None = None
+    micro: bool = False
+    counted: bool = False
+    epochs_drawn: bool = False
+    columns: tuple[str, ...] | None = None
+    _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # in the newest piece
+    _progress: Progress | None = field(default=None, init=False, repr=False)
 
     @property
     def progress(self) -> Progress:
@@ -100,32 +111,31 @@ class ProgressReader:
             self._progress = Progress(**self.shown)
         return self._progress
 
-    # ------------------------------------------------------------ reading of repetitions: see `repeats.Reader`
+    def read_text(self, text: str) -> None:
+        """Read the next lines of the log."""
+        for _ in Repeats().read(self, text):
+            pass
+
+    # ------------------------------------------------------------ for `Repeats`
 
     @property
     def learned(self) -> object:
-        """What decides how later pieces are read."""
-        job = (
-            self._job,
-            self._after_job is None,
-            self._is_full,
-            self._other_begins,
-            self._other_total,
-            self._finished_at,
-        )
-        signs = self._micro, self._counted, self._epochs_drawn, self._columns
-        return self.epochs.learned, lasting(self.shown), job, signs
+        """What decides how later pieces are read; equal as long as nothing was learned."""
+        job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
+        signs = self.micro, self.counted, self.epochs_drawn, self.columns
+        unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
+        return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
 
     @property
     def most(self) -> float | None:
         """The greatest step that a piece may show without teaching anything; None if none may."""
-        if self.shown.get("finished") or self._is_full or self._columns:
+        if self.shown.get("finished") or self._is_full:
             return None
-        return min(self.shown.get("total_steps") or math.inf, self._job.total - 1 if self._job else math.inf)
+        return min(self.shown.get("total_steps") or math.inf, self.job.total - 1 if self.job else math.inf)
 
     @property
     def _is_full(self) -> bool:
-        return self._job is not None and (self.shown.get("step") or 0) >= self._job.total
+        return self.job is not None and (self.shown.get("step") or 0) >= self.job.total
 
     def read_piece(self, piece: str, shape: bytes) -> Mapping[str, Any]:
         """Read a piece; return the fields of `Progress` that it shows."""
@@ -133,15 +143,13 @@ class ProgressReader:
         self.read(piece, shape)
         return self._found
 
-    def state(self) -> dict[str, Any]:
-        """Return all that a piece may change."""
-        return {**vars(self), "shown": dict(self.shown), "epochs": replace(self.epochs)}
+    def copy(self) -> ProgressReader:
+        """Return a reader that continues from here on its own."""
+        return replace(self, epochs=replace(self.epochs), shown=dict(self.shown))
 
-    def go_back(self, state: dict[str, Any]) -> None:
-        """Return to a former state."""
-        epochs = self.epochs
-        vars(self).update(state, epochs=epochs)
-        vars(epochs).update(vars(state["epochs"]))
+    def go_back(self, before: ProgressReader) -> None:
+        """Return to the state that `copy` kept."""
+        vars(self).update(vars(before))
 
     # ------------------------------------------------------------ reading
 
@@ -155,19 +163,19 @@ class ProgressReader:
 
     def _read_words(self, line: str, told: Told) -> None:
         if told.restart:
-            self._job = self._after_job = self._other_total = None
-            self._other_begins = self._epochs_drawn = False
+            self.job = self.after_job = self.other_total = None
+            self.other_begins = self.epochs_drawn = False
             self.epochs.restart()
         if told.totals:
             self._read_announced(line)
-        self._other_begins = self._other_begins or told.other_begins
+        self.other_begins = self.other_begins or told.other_begins
         if told.finished:
             self._change({"finished": True})
-            self._finished_at = self.shown.get("step")
+            self.finished_at = self.shown.get("step")
         if told.no_progress:
             return
-        self._columns = (read_header(line) if told.header else None) or self._columns
-        if self._columns and (pairs := row_as_pairs(self._columns, line)):
+        self.columns = (read_header(line) if told.header else None) or self.columns
+        if self.columns and (pairs := row_as_pairs(self.columns, line)):
             line, told = pairs, told_by(pairs)
         self._take(self._line_fields(line[: told.end], told), line, told.signs)
 
@@ -189,73 +197,74 @@ class ProgressReader:
             fields.pop("total_steps", None)
         if "loss" in fields:
             self._measure_job()
-        if fields.get("total_steps") and self._job is None:
-            self._job = _Job(None, fields["total_steps"], measured)
+        if fields.get("total_steps") and self.job is None:
+            self.job = _Job(None, fields["total_steps"], measured)
         return fields
 
     def _is_other_counter(self, counter: str | None, fields: Mapping[str, Any]) -> bool:
         """Whether a counter is not the step: `iter` beside `step`, or environment steps beside iterations."""
         if counter is None:
             return False
-        self._micro = self._micro or counter == "update"
-        self._counted = self._counted or (counter != "total_timesteps" and "total_steps" in fields)
-        return (self._micro and counter == "iter") or (self._counted and counter == "total_timesteps")
+        self.micro = self.micro or counter == "update"
+        self.counted = self.counted or (counter != "total_timesteps" and "total_steps" in fields)
+        return (self.micro and counter == "iter") or (self.counted and counter == "total_timesteps")
 
     def _read_announced(self, line: str) -> None:
-        for field, pattern in ANNOUNCED:
+        for name, pattern in ANNOUNCED:
             found = pattern.search(line)
-            if found and not (field == "total_steps" and self._job and self.shown.get("step")):
+            if found and not (name == "total_steps" and self.job and self.shown.get("step")):
                 total = int(found[1].replace(",", ""))
-                self._show({field: total, **self.epochs.announce({field: total})})
-                if field == "total_steps":
-                    self._job = _Job(None, total, False)
+                self._show({name: total, **self.epochs.announce({name: total})})
+                if name == "total_steps":
+                    self.job = _Job(None, total, False)
 
     def _read_bar(self, piece: str, bar: Bar) -> None:
         name = piece[bar.name].lower()
         fields = read_bar(piece, name, bar)
         fields.pop("counter", None)
         if "total_epochs" in fields and not fields.keys() & {"step", "epoch_step"}:
-            self._epochs_drawn = (fields["total_epochs"] or 1) > 1
-        elif self._epochs_drawn and "total_steps" in fields and "epoch" not in fields:
+            self.epochs_drawn = (fields["total_epochs"] or 1) > 1
+        elif self.epochs_drawn and "total_steps" in fields and "epoch" not in fields:
             fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
         if "total_steps" not in fields or self._is_job_bar(bar.key, fields):
             self._take(fields, f"{name} {piece[bar.notes]}".lower(), bar.signs)
 
-    def _is_job_bar(self, key: str, fields: Mapping[str, Any]) -> bool:
+    def _is_job_bar(self, key: str, fields: dict[str, Any]) -> bool:
         """Whether a bar is the job's: evaluation and sampling draw smaller bars, often unnamed, within or after it."""
-        total, job, measured = fields["total_steps"], self._job, "loss" in fields or "learning_rate" in fields
+        total, job, measured = fields["total_steps"], self.job, "loss" in fields or "learning_rate" in fields
         if total is None:
             return True
         if job is None or total != job.total:
-            if not key and self._other_begins:
-                self._other_begins, self._other_total = False, total
-            if not key and total == self._other_total and not measured:
+            if not key and self.other_begins:
+                self.other_begins, self.other_total = False, total
+            if not key and total == self.other_total and not measured:
                 return False
         found = _Job(key, total, measured)
         if job is not None and not measured:
             full = self._is_full
             renamed = job.key is not None and key != job.key
             if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full):
-                self._after_job = (found, fields) if full else None
+                self.after_job = (found, fields) if full else None
                 return False
-        self._job, self._after_job = found._replace(measured=measured or bool(job and job.measured)), None
+        self.job, self.after_job = replace(found, measured=measured or bool(job and job.measured)), None
         return True
 
     def _measure_job(self) -> None:
         """Assign a loss to the current bar; a bar that began after a complete one is the next job's."""
-        if self._after_job is not None:
-            self._job, fields = self._after_job
-            self._after_job = None
+        if self.after_job is not None:
+            self.job, fields = self.after_job
+            self.after_job = None
             self._take(fields, "", epoch_signs(""))
-        if self._job is None:
-            self._other_total = None
+        if self.job is None:
+            self.other_total = None
         else:
-            self._job = self._job._replace(measured=True)
+            self.job = replace(self.job, measured=True)
 
     def _take(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
-        self._found = self.epochs.read(fields, text, signs)
-        self._show({**self._found})
+        found = self.epochs.read(fields, text, signs)
+        self._found.update(found)
+        self._show(found)
 
     def _show(self, changes: dict[str, Any]) -> None:
         if not changes:
@@ -263,7 +272,7 @@ class ProgressReader:
         step, before = changes.get("step"), self.shown
         if step is not None and "total_steps" not in changes and step > (before.get("total_steps") or step):
             changes["total_steps"] = None
-        if before.get("finished") and step is not None and step not in (self._finished_at, changes.get("total_steps")):
+        if before.get("finished") and step is not None and step not in (self.finished_at, changes.get("total_steps")):
             changes["finished"] = None
         self._change(changes)
 

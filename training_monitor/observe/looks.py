@@ -216,8 +216,7 @@ class Look:
         """Parse the newest progress of the job from the end of its log."""
         if self.view and not self.epochs:
             return self.view.progress
-        epochs = replace(self.epochs) if self.epochs else EpochCount()
-        return read_progress(said_by(self.view) if self.view else self.text, epochs)
+        return read_progress(said_by(self.view) if self.view else self.text, self.epochs or EpochCount())
 
     @property
     def message(self) -> str | None:

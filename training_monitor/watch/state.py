@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import newest_complete
-from training_monitor.core.frozen import asdict, dataclass, field, replace
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import JobStatus, LogCursor, NewLog, Progress
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration
@@ -37,10 +37,9 @@ from training_monitor.targets.target import Target
 
 SILENT = ("idle", "spinning", "quiet", "blocked")  # pauses without any sign that a run without steps works
 STALL_REASON = "Stall detected, grace period expired"
-LAYOUT = 3
+LAYOUT = 4
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
-READ_AGAIN = 2048
 KEPT_TAIL = 2048  # characters by which the end of a log is recognised
 _LINE_END = regex(r"[\r\n]+")
 
@@ -223,8 +222,7 @@ class WatchState:
 
     `looks` are its observations, kept in the store under `look_key`; the saved record contains neither them nor the
     verdict, which follows from them, nor `written_at`: when a streamed log was last written to, epoch seconds. A record
-    of another `layout` is not read. `read_again` is how much of the log's end is parsed again together with an
-    unfinished line.
+    of another `layout` is not read.
     """
 
     cursor: LogCursor | None = None
@@ -241,7 +239,6 @@ class WatchState:
     generation: int = 0
     verdict: Verdict = field(default=NOBODY_LOOKED, init=False)
     loss: LossAnalysis | None = None
-    read_again: int = READ_AGAIN
     alerts: Told = Told()
     layout: int = LAYOUT
 
@@ -366,15 +363,14 @@ class WatchState:
         return Verdict("running", "ok", f"stall detection is switched off; else: {verdict.reason}")
 
     def _progress(self, look: Look) -> Progress:
-        """Return the totals, updated by a line that is not finished yet; else the progress at the end of the log."""
+        """Return the progress with an unfinished line; without any, that at the end of the job's log."""
         known = self.totals.progress
         if known == Progress() and look.view:
             return look.view.progress
         if not self.partial.strip():
             return known
-        newest = self.totals.read_ahead(self.output[-self.read_again :] + self.partial)
-        seen = {name: value for name, value in asdict(newest).items() if value is not None}
-        return replace(known, **seen) if newest.step is not None or newest.epoch_steps is not None else known
+        ahead = self.totals.read_ahead(self.partial)
+        return ahead if ahead.step is not None or ahead.epoch_steps is not None else known
 
 
 def new_in_tail(tail: str, before: str) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from bench.framework_lines import FRAMEWORKS
 from tests.sweeps import cases_of
-from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.text import log_pieces
 from training_monitor.logs.totals import LogTotals
-from training_monitor.logs.training_log import ProgressReader, read_progress
+from training_monitor.logs.training_log import ProgressReader
 
 KNOWN = [json.loads(line) for line in (Path(__file__).parent / "more_logs.jsonl").read_text().splitlines()]
 Line = Callable[[int, random.Random], str]
@@ -94,20 +94,21 @@ def of_text(lines: list[str]) -> LogTotals:
 
 
 def of_pieces(lines: list[str]) -> tuple[object, object]:
-    """The progress in lines of which each is read, and how they count."""
-    reader = ProgressReader(EpochCount())
+    """The progress in lines of which each is read, and all that was learned."""
+    reader = ProgressReader()
     for piece in log_pieces("".join(f"{line}\n" for line in lines)):
         reader.read(piece)
-    return reader.progress, reader.epochs
+    return reader.progress, reader
 
 
 def of_end(lines: list[str]) -> tuple[object, object]:
-    epochs = EpochCount()
-    return read_progress("".join(f"{line}\n" for line in lines), epochs), epochs
+    reader = ProgressReader()
+    reader.read_text("".join(f"{line}\n" for line in lines))
+    return reader.progress, reader
 
 
 def shown(totals: LogTotals) -> dict[str, Any]:
-    return totals.as_dict() | {"progress": totals.progress, "epochs": totals.epochs, "bar": totals.job_bar}
+    return totals.as_dict() | {"progress": totals.progress, "reader": totals.reader}
 
 
 def log(chance: random.Random, kinds: list[str], length: int) -> Iterator[str]:
@@ -142,6 +143,20 @@ def test_the_totals_of_known_logs_are_those_of_every_line() -> None:
         lines = with_other_digits(known["lines"], random.Random(known["source"]))
         assert repr(shown(of_text(lines))) == repr(shown(of_lines(lines))), (known["source"], lines)
         assert repr(of_end(lines)) == repr(of_pieces(lines)), (known["source"], lines)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_lines_of_a_framework_are_left_out_and_nothing_changes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [FRAMEWORKS[name](at) for at in range(1500)]
+    lines = re.split("[\r\n]+", "".join(lines))
+    every = shown(of_lines(lines))
+    read, read_piece, totals = [], ProgressReader.read, LogTotals()
+    monkeypatch.setattr(ProgressReader, "read", lambda *line: read.append(line) or read_piece(*line))
+    text = "".join(f"{line}\n" for line in lines)
+    for at in range(0, len(text), 30_000):
+        totals.feed(text[at : at + 30_000])
+    assert repr(shown(totals)) == repr(every)
+    assert len(read) < 500
 
 
 @pytest.mark.parametrize("kind", ["plain", "bar of an epoch", "bar from zero", "dictionary", "noise", "epoch and step"])

@@ -66,5 +66,5 @@ def test_each_row_of_a_table_is_one_by_its_characters(row: str) -> None:
 
 @pytest.mark.parametrize("piece", ["Resuming from step 5", "Traceback (most recent call last):", "Running training"])
 def test_a_piece_that_begins_an_attempt_shows_progress(piece: str) -> None:
-    assert parts.begins_attempt(piece)
+    assert parts.told_by(piece.lower()).restart
     assert parts.shows_progress(piece, shape_of(piece))
