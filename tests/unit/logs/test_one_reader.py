@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.sweeps import cases_of
 from tests.unit.logs.test_more_frameworks import misread, rows
 from training_monitor.core.records import format_record, read_record
 from training_monitor.logs.job_progress import job_progress
+from training_monitor.logs.shapes import LONGEST_SHAPE, shape_of
+from training_monitor.logs.text import _WORDINGS, clean_line, in_known_words, strip_ansi, strip_prefixes
 from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import parse_progress
 
@@ -64,6 +67,18 @@ def test_every_sample_shows_the_same_progress_in_one_text_in_lines_and_in_pieces
         whole = repr(parse_progress(text))
         assert repr(fed(text.splitlines(keepends=True)).progress) == whole, text
         assert repr(fed(cut(text)).progress) == whole, text
+
+
+def test_a_line_that_is_taken_apart_is_rewritten_as_by_its_patterns() -> None:
+    lines = [line for text in SAMPLES for line in text.split("\n") if not line.isspace()]
+    lines += [f"\x1b[36m(W pid=7)\x1b[0m\t{line} [repeated 3x across cluster]" for line in lines]
+    for line in cases_of([line for line in lines if len(line) <= LONGEST_SHAPE], 1500):
+        plain = re.sub("[\u00a0\t\ufeff\x00]", " ", strip_prefixes(strip_ansi(line)))
+        assert clean_line(line, shape_of(line))[:2] == (plain, shape_of(plain))
+        known = plain.lower()
+        for needs, pattern, wording in _WORDINGS:
+            known = pattern.sub(wording, known) if any(map(known.__contains__, needs)) else known
+        assert in_known_words(plain.lower()) == known
 
 
 def test_totals_of_lines_show_what_is_expected_of_every_framework() -> None:
