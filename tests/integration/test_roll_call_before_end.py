@@ -197,7 +197,7 @@ def test_a_node_with_a_fault_of_its_hardware_is_handed_to_the_next_attempt(
     tool.write_text(f"#!/bin/sh\n[ \"$1\" = -q ] || exit 9\ncat <<'END'\n{BROKEN_GPU}END\n")
     tool.chmod(0o755)
     heard = Heard()
-    report = supervise(place, heard)
+    report = supervise(place, heard, roll_call_timeout=60.0)  # also beside other programs
     node = os.uname().nodename
     assert report["success"] and report["attempts"][0]["faulty_nodes"] == [node]
     assert report["attempts"][0]["failure"]["action"] == "restart_elsewhere"
