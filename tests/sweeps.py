@@ -9,7 +9,7 @@ from typing import TypeVar
 Case = TypeVar("Case")
 
 
-def cases_of(cases: Iterable[Case], most: int = 12) -> list[Case]:
+def cases_of(cases: Iterable[Case], most: int = 6) -> list[Case]:
     """Return the cases of a sweep; under TRAINING_MONITOR_QUICK at most `most`, from the first to the last."""
     every = list(cases)
     if not os.environ.get("TRAINING_MONITOR_QUICK") or len(every) <= most:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.secret_cases import CONTEXT_CASES, HEX, STAYS, TOKEN_CASES, letters
+from tests.sweeps import cases_of
 from training_monitor.core import masking
 from training_monitor.core.errors import last_lines
 from training_monitor.core.masking import (
@@ -74,7 +75,7 @@ def test_every_common_form_is_masked_whatever_stands_around_it(subtests: pytest.
 def test_what_nobody_sees_inside_a_secret_hides_it_from_nobody(subtests: pytest.Subtests) -> None:
     keep_secret("wholly-quiet-words")
     made = {**forms(), "known": ("wholly-quiet-words", "it is wholly-quiet-words, then")}
-    for sign in ("\x1b[1m", "\x1b[38;5;208m", "\u200b", "\ufeff", "\xad", "\0", "\u2060", "\x1b(B"):
+    for sign in cases_of(["\x1b[1m", "\x1b[38;5;208m", "\u200b", "\ufeff", "\xad", "\0", "\u2060", "\x1b(B"], 3):
         for name, (secret, text) in made.items():
             with subtests.test(name=name, sign=ascii(sign)):
                 at = text.index(secret) + len(secret) // 2

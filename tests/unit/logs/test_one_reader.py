@@ -63,7 +63,7 @@ def cut(text: str) -> list[str]:
 
 def test_every_sample_shows_the_same_progress_in_one_text_in_lines_and_in_pieces() -> None:
     assert len(SAMPLES) > 900
-    for text in cases_of(SAMPLES, 300):
+    for text in cases_of(SAMPLES, 150):
         whole = repr(parse_progress(text))
         assert repr(fed(text.splitlines(keepends=True)).progress) == whole, text
         assert repr(fed(cut(text)).progress) == whole, text
@@ -72,7 +72,7 @@ def test_every_sample_shows_the_same_progress_in_one_text_in_lines_and_in_pieces
 def test_a_line_that_is_taken_apart_is_rewritten_as_by_its_patterns() -> None:
     lines = [line for text in SAMPLES for line in text.split("\n") if not line.isspace()]
     lines += [f"\x1b[36m(W pid=7)\x1b[0m\t{line} [repeated 3x across cluster]" for line in lines]
-    for line in cases_of([line for line in lines if len(line) <= LONGEST_SHAPE], 1500):
+    for line in cases_of([line for line in lines if len(line) <= LONGEST_SHAPE], 600):
         plain = re.sub("[\u00a0\t\ufeff\x00]", " ", strip_prefixes(strip_ansi(line)))
         assert clean_line(line, shape_of(line))[:2] == (plain, shape_of(plain))
         known = plain.lower()
@@ -97,7 +97,7 @@ def test_totals_give_the_step_and_total_of_the_newest_progress() -> None:
 
 
 def test_totals_that_are_kept_on_disk_between_lines_lose_nothing() -> None:
-    for row in cases_of(FRAMEWORKS, 60):
+    for row in cases_of(FRAMEWORKS, 15):
         totals = LogTotals()
         for line in row["lines"]:
             totals.feed(f"{line}\n")

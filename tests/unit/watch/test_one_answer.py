@@ -48,7 +48,7 @@ LIVES = {
 
 
 ALIKE = [pytest.param(*each, id=life) for life, each in LIVES.items()]
-ALONE = cases_of([pytest.param(*each, way, id=f"{life}-{way}") for life, each in LIVES.items() for way in WAYS], 16)
+ALONE = cases_of([pytest.param(*each, way, id=f"{life}-{way}") for life, each in LIVES.items() for way in WAYS], 8)
 
 
 @pytest.mark.parametrize(("stages", "state"), ALIKE)
@@ -163,7 +163,7 @@ def test_the_silence_never_shrinks(tmp_path: Path, way: str) -> None:
     assert silent == sorted(silent) and silent[-1] > 70 * MINUTE
 
 
-@pytest.mark.parametrize("way", ["check", "watch", "status"])
+@pytest.mark.parametrize("way", cases_of(["check", "watch", "status"], 2))
 def test_a_run_that_is_slow_for_good_is_slow_until_its_speed_is_back(tmp_path: Path, way: str) -> None:
     """Row 11: 3x slower from minute 20 on."""
     slow, again = Stage(150 * MINUTE, pace=1 / 3), Stage(40 * MINUTE)
