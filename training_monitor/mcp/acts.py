@@ -37,7 +37,7 @@ def stop_job(
     """Stop a job or process: TERM to all of it, then KILL, and see that nothing is left. It is not restarted.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         job: a Ray submission id, process:NAME, a PID or a log file.
         stop_grace: seconds between TERM and KILL.
         namespace: of a bare pod name.
@@ -60,7 +60,7 @@ def terminate_training(
     """End a training for good: stop it, upload its newest checkpoint, and destroy what was rented, if asked to.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         what: a PID, a log file, a job or a name. Default: the one training that runs there.
         upload_to: hf:OWNER/NAME or s3://BUCKET/PREFIX, the next where one fails; env:NAME for a presigned URL.
         destroy: destroy the vast.ai instance once the upload is verified.
@@ -78,7 +78,7 @@ def upload_checkpoint(target: str, path: str, destination: str, confirm: bool = 
     """Upload a file or folder from a target, and see that it arrived.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         path: on the target.
         destination: hf:OWNER/NAME[@BRANCH] or s3://BUCKET/PREFIX.
         confirm: do it. Ask the user first.
@@ -99,7 +99,7 @@ def run_training(
 
     Args:
         command: the words of the command; {checkpoint} stands for the checkpoint that it resumes from.
-        target: TARGET.
+        target: {TARGET}.
         checkpoint_dir: a folder on the target. Default: the one that the command names.
         name: of the job. Default: made from the command, so that the same call adopts the same job.
         more: more options of `training-monitor run`, such as --max-retries=3 or --notify.
@@ -143,7 +143,7 @@ def watch_training(
     """Watch a training until it ends, send notices, and end it when it stalls, if the options say so.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         what: a PID, a log file, a job or a name. Default: the one training that runs there.
         more: options of `training-monitor watch`, such as --notify, or --terminate --upload=hf:OWNER/NAME.
         namespace: of a bare pod name.

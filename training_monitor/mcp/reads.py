@@ -32,7 +32,7 @@ def check_training(
     means could not be told, not failed: look again in a minute. null is not known, never 0.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         what: a PID, a log file or pattern, a Ray submission id, process:NAME, or a name. Default: all that is found.
         namespace: of a bare pod name.
         stall_after: seconds without a step that are a stall. Default: by the evidence.
@@ -57,7 +57,7 @@ def explain_training(
     `explanation`.
 
     Args:
-        target: TARGET. The other pods of its training are found.
+        target: {TARGET}. The other pods of its training are found.
         what: as in check_training. Default: the only training there.
         also: other targets with ranks of the same training, such as further ssh hosts.
         timeout: seconds for all of it, at least 5.
@@ -79,7 +79,7 @@ def list_jobs(target: str = "local", namespace: str = "default") -> doc.JobsDocu
     """List the Ray jobs and process jobs of a target, each with its verdict.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         namespace: of a bare pod name.
     """
     words = [*options(namespace=namespace), *positional(target=target)]
@@ -90,7 +90,7 @@ def job_status(target: str, job: str, namespace: str = "default") -> doc.JobsDoc
     """Look at one job: its status, step, verdict, supervisor, and the kind of its failure.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         job: a Ray submission id, process:NAME, a PID, a log file or a name.
         namespace: of a bare pod name.
     """
@@ -102,7 +102,7 @@ def current_step(target: str, job: str, namespace: str = "default") -> doc.StepD
     """Read the current step of a job, its speed and the time left.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         job: a Ray submission id, process:NAME, a PID, a log file or a name.
         namespace: of a bare pod name.
     """
@@ -114,7 +114,7 @@ def job_logs(target: str, job: str, tail: int = 50, namespace: str = "default") 
     """Read the end of a job's log.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         job: a Ray submission id, process:NAME, a PID, a log file or a name.
         tail: how many lines.
         namespace: of a bare pod name.
@@ -148,7 +148,7 @@ def check_gpus(target: str = "local", namespace: str = "default") -> GpuReport:
     """Read the GPUs of a target: utilization, memory, power, temperature, errors, processes.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         namespace: of a bare pod name.
     """
     from training_monitor.health import check_gpu_utilization
@@ -185,7 +185,7 @@ def list_checkpoints(target: str, directory: str, namespace: str = "default") ->
     """List the checkpoints of a folder: which are complete, which are damaged and why, and the latest complete one.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         directory: a folder on the target.
         namespace: of a bare pod name.
     """
@@ -204,7 +204,7 @@ def look_at_training(
     """Look once at a training that somebody else started: progress, verdict, checkpoints.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         what: a PID, a log file or pattern, a job or a name. Default: the one training that runs there.
         log: what the training writes, instead of `what`.
         pid_file: the file with its pid, with `log`.
@@ -242,7 +242,7 @@ def list_runs(folder: str, namespace: str = "default") -> doc.RunsDocument:
     """Look at runs that write progress files with TrainingMonitor: how far, at what speed, which stall or are dead.
 
     Args:
-        folder: with the progress files: a folder here, or FOLDER.
+        folder: with the progress files: a folder here, or {FOLDER}.
         namespace: of a bare pod name.
     """
     return run_command(doc.RunsDocument, "top", *options(namespace=namespace, once=True), *positional(folder=folder))

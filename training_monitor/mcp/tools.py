@@ -39,7 +39,7 @@ _LIMIT_SCHEMA = {
     "maximum": MOST_CHARACTERS,
     "description": "The most characters of the answer. Default: 8000, about 2,000 tokens.",
 }
-_FORMS = {"TARGET": list_forms("a pod"), "FOLDER": list_folder_forms()}  # what a word in a docstring stands for
+_FORMS = {"{TARGET}": list_forms("a pod"), "{FOLDER}": list_folder_forms()}  # what a word in a docstring stands for
 _ADDED = {
     "caution": {"type": "string"},
     "left_out": {"type": "array", "items": {"type": "object"}},
@@ -74,7 +74,8 @@ class Tool:
         schema = arguments_schema(self.function)
         for each in schema["properties"].values():
             for word, forms in _FORMS.items():
-                each["description"] = each.get("description", "").replace(word, " or ".join(forms))
+                if word in each.get("description", ""):
+                    each["description"] = each["description"].replace(word, " or ".join(forms))
         return {**schema, "properties": {**schema["properties"], "max_characters": _LIMIT_SCHEMA}}
 
     @cached_property

@@ -54,7 +54,7 @@ def start_wait(
     It returns at once. The waiting goes on when this server ends, and costs nothing meanwhile.
 
     Args:
-        target: TARGET.
+        target: {TARGET}.
         what: a PID, a log file or pattern, a job or a name. Default: the one training that runs there.
         conditions: finished, failed, stalled, step=N, epoch=N, gpu-idle, checkpoint or log=REGEX: the first that holds
             ends the wait. Default: until it ends or stalls.
