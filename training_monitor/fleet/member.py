@@ -205,8 +205,7 @@ class FleetMember:
     def _take(self, answers: Sequence[Answer[Any]], now: float) -> TargetReading:
         """Build the reading from the answers. Raises when the training could not be asked for."""
         host: LogHost = answers[-1].value or LogHost(None, None, None)
-        is_first = self._state.cursor is None
-        look, absent = self._read(answers[:-1], is_first=is_first)
+        look, absent = self._read(answers[:-1])
         if look.log and look.log.missing and not look.log_tail and (self._state.cursor or not look.view):
             absent = absent or self._say_without_log(look)
         moved = None not in (host.log_path, self._log_path) and host.log_path != self._log_path
@@ -264,10 +263,10 @@ class FleetMember:
         started: object = self._state.identity or (look.view and look.view.started_at)
         return zlib.crc32(str(started).encode()) % MOST_RUN if started else 0
 
-    def _read(self, answers: Sequence[Answer[Any]], *, is_first: bool) -> tuple[Look, str | None]:
+    def _read(self, answers: Sequence[Answer[Any]]) -> tuple[Look, str | None]:
         """Return the look, and why the job is absent; that is not a failure of the machine."""
         try:
-            return read_watch(self.job, answers, with_log=True, parse_tail=False, is_first=is_first), None
+            return read_watch(self.job, answers, with_log=True, parse_tail=False), None
         except JobNotFound as error:
             log = NewLog("", self._state.cursor, missing=True)
             return Look(log=log, gpus=gpus_behind(answers[0], ())), error.what

@@ -182,7 +182,7 @@ def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _
     """Build the look from its answers; with `alone`, raise the error that kept us from the log of what is there."""
     table = answers[0].value[0].gpus if answers[0].value else ()
     try:
-        look = read_watch(meant.job, answers, with_log=meant.job.job_id is None, is_first=True)
+        look = read_watch(meant.job, answers, with_log=meant.job.job_id is None)
     except TrainingMonitorError as error:
         if alone and not isinstance(error, JobNotFound):
             raise

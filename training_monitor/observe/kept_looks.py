@@ -166,7 +166,7 @@ class Observer:
             self.site = self._asked.resolve() if self._asked else self.site
             raise
         mine, beside = answers[: len(questions)], answers[len(questions) :]
-        look = read_watch(self.job, mine, with_log=with_log, with_checkpoints=False, is_first=is_first)
+        look = read_watch(self.job, mine, with_log=with_log, with_checkpoints=False)
         if look.view:
             look = replace(look, view=read_last_words(self.site, look.view))
         self._epochs = look.epochs or self._epochs or EpochCount()

@@ -371,12 +371,11 @@ def read_watch(
     with_log: bool,
     with_checkpoints: bool = True,
     parse_tail: bool = True,
-    is_first: bool = False,
 ) -> Look:
     """Build the look from its answers. Raises JobNotFound, and the error that kept us from the job or its log."""
     rest = list(answers)
     gpus, evidence = rest.pop(0), rest.pop(0)
-    epochs = rest.pop(0).value if is_first and source_of(job).count() else None
+    epochs = rest.pop(0).value if rest[0].name == "epochs" else None
     file_age = rest.pop(0).value if job.output_dir is not None else None
     log = rest.pop(0) if with_log else None
     checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None

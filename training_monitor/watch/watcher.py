@@ -227,8 +227,8 @@ class TrainingWatcher:
         is_first, self._is_first = self._is_first, False
         cursor, identity = self.state.cursor, self.state.identity
         lists = self._listed is None or self.clock.monotonic() - self._listed[0] >= self.list_seconds
-        options = {"with_log": with_log, "with_checkpoints": lists, "is_first": is_first}
-        questions = watch_questions(self.job, cursor, identity, **options)
+        options = {"with_log": with_log, "with_checkpoints": lists}
+        questions = watch_questions(self.job, cursor, identity, is_first=is_first, **options)
         try:
             answers = self.reached().ask(*questions)
         except TrainingMonitorError:
