@@ -36,7 +36,7 @@ from training_monitor.cli.argument_types import (
 )
 from training_monitor.core.regex import regex
 from training_monitor.core.units import parse_duration
-from training_monitor.targets.kinds import list_folder_forms
+from training_monitor.targets.kinds import list_folder_forms, one_of
 
 CSV_DIR = "./train/statistics/data"
 _SECONDS = seconds_from(0.1, below=1e6)
@@ -315,7 +315,7 @@ def add_top(command: CommandParser) -> None:
     command.value(
         "folder",
         "FOLDER",
-        f"with the progress files of the runs: a folder here, or {' or '.join(list_folder_forms())}",
+        f"with the progress files of the runs: {one_of(['a folder here', *list_folder_forms()])}",
         FOLDERS,
     )
     command.namespace()

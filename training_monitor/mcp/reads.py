@@ -242,7 +242,7 @@ def list_runs(folder: str, namespace: str = "default") -> doc.RunsDocument:
     """Look at runs that write progress files with TrainingMonitor: how far, at what speed, which stall or are dead.
 
     Args:
-        folder: with the progress files: a folder here, or {FOLDER}.
+        folder: with the progress files: {FOLDER}.
         namespace: of a bare pod name.
     """
     return run_command(doc.RunsDocument, "top", *options(namespace=namespace, once=True), *positional(folder=folder))

@@ -22,7 +22,7 @@ from training_monitor.mcp.answers import (
 )
 from training_monitor.mcp.calls import Refused
 from training_monitor.mcp.paths import find_first
-from training_monitor.targets.kinds import list_folder_forms, list_forms
+from training_monitor.targets.kinds import list_folder_forms, list_forms, one_of
 
 INSTRUCTIONS = (
     "Watches GPU training and acts on it. Begin with check_training: it finds the trainings on a target and says of "
@@ -39,7 +39,10 @@ _LIMIT_SCHEMA = {
     "maximum": MOST_CHARACTERS,
     "description": "The most characters of the answer. Default: 8000, about 2,000 tokens.",
 }
-_FORMS = {"{TARGET}": list_forms("a pod"), "{FOLDER}": list_folder_forms()}  # what a word in a docstring stands for
+_FORMS = {  # what a word in a docstring stands for
+    "{TARGET}": one_of(list_forms("a pod")),
+    "{FOLDER}": one_of(["a folder here", *list_folder_forms()]),
+}
 _ADDED = {
     "caution": {"type": "string"},
     "left_out": {"type": "array", "items": {"type": "object"}},
@@ -75,7 +78,7 @@ class Tool:
         for each in schema["properties"].values():
             for word, forms in _FORMS.items():
                 if word in each.get("description", ""):
-                    each["description"] = each["description"].replace(word, " or ".join(forms))
+                    each["description"] = each["description"].replace(word, forms)
         return {**schema, "properties": {**schema["properties"], "max_characters": _LIMIT_SCHEMA}}
 
     @cached_property

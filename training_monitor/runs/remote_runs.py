@@ -37,7 +37,7 @@ from training_monitor.runs.resources import GpuMemory, add_up_gpus, with_gpus
 from training_monitor.runs.rows import check_same_attempt
 from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSize, RunSource
 from training_monitor.targets.asking import ask, quote_path
-from training_monitor.targets.kinds import list_folder_forms
+from training_monitor.targets.kinds import list_folder_forms, one_of
 from training_monitor.targets.proc_stat import CONTINUE, STOP, Identity, check_signal
 from training_monitor.targets.replies import parse_fields, split_parts
 from training_monitor.targets.scripts import format_call, spell_path
@@ -181,8 +181,7 @@ def _split_where(where: str, namespace: str) -> tuple[Target, str]:
     except SettingsError:
         target, path = None, ""
     if target is None or "\0" in path or (path.startswith("~") and path[1:2] not in ("", "/")):
-        *forms, last = list_folder_forms()
-        raise SettingsError("folder", where, f"an existing folder, {', '.join(forms)} or {last}")
+        raise SettingsError("folder", where, one_of(["an existing folder", *list_folder_forms()]))
     return target, "~/" if path == "~" else path
 
 

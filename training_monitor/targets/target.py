@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from training_monitor.core.errors import SettingsError, did_you_mean
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import PodState
-from training_monitor.targets.kinds import BARE, KINDS, list_forms
+from training_monitor.targets.kinds import BARE, KINDS, list_forms, one_of
 
 if TYPE_CHECKING:
     from training_monitor.targets.transport import Transport
@@ -124,8 +124,7 @@ def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
             meant = did_you_mean(f"{scheme}://", [f"{each}://" for each, kind in KINDS.items() if kind.form != each])
         elif target := class_of(scheme).parse(rest, None if mark else namespace):
             return target
-    *forms, last = list_forms("a pod name")
-    raise SettingsError("target", text, f"{', '.join(forms)} or {last}{meant}")
+    raise SettingsError("target", text, one_of(list_forms("a pod name")) + meant)
 
 
 def split_folder(where: str, namespace: str = "default") -> tuple[Target, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -35,3 +35,8 @@ def list_folder_forms() -> list[str]:
     """Return how a folder of each kind of target is written."""
     kinds = [kind for kind in KINDS.values() if "://" in kind.form] + [KINDS[BARE]._replace(form="POD")]
     return [f"{each.form}{each.before_folder.replace('/', '')}/path" for each in kinds]
+
+
+def one_of(forms: Sequence[str]) -> str:
+    """Return `a, b or c`."""
+    return f"{', '.join(forms[:-1])} or {forms[-1]}"
