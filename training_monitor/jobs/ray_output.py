@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from math import inf, nan
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import ParseError
@@ -21,6 +21,8 @@ from training_monitor.logs.text import strip_ansi
 
 if TYPE_CHECKING:
     import ast
+
+_Amounts = tuple["float | None", "float | None"]
 
 REST, CLI = "ray rest", "ray cli"
 
@@ -40,7 +42,7 @@ _CANCELLED = regex(r"Job supervisor actor died: .{0,2000}\bnever ran - it was ca
 _USAGE = regex(r"^ {0,8}(?:Total )?Usage:\s*$")
 _DEMANDS = regex(r"^ {0,8}(?:Pending )?Demands:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
-_RESOURCE = regex(r"^\s+([\d.]{1,30})/([\d.]{1,30}) (GPU|CPU)(?:\s|$)")
+_RESOURCE = regex(r"^\s+([^\s/]{1,40})/([^\s/]{1,40}) (GPU|CPU)(?:\s|$)")
 
 
 # ---------------------------------------------------------------- one job, many jobs, over REST
@@ -271,22 +273,23 @@ def parse_ray_resources(text: str) -> RayResources:
     """Parse the first usage block and the demands of `ray status`; the per-node blocks (`-v`) after it are ignored.
 
     Returns:
-        RayResources: `*_available` is the cluster's total, `*_used` the part in use. A resource missing from a complete
-        block is 0.0: the cluster has none.
+        RayResources: `*_available` is the cluster's total, `*_used` the part in use; None for an amount that cannot be,
+        such as the -1.0 in use of Ray's own counting. A resource missing from a complete block is 0.0: the cluster has
+        none.
 
     Raises:
-        ParseError: the text has no usage block, an empty one (no node has joined yet), or an invalid amount.
+        ParseError: the text has no usage block, or an empty one (no node has joined yet).
     """
     lines = strip_ansi(text).splitlines()
     usage = _block(lines, _USAGE)
     if not usage:
         is_empty = any(_USAGE.match(line) for line in lines)
         raise ParseError(_NO_NODE if is_empty else "no usage block", source="ray status", text="" if is_empty else text)
-    amounts: dict[str, tuple[float, float]] = {}
+    amounts: dict[str, _Amounts] = {}
     for line in usage:
         found = _RESOURCE.match(line)
         if found:
-            amounts.setdefault(found[3], _amounts((found[1], found[2]), "ray status"))
+            amounts.setdefault(found[3], _amounts((found[1], found[2])))
     demands = [line.strip() for line in _block(lines, _DEMANDS) if not line.strip().startswith("(")]
     return _resources(amounts, demands)
 
@@ -313,7 +316,7 @@ def parse_cluster_status(text: str) -> RayResources:
         raise ParseError("no load metrics report", source=REST, text=text)
     if not usage:
         raise ParseError(_NO_NODE, source=REST)
-    amounts = {name: _amounts(usage[name], REST) for name in ("GPU", "CPU") if name in usage}
+    amounts = {name: _amounts(usage[name]) for name in ("GPU", "CPU") if name in usage}
     demands = [
         *_demands(report.get("resourceDemand"), "tasks/actors"),
         *_demands(report.get("pgDemand"), "placement groups"),
@@ -332,7 +335,7 @@ def _demands(entries: Any, what: str) -> Iterator[str]:
         yield f"{bundle}: {count}+ pending {what}"
 
 
-def _resources(amounts: Mapping[str, tuple[float, float]], demands: list[str]) -> RayResources:
+def _resources(amounts: Mapping[str, _Amounts], demands: list[str]) -> RayResources:
     gpus, cpus = amounts.get("GPU", (0.0, 0.0)), amounts.get("CPU", (0.0, 0.0))
     return RayResources(
         gpus_used=gpus[0],
@@ -343,12 +346,15 @@ def _resources(amounts: Mapping[str, tuple[float, float]], demands: list[str]) -
     )
 
 
-def _amounts(values: Any, source: str) -> tuple[float, float]:
-    """Return used and total of one resource. Raises ParseError for anything else: unknown is not zero."""
+def _amounts(values: Any) -> _Amounts:
+    """Return used and total of one resource; None for what is no amount."""
+    used, total = values if isinstance(values, (list, tuple)) and len(values) == 2 else (None, None)
+    return _amount(used), _amount(total)
+
+
+def _amount(value: Any) -> float | None:
     try:
-        used, total = (float(value) for value in values)
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
-        used, total = nan, nan
-    if not (0 <= used < inf and 0 <= total < inf):
-        raise ParseError("an amount that cannot be read", source=source, text=repr(values)[:100])
-    return used, total
+        return None
+    return number if 0 <= number < inf else None

@@ -207,8 +207,14 @@ def test_an_amount_that_cannot_be_read_is_not_zero(subtests: pytest.Subtests) ->
         with subtests.test(amounts=amounts):
             usage = f'{{"CPU": [1, 2], "GPU": {amounts}}}'
             text = f'{{"data": {{"clusterStatus": {{"loadMetricsReport": {{"usage": {usage}}}}}}}}}'
-            with pytest.raises(ParseError, match="an amount that cannot be read"):
-                parse_cluster_status(text)
+            found = parse_cluster_status(text)
+            assert None in (found.gpus_used, found.gpus_available)
+            assert 0 not in (found.gpus_used, found.gpus_available) and found.cpus_available == 2
+
+
+def test_an_amount_in_use_below_zero_is_not_known_and_the_total_is() -> None:
+    text = "Total Usage:\n 96.0/96.0 CPU\n -1.0/8.0 GPU\n 0B/1GiB memory\n\nDemands:\n (no resource demands)\n"
+    assert parse_ray_resources(text) == RayResources(None, 8, 96, 96)
 
 
 def test_placement_groups_in_demand_are_readable() -> None:

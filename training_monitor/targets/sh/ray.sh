@@ -37,8 +37,15 @@ call_rest() { # METHOD PATH [BODY]
   fi
 }
 
+# Whether nothing was said that counts: a web page, such as a login, whatever its status says; or a status without the
+# report that the second autoscaler keeps to itself (`"clusterStatus": null`).
+is_void() { # PATH ANSWER
+  case $1 in */cluster_status) case $2 in *'"usage"'*) ;; *'http 200') return ;; esac ;; esac
+  case $2 in '{'* | '['*) return 1 ;; *'http 200' | *'http 3'??) ;; *) return 1 ;; esac
+}
+
 ask_rest() { # METHOD PATH BODY COMMAND...
-  if _said=$(call_rest "$1" "$2" "$3"); then printf '%s\n' "$_said"
+  if _said=$(call_rest "$1" "$2" "$3") && ! is_void "$2" "$_said"; then printf '%s\n' "$_said"
   else
     shift 3
     ask_command "$@"
