@@ -123,6 +123,7 @@ class Outage:
 class OutageRecord:
     """The outage of one thing. It is kept in the store under `key`, so that another process continues with it.
 
+    It begins with the last answer that this process had before it. A sleep of this machine does not count.
     An outage is reported before it is marked as reported: a process killed in between reports it again, as the same
     event.
     """
@@ -130,19 +131,23 @@ class OutageRecord:
     def __init__(self, key: str, after: float, clock: Clock, store: Store | None = None) -> None:
         self._key, self._after, self._clock, self._store = f"outage {key}", after, clock, store
         self._outage = self._load()
+        self._answered_at: float | None = None
 
     def begin(self, tell: Tell) -> None:
         """Note a failure; `tell` is called once the outage has lasted long enough."""
         now = self._clock.time()
         outage = self._outage
         if outage is None or outage.since > now:  # the clock was set back
-            outage = self._keep(Outage(now, is_told=outage is not None and outage.is_told))
+            answered = self._answered_at
+            since = now if answered is None else now - (self._clock.monotonic() - answered)
+            outage = self._keep(Outage(since, is_told=outage is not None and outage.is_told))
         if outage and not outage.is_told and now - outage.since >= self._after:
             tell(outage.since, now - outage.since)
             self._keep(replace(outage, is_told=True))
 
     def end(self, tell: Tell) -> None:
         """Note a success; `tell` is called if the outage was reported."""
+        self._answered_at = self._clock.monotonic()
         outage = self._outage
         if outage is None:
             return

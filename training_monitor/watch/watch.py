@@ -130,7 +130,8 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             heartbeat=self.heartbeat,
         )
         self.status: TrainingStatus | None = None
-        self.unreachable_since: float | None = None
+        self.answered_at = self.clock.monotonic()
+        self.is_unreachable = False
         self.is_first = True  # no look was answered before this one
         self.is_suspect = False  # it was to be ended at the last look, but shows signs of work: look again
         self.line_of_end = threading.Event()  # a line came that tells of an end
@@ -190,7 +191,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
 
     def followed(self) -> tuple[Site, str] | None:
         job_id = self.watcher.job.job_id
-        return (self.watcher.reached(), job_id) if job_id and self.unreachable_since is None else None
+        return (self.watcher.reached(), job_id) if job_id and not self.is_unreachable else None
 
     def follow_up(self, status: TrainingStatus) -> WatchReport | None:
         """Act on a status."""
@@ -240,10 +241,11 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             self.on_event(event)
 
     def seen(self, status: TrainingStatus) -> None:
-        if self.unreachable_since is not None:
-            gap = format_duration(self.watcher.clock.monotonic() - self.unreachable_since)
-            self.unreachable_since = None
-            self.tell("reached", f"{self.watcher.target} answers again after {gap}")
+        now = self.clock.monotonic()
+        if self.is_unreachable:
+            self.is_unreachable = False
+            self.tell("reached", f"{self.watcher.target} answers again after {format_duration(now - self.answered_at)}")
+        self.answered_at = now
         self.status = status
         self.plan_next()
         if self.on_look:
@@ -263,8 +265,8 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             job, reason = self.watcher.job.label, f"lost: {error.what}"
             self.post(templates.ended(job, reason=reason, generation=self.watcher.state.generation))
             return WatchReport("lost", error.what, self.status)
-        if self.unreachable_since is None:
-            self.unreachable_since = self.watcher.clock.monotonic()
+        if not self.is_unreachable:
+            self.is_unreachable = True
             self.tell("unreachable", f"cannot ask: {error}; the run is left alone")
         self.lookout.note(error)
         return None

@@ -142,6 +142,30 @@ def test_a_clock_that_is_set_back_begins_the_wait_again_and_tells_nothing_twice(
     assert [what for what, _ in heard] == ["gone"]
 
 
+def test_an_outage_begins_with_the_last_answer(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one, heard = record(Store(str(tmp_path)), clock)
+    one.end(hear(heard, "never"))
+    clock.sleep(AFTER - 30)
+    one.begin(hear(heard, "gone"))
+    assert heard == []
+    clock.sleep(30)
+    one.begin(hear(heard, "gone"))
+    clock.sleep(16)
+    one.end(hear(heard, "back"))
+    assert heard == [("gone", AFTER), ("back", AFTER + 16)]
+
+
+def test_an_outage_before_any_answer_begins_with_the_first_failure(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one, heard = record(Store(str(tmp_path)), clock)
+    clock.sleep(2 * AFTER)
+    one.begin(hear(heard, "gone"))
+    clock.sleep(AFTER)
+    one.begin(hear(heard, "gone"))
+    assert heard == [("gone", AFTER)]
+
+
 def test_a_state_that_cannot_be_used_is_no_outage_of_the_target(tmp_path: Path) -> None:
     clock, notices = FakeClock(), list[Notice]()
     lookout = Lookout("x", "run", notices.append, outage_after=0, store=Store(str(tmp_path)), clock=clock)
