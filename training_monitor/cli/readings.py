@@ -57,7 +57,8 @@ def gpu(args: Namespace) -> int:
         total, limit = number(report["memory_total"][index], 0, " MB"), number(report["power_limit"][index], 0, " W")
         busy, heat = number(report["gpu_utilizations"][index], 0, " %"), number(report["temperatures"][index], 0, " °C")
         said = report["gpu_errors"][index] or f"{busy}  {used}/{total}  {draw}/{limit}  {heat}"
-        say(f"GPU {index}  {name or '?'}  {said}")
+        called = report["gpu_indexes"][index]
+        say(f"GPU {'?' if called is None else called}  {name or '?'}  {said}")
     for process in report["processes"]:
         say(f"  pid {process['pid']}  {number(process['memory'], 0, ' MB')}  {process['name']}")
     if report["error"]:

@@ -29,6 +29,7 @@ class GpuReport(TypedDict):
     healthy: bool
     busy: bool | None
     gpu_count: int | None
+    gpu_indexes: list[int | None]
     gpu_names: list[str | None]
     gpu_utilizations: list[float | None]
     avg_utilization: float | None
@@ -92,6 +93,7 @@ class NodeGpuReport(TypedDict):
 class HealthGpuReport(TypedDict):
     total_gpus: int | None
     avg_utilization: float | None
+    lowest_utilization: float | None
     per_node: list[NodeGpuReport]
 
 

@@ -8,7 +8,7 @@ ok       every reading that could be taken is good
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass
@@ -22,7 +22,10 @@ from training_monitor.judging.judge import ENDS, VERDICTS, format_verdict
 DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0
 
+UNUSED_MB = 1024.0  # MiB of a GPU's memory that may be in use without a training on it
+
 _MOST_NODES = 4  # named in one finding
+_LEFT_BEHIND = "look which process holds them (nvidia-smi): a rank that waits, fails or has too little to do"
 _RUN_NVIDIA_SMI = "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken"
 
 
@@ -89,6 +92,9 @@ def judge_gpus(
         findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))
     if modes == {"idle"}:
         findings += _judge_idle(nodes, seen, verdict)
+    if "busy" in modes and (left := _only(nodes, _is_left_behind)):
+        issue = f"{_places(nodes, left)} idle with memory in use, while others compute"
+        findings.append(Finding("warning", issue, _LEFT_BEHIND))
     if "spinning" in modes:
         findings.append(_judge_spinning(nodes, verdict, is_all_that_works="busy" not in modes))
     return findings
@@ -109,7 +115,7 @@ def _judge_idle(nodes: Sequence[NodeGpus], seen: Observation | None, verdict: Ve
 
 
 def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_all_that_works: bool) -> Finding:
-    spinning = [NodeGpus(node.node, tuple(gpu for gpu in node.gpus if mode_of(gpu) == "spinning")) for node in nodes]
+    spinning = _only(nodes, lambda gpu: mode_of(gpu) == "spinning")
     gpus = [gpu for node in spinning for gpu in node.gpus]
     used = average(gpu.utilization for gpu in gpus) or 0.0
     is_stalled = is_all_that_works and verdict is not None and verdict.state == "stalled"
@@ -118,6 +124,17 @@ def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_al
         f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective waits",
         "one rank is missing or slow: a roll call of its ranks tells which one (explain_training, or why in a shell)",
     )
+
+
+def _only(nodes: Sequence[NodeGpus], chosen: Callable[[Gpu], bool]) -> list[NodeGpus]:
+    """Return the nodes with their chosen GPUs alone; empty if none was chosen."""
+    found = [NodeGpus(node.node, tuple(filter(chosen, node.gpus))) for node in nodes]
+    return found if any(node.gpus for node in found) else []
+
+
+def _is_left_behind(gpu: Gpu) -> bool:
+    """Whether a GPU is idle although a program is loaded on it; an unused one holds no more than its driver's part."""
+    return mode_of(gpu) == "idle" and (gpu.memory_used_mb or 0.0) > UNUSED_MB
 
 
 def _place(nodes: Sequence[NodeGpus], node: NodeGpus, gpu: Gpu) -> str:
@@ -190,7 +207,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
     if ray.gpus_available and ray.gpus_used == 0:
         findings.append(
             Finding(
-                "failed",
+                "warning",  # a driver may use the GPUs of its machine without asking Ray for them
                 "Ray has GPUs available but none allocated",
                 "the job asked Ray for no GPU: set num_gpus in its tasks, actors or ScalingConfig",
             )
@@ -278,7 +295,8 @@ def format_training_health(report: HealthReport) -> str:
         said = f": {job['reason']}" if job["verdict"] == "ok" else ", see below"  # the issues list all others
         lines.append(f"               {job['state']}{said}")
     average = "?" if gpu["avg_utilization"] is None else f"{gpu['avg_utilization']:.0f} %"
-    lines.append(f"  GPUs         {_known(gpu['total_gpus'])}, average utilization {average}")
+    lowest = f", lowest {gpu['lowest_utilization']:.0f} %" if gpu["lowest_utilization"] is not None else ""
+    lines.append(f"  GPUs         {_known(gpu['total_gpus'])}, average utilization {average}{lowest}")
     widest = max((len(node["pod"]) for node in gpu["per_node"]), default=0)
     for node in gpu["per_node"]:
         unread = SEE_BELOW if node["pod"] in report["silent"] else node["problem"]

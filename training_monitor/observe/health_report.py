@@ -226,6 +226,7 @@ def _gpus(seen: _Seen, job: HealthJob | None, findings: list[Finding]) -> Health
     return HealthGpuReport(
         total_gpus=len(all_gpus) if all_gpus else None,
         avg_utilization=average(gpu.utilization for gpu in all_gpus),
+        lowest_utilization=min((gpu.utilization for gpu in all_gpus if gpu.utilization is not None), default=None),
         per_node=[_node_report(node, answers["gpu"]) for node, answers in zip(nodes, seen.answers)],
     )
 

@@ -204,8 +204,8 @@ def _read_gpus(answer: _GpuAnswer) -> tuple[tuple[Gpu, ...], list[str]]:
 def _judge_gpus(gpus: tuple[Gpu, ...], num_gpus: int, min_vram_gb: float) -> list[str]:
     usable = sum(not gpu.error for gpu in gpus)
     problems = [] if usable >= num_gpus else [f"it has {plural(usable, 'usable GPU')}, {num_gpus} were rented"]
-    for number, gpu in enumerate(gpus):
-        name = f"GPU {number if gpu.index is None else gpu.index}"
+    for gpu in gpus:
+        name = f"GPU {'?' if gpu.index is None else gpu.index}"
         problems += [f"{name} {problem}" for problem in _judge_gpu(gpu, min_vram_gb)]
     return problems
 

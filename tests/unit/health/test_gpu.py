@@ -36,6 +36,7 @@ def test_a_full_answer_fills_every_key() -> None:
         "healthy": True,
         "busy": True,
         "gpu_count": 2,
+        "gpu_indexes": [0, 1],
         "gpu_names": ["NVIDIA H100 80GB HBM3"] * 2,
         "gpu_utilizations": [97, 3],
         "avg_utilization": 50,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -155,6 +156,17 @@ def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
     only(on(*spinning, state="stalled", verdict="failed"), "failed", "a collective waits", "rank")
 
 
+def test_one_idle_gpu_of_eight_is_named_where_a_program_is_loaded_on_it() -> None:
+    others = [gpu(97, index=index) for index in range(7)]
+    left = replace(gpu(0, index=7), memory_used_mb=40000.0)
+    only(on(*others, left, state="running"), "warning", "GPU 7 idle with memory in use, while others compute", "nvidia")
+
+
+@pytest.mark.parametrize("memory", [0.0, 600.0, None])
+def test_a_gpu_that_nobody_uses_is_no_fault_of_the_training(memory: float | None) -> None:
+    assert on(gpu(97), replace(gpu(0, index=1), memory_used_mb=memory), state="running") == []
+
+
 def test_a_gpu_that_is_lost_does_not_hide_those_that_spin() -> None:
     lost, spinning = on(*[gpu(100, 120, index) for index in range(7)], LOST, state="stalled", verdict="failed")
     assert (lost.verdict, lost.issue) == ("failed", "GPU 7: GPU is lost")
@@ -214,8 +226,8 @@ def test_a_job_that_is_well_needs_no_word(state: str) -> None:
 # ---------------------------------------------------------------- Ray
 
 
-def test_gpus_that_nobody_asked_ray_for_are_a_failure() -> None:
-    only(judge_ray(RayResources(0, 8, 1, 96)), "failed", "Ray has GPUs available but none allocated", "num_gpus")
+def test_gpus_that_nobody_asked_ray_for_are_a_warning() -> None:
+    only(judge_ray(RayResources(0, 8, 1, 96)), "warning", "Ray has GPUs available but none allocated", "num_gpus")
 
 
 @pytest.mark.parametrize(
