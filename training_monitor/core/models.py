@@ -281,7 +281,7 @@ class Failure:
 
     error_class: transient | hardware | user | ambiguous | external_stop. action: restart | restart_elsewhere |
     restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the decisive line, `rank` the rank that wrote
-    it; `fingerprint` is equal for the same failure at another time, address or rank.
+    it; `fingerprint` is equal for the same failure at another time, address or rank. `advice` says what to try.
     """
 
     category: str
@@ -290,6 +290,7 @@ class Failure:
     evidence: str
     rank: int | None = None
     fingerprint: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,29 @@
 """Classify why a job failed, from the end of its log, its exit status and its pod. Pure.
 
-Root causes come before cascades: a named cause explains the processes that died of it, and those explain the time-outs
-of the ranks that waited for them; among signatures of one rank, the earliest line is the root. Advice, ongoing retries
-and counts of zero are never evidence. The default is to restart; stopping needs proof.
+What comes last decides: steps, losses or a new attempt cancel the lines before them. Root causes come before
+cascades: a named cause explains the processes that died of it, and those explain the time-outs of the ranks that
+waited for them; among signatures of one rank, the earliest line is the root. Advice, ongoing retries and counts of
+zero are never evidence. The default is to restart; stopping needs proof.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
+from math import isfinite
 from typing import NamedTuple
 
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import Failure, PodState
 from training_monitor.core.regex import regex
 from training_monitor.core.required_text import required_texts
 from training_monitor.judging import failure_table as table
-from training_monitor.logs.shapes import by_shape
+from training_monitor.logs.events import without_results
+from training_monitor.logs.shapes import by_shape, shape_of
 from training_monitor.logs.text import begins_traceback, log_pieces
-from training_monitor.logs.training_log import parse_progress
+from training_monitor.logs.training_log import ProgressReader
 
 MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
@@ -28,7 +31,22 @@ EVIDENCE_LENGTH = 300
 _ADVICE, _NEVER = regex(table.ADVICE), regex(table.NEVER)
 _OF_OTHER_RANKS = regex(table.OF_OTHER_RANKS)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
-_RETRIED = regex(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
+_RETRIED = regex(
+    r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
+    r"|attempting to recover|skipping (?:this |the )?batch|reduc\w+ (?:the )?(?:micro[_-]?)?batch[_ ]size)"
+)
+_RETRIED_CATEGORIES = ("network_error", "cuda_oom")
+_NEW_ATTEMPT = regex(
+    r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
+    r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:training|attempt \d)|\battempt \d+:? (?:started|begins)"
+    r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b"
+)
+_POSITION = ("step", "epoch", "epoch_step")
+_CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
+_FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
+_SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
+_NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
+_WARNS = regex(r"^.{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
 _XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
@@ -62,44 +80,42 @@ def _for_any_digit(pattern: str) -> str:
 
 
 _EXIT = {
-    0: ("none", "transient", "ignore", "exit status 0"),
-    126: ("command_not_found", "user", "stop", "exit status 126: not executable"),
-    127: ("command_not_found", "user", "stop", "exit status 127: command not found"),
-    130: ("interrupted", "external_stop", "stop", "exit status 130 (SIGINT)"),
-    134: ("sigabrt", "ambiguous", "restart", "exit status 134 (SIGABRT)"),
-    135: ("segfault", "ambiguous", "restart", "exit status 135 (SIGBUS)"),
-    137: ("killed_sigkill", "ambiguous", "restart", "exit status 137 (SIGKILL)"),
-    139: ("segfault", "ambiguous", "restart", "exit status 139 (SIGSEGV)"),
-    143: ("sigterm", "external_stop", "restart", "exit status 143 (SIGTERM)"),
+    0: ("none", "exit status 0"),
+    126: ("command_not_found", "exit status 126: not executable"),
+    127: ("command_not_found", "exit status 127: command not found"),
+    130: ("interrupted", "exit status 130 (SIGINT)"),
+    134: ("sigabrt", "exit status 134 (SIGABRT)"),
+    135: ("segfault", "exit status 135 (SIGBUS)"),
+    137: ("killed_sigkill", "exit status 137 (SIGKILL)"),
+    139: ("segfault", "exit status 139 (SIGSEGV)"),
+    143: ("sigterm", "exit status 143 (SIGTERM)"),
 }
+_PREEMPTED = ("preemption", "restart_elsewhere")
 _POD = {
-    "OOMKilled": ("host_oom", "ambiguous", "restart"),
-    "Evicted": ("evicted", "external_stop", "restart_elsewhere"),
-    "Preempting": ("preemption", "external_stop", "restart_elsewhere"),
-    "Preempted": ("preemption", "external_stop", "restart_elsewhere"),
-    "NodeLost": ("node_lost", "external_stop", "restart_elsewhere"),
-    "NodeShutdown": ("preemption", "external_stop", "restart_elsewhere"),
-    "Terminated": ("preemption", "external_stop", "restart_elsewhere"),
-    "UnexpectedAdmissionError": ("gpu_lost", "hardware", "restart_elsewhere"),
-    "ImagePullBackOff": ("environment", "user", "stop"),
-    "ErrImagePull": ("environment", "user", "stop"),
-    "CreateContainerConfigError": ("environment", "user", "stop"),
-    "DeadlineExceeded": ("time_limit", "external_stop", "restart"),
+    "OOMKilled": ("host_oom", None),
+    "Evicted": ("evicted", None),
+    "Preempting": _PREEMPTED,
+    "Preempted": _PREEMPTED,
+    "NodeLost": ("node_lost", None),
+    "NodeShutdown": _PREEMPTED,
+    "Terminated": _PREEMPTED,
+    "UnexpectedAdmissionError": ("gpu_lost", None),
+    "ImagePullBackOff": ("environment", None),
+    "ErrImagePull": ("environment", None),
+    "CreateContainerConfigError": ("environment", None),
+    "DeadlineExceeded": ("time_limit", None),
 }
 
 
-_Meaning = tuple[int, tuple[str, str, str]]  # rank of the signature; category, class, action
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     level: int
-    meaning: tuple[str, str, str]
-    piece: str
+    category: str
+    action: str | None  # None: that of the category
+    piece: str = ""
 
 
 def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
-    """Classify why a job failed.
+    """Classify why a job failed. docs/failures.md lists the categories.
 
     Args:
         text: the end of its log, and other messages (kernel log, scheduler), in text order.
@@ -111,19 +127,20 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
         if something failed for an unknown reason. Never raises.
     """
     if pod is not None and pod.reason in _POD:
-        category, error_class, action = _POD[pod.reason]
+        category, action = _POD[pod.reason]
         said = f"pod {pod.name}: {pod.reason} {pod.message or ''}".strip()
-        return _failure(category, error_class, action, said, sign=pod.reason)
-    found = min(_without_retried(_read(text)), key=_order, default=None)  # the first of equals
+        return _failure(category, said, action, sign=pod.reason)
+    evidence = _Evidence()
+    evidence.read(text)
+    found = min(evidence.found, key=lambda each: each.level, default=None)  # the first of equals
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
-        return replace(_failure(*found.meaning, found.piece), rank=_rank_of(text, found.piece))
-    return _failure(*_EXIT[code], sign=f"{code}") if code in _EXIT else _unknown(text, code)
-
-
-def _order(found: _Found) -> tuple[int, bool]:
-    """Return the rank of its signature; a source line in a traceback counts less than the exception below it."""
-    return found.level, found.piece.lstrip().startswith("raise ")
+        return replace(_failure(found.category, found.piece, found.action), rank=_rank_of(text, found.piece))
+    if code in _EXIT:
+        return _failure(*_EXIT[code], sign=f"{code}")
+    if evidence.unnamed:
+        return _failure("unknown", evidence.unnamed)
+    return _failure("none", "") if code is None else _failure("unknown", f"exit status {code}", sign=f"{code}")
 
 
 def _rank_of(text: str, piece: str) -> int | None:
@@ -135,54 +152,99 @@ def _rank_of(text: str, piece: str) -> int | None:
     return int(next(group for group in seen.groups() if group)) if seen else None
 
 
-def _unknown(text: str, code: int | None) -> Failure:
-    said = None
-    for piece in log_pieces(text):
-        line = piece[:MAX_PIECE].lower()
-        told = _told_by(line)
-        if told.retried:
-            said = None
-        elif said is not None and _goes_on(piece):
-            said = None
-        elif told.errorlike and not _NEVER.search(line) and not _ADVICE.search(line):
-            said = piece
-    if said is None and code is None:
-        return _failure("none", "transient", "ignore", "")
-    if said is None:
-        return _failure("unknown", "ambiguous", "restart", f"exit status {code}", sign=f"{code}")
-    return _failure("unknown", "ambiguous", "restart", said)
+class _Evidence:
+    """The lines of a log that no later progress, retry or new attempt has cancelled.
 
+    Attributes:
+        found: named failures, in text order.
+        unnamed: the last line that reports an error without a known name.
+    """
 
-def _goes_on(piece: str) -> bool:
-    """Whether a line shows training steps, so that an earlier error did not end the training."""
-    shown = parse_progress(piece)
-    return shown.loss is not None and any(each is not None for each in (shown.step, shown.epoch, shown.epoch_step))
+    def __init__(self) -> None:
+        self.found: list[_Found] = []
+        self.unnamed = ""
+        self._chain = 0  # where the findings of the present traceback begin
+        self._is_chained = self._in_traceback = False
+        self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
+        self._reader: ProgressReader | None = None  # from the first evidence on
 
+    def read(self, text: str) -> None:
+        """Read the lines of a log."""
+        pieces = [*log_pieces(text)]
+        for number, piece in enumerate(pieces):
+            line = piece[:MAX_PIECE].lower()
+            told, is_source = _told_by(line), self._is_source(line)
+            ends_traceback = self._follow_traceback(line)
+            if self._reader and ((told.new_attempt and not told.errorlike) or self._moves(piece)):
+                self.found, self.unnamed, self._chain = [], "", 0
+            if told.retried:
+                self.unnamed = ""
+                if self.found and self.found[-1].category in _RETRIED_CATEGORIES:
+                    self.found.pop()
+            if is_source or _NEVER.search(line):
+                continue
+            self._add(piece, line, told, ends_traceback)
+            if self._reader is None and (self.found or self.unnamed):
+                self._reader = ProgressReader()
+                self._reader.read_text("\n".join(pieces[: number + 1]))
 
-def _without_retried(found: Iterable[_Found | None]) -> list[_Found]:
-    """Drop a network error that is followed by None, which means that it was retried."""
-    kept: list[_Found] = []
-    for each in found:
-        if each is not None:
-            kept.append(each)
-        elif kept and kept[-1].meaning[0] == "network_error":
-            kept.pop()
-    return kept
+    def _add(self, piece: str, line: str, told: _Told, ends_traceback: bool) -> None:
+        if told.signatures or told.exception or ends_traceback or "xid" in line:
+            is_warning = _WARNS.search(line) is not None
+            for each in (
+                _read_xid(line),
+                _read_signatures(line, told.signatures),
+                _read_exception(line, ends_traceback),
+            ):
+                if each:
+                    is_weak = is_warning and table.DECREED < each.level < table.DEATH
+                    self.found.append(each._replace(level=table.WARNED if is_weak else each.level, piece=piece))
+        if told.errorlike and not _ADVICE.search(line) and _ERRORLIKE.search(without_results(line)):
+            self.unnamed = piece
 
+    def _moves(self, piece: str) -> bool:
+        """Whether a piece shows another position, or a loss of none; bars are drawn again when a process ends."""
+        assert self._reader
+        before = {name: self._reader.shown.get(name) for name in _POSITION}
+        shown = self._reader.read_piece(piece, shape_of(piece))
+        at = {name: shown[name] for name in _POSITION if shown.get(name) is not None}
+        loss = shown.get("loss")
+        if not at:
+            return loss is not None and isfinite(loss)
+        if "%|" in piece:
+            at = {name: value for name, value in at.items() if before[name] is not None}
+        return any(value != before[name] for name, value in at.items()) and (loss is not None or any(at.values()))
 
-def _read(text: str) -> Iterator[_Found | None]:
-    """Yield every meaningful line, in text order, and None for a retry."""
-    in_traceback = False
-    for piece in log_pieces(text):
-        line = piece[:MAX_PIECE].lower()
-        told, (last, in_traceback) = _told_by(line), _traceback(line, in_traceback)
-        if told.retried:
-            yield None
-        if not (told.signatures or told.exception or last or "xid" in line) or _NEVER.search(line):
-            continue
-        for found in (_read_xid(line), _read_signatures(line, told.signatures), _read_exception(line, last)):
-            if found:
-                yield _Found(*found, piece)
+    def _is_source(self, line: str) -> bool:
+        """Whether a line is one that a traceback quotes."""
+        if _SOURCE.match(line):
+            return True
+        if frame := _FRAME.search(line):
+            self._frame = frame.start()
+            return True
+        if self._frame is None:
+            return False
+        if line[self._frame : self._frame + 2].isspace() or not (self._frame or _NAMED.match(line)):
+            return True
+        self._frame = None
+        return False
+
+    def _follow_traceback(self, line: str) -> bool:
+        """Return whether a line ends a traceback; of a chain of exceptions, the last one counts."""
+        if chained := _CHAINED.search(line):
+            keeps = table.CAUSE if chained[1] else table.DECREED
+            self.found[self._chain :] = [
+                each if each.level <= keeps else each._replace(level=max(each.level, table.HANDLED))
+                for each in self.found[self._chain :]
+            ]
+            self._is_chained = True
+        if begins_traceback(line):
+            self._chain = self._chain if self._is_chained else len(self.found)
+            self._is_chained, self._in_traceback = False, True
+            return False
+        was_inside = self._in_traceback
+        self._in_traceback = was_inside and (not line[:1] or line[0] in " |+")
+        return was_inside and not self._in_traceback
 
 
 @lru_cache(maxsize=1)
@@ -215,6 +277,7 @@ class _Told(NamedTuple):
     exception: bool
     retried: bool
     errorlike: bool
+    new_attempt: bool
 
 
 @by_shape
@@ -224,20 +287,21 @@ def _told_by(line: str) -> _Told:
         exception=bool(_EXCEPTION.match(line) or _RAISED.match(line)),
         retried=_RETRIED.search(line) is not None,
         errorlike=_ERRORLIKE.search(line) is not None,
+        new_attempt=_NEW_ATTEMPT.search(line) is not None,
     )
 
 
-def _read_signatures(line: str, numbers: Iterable[int]) -> _Meaning | None:
-    """Return the meaning of the first of these signatures in a line, unless advice precedes it."""
+def _read_signatures(line: str, numbers: Iterable[int]) -> _Found | None:
+    """Return the first of these signatures in a line, unless advice precedes it."""
     advice = _ADVICE.search(line)
     for each, pattern, _ in map(_signatures().__getitem__, numbers):
         found = pattern.search(line)
         if found and not (advice and advice.start() <= found.start()):
-            return each.rank, (each.category, each.error_class, each.action)
+            return _Found(each.rank, each.category, each.action)
     return None
 
 
-def _read_xid(line: str) -> _Meaning | None:
+def _read_xid(line: str) -> _Found | None:
     seen = _XID.search(line) if "xid" in line and "sxid" not in line else None
     if not seen:
         return None
@@ -252,19 +316,11 @@ def _read_xid(line: str) -> _Meaning | None:
     else:
         action = "ignore" if number in table.XID_IGNORE else "monitor"
     level = {"restart_elsewhere": table.HARDWARE, "restart": table.EXCEPTION}.get(action, table.HARMLESS)
-    return level, ("xid", "hardware", action)
+    return _Found(level, "xid", action)
 
 
-def _traceback(line: str, inside: bool) -> tuple[bool, bool]:
-    """Whether a line ends a traceback, and whether the next line is inside one."""
-    if begins_traceback(line):
-        return False, True
-    goes_on = inside and (not line[:1] or line[0] in " |+")
-    return inside and not goes_on, goes_on
-
-
-def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
-    """Return the meaning of a Python exception without a signature."""
+def _read_exception(line: str, ends_traceback: bool) -> _Found | None:
+    """Return what a Python exception means by its name."""
     seen = _EXCEPTION.match(line)
     advice = _ADVICE.search(line)
     if advice and advice.start() <= (seen.start(1) if seen else 0):
@@ -273,21 +329,23 @@ def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
         return None  # its signature decides
     if not seen:
         raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
-        return (table.DEATH, ("python_exception", "ambiguous", "restart")) if raised else None
+        return _Found(table.DEATH, "runtime_error", None) if raised else None
     if seen[1] in table.SECOND_HAND or "see root cause above" in line:
-        return table.SUMMARY, ("python_exception", "ambiguous", "restart")
-    if seen[1] in table.USER_EXCEPTIONS or seen[1].endswith(("notfound", "notfounderror")):
-        return table.EXCEPTION, ("python_exception", "user", "stop")
-    return table.DEATH, ("python_exception", "ambiguous", "restart")
+        return _Found(table.SUMMARY, "runtime_error", None)
+    by_name = "python_exception" if seen[1].endswith(("notfound", "notfounderror")) else "runtime_error"
+    category = table.EXCEPTIONS.get(seen[1], by_name)
+    is_users = table.CATEGORIES[category].error_class == "user"
+    return _Found(table.EXCEPTION if is_users else table.DEATH, category, None)
 
 
-def _failure(category: str, error_class: str, action: str, evidence: str, *, sign: str | None = None) -> Failure:
+def _failure(category: str, evidence: str, action: str | None = None, *, sign: str | None = None) -> Failure:
     """Make a failure; `sign` identifies it within its category, by default the stable part of the evidence."""
     import hashlib
 
-    shown = evidence.strip()[:EVIDENCE_LENGTH]
+    shown, row = evidence.strip()[:EVIDENCE_LENGTH], table.CATEGORIES[category]
     told = f"{category} {_steady(shown) if sign is None else sign}"
-    return Failure(category, error_class, action, shown, fingerprint=hashlib.sha256(told.encode()).hexdigest()[:12])
+    mark = hashlib.sha256(told.encode()).hexdigest()[:12]
+    return Failure(category, row.error_class, action or row.action, shown, fingerprint=mark, advice=row.advice)
 
 
 _VOLATILE = regex(

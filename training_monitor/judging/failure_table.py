@@ -1,23 +1,34 @@
-"""Data for `failure.py`: which error lines mean what, as signature, category, class and action. Pure.
+"""Data for `failure.py`: the categories of failures, and the lines that name them. Pure.
 
-A rank says how close to the root cause a signature is: lower ranks explain higher ones. Within a rank, the earliest
-line of the log is the root. Sources: NVIDIA's Xid catalog, the messages of PyTorch, NCCL, Slurm, Kubernetes and Ray,
-and the policy of NVIDIA's Resiliency Extension: restart is the default, stopping needs proof.
+`CATEGORIES` is also the table in docs/failures.md. A rank says how close to the root cause a signature is: lower ranks
+explain higher ones. Within a rank, the earliest line is the root. Sources: NVIDIA's Xid catalog, the messages of
+Python, PyTorch, NCCL, Slurm, Kubernetes and Ray, and the policy of NVIDIA's Resiliency Extension: restart is the
+default, stopping needs proof.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-DECREED, HARDWARE, CAUSE, EXCEPTION, DEATH, CASCADE, SUMMARY, HARMLESS = range(8)
+DECREED, HARDWARE, CAUSE, EXCEPTION, DEATH, HANDLED, CASCADE, SUMMARY, WARNED, HARMLESS = range(10)
+
+
+class Category(NamedTuple):
+    """A kind of failure: its class, the usual action, what happened, and what to try."""
+
+    error_class: str
+    action: str
+    meaning: str
+    advice: str
 
 
 class Signature(NamedTuple):
+    """A pattern that is searched in the lower-cased line; `action` overrides that of the category."""
+
     rank: int
     category: str
-    error_class: str
-    action: str
-    pattern: str  # searched in the lower-cased line
+    pattern: str
+    action: str | None = None
 
 
 _T, _H, _U, _A, _X = "transient", "hardware", "user", "ambiguous", "external_stop"
@@ -25,20 +36,137 @@ _RESTART, _ELSEWHERE, _PREVIOUS = "restart", "restart_elsewhere", "restart_previ
 _STOP, _IGNORE, _MONITOR = "stop", "ignore", "monitor"
 
 # fmt: off
+CATEGORIES = {
+    name: Category(*row)
+    for name, *row in (
+        # ended from outside
+        ("preemption", _X, _RESTART, "preempted or requeued", "save checkpoints often, and before the notice runs out"),
+        ("time_limit", _X, _RESTART, "its time limit passed", "ask for more time, or save a checkpoint before the end"),
+        ("evicted", _X, _ELSEWHERE, "Kubernetes evicted its pod", "kubectl describe pod shows why"),
+        ("evicted_disk", _X, _ELSEWHERE,
+         "evicted: the node's disk was full", "write to a volume; request ephemeral storage"),
+        ("evicted_memory", _X, _ELSEWHERE,
+         "evicted: the node's memory was full", "request the memory that the pod needs"),
+        ("node_lost", _X, _ELSEWHERE, "its node does not respond", "check the node: kubectl get nodes, or sinfo"),
+        ("sigterm", _X, _RESTART,
+         "ended by SIGTERM, SIGHUP or SIGUSR", "find out who ended it; start it with nohup or setsid"),
+        ("interrupted", _X, _STOP, "interrupted by a person (Ctrl-C)", "start it again when it should continue"),
+        ("external_cancel", _X, _STOP,
+         "cancelled by a person or the scheduler", "start it again when it should continue"),
+        # hardware
+        ("xid", _H, _ELSEWHERE,
+         "the NVIDIA driver reported an Xid", "look the number up in NVIDIA's Xid catalog; dmesg shows more"),
+        ("ecc_error", _H, _ELSEWHERE,
+         "uncorrectable memory error of a GPU", "reset the GPU, or have it replaced: nvidia-smi -q -d ECC"),
+        ("gpu_lost", _H, _ELSEWHERE, "a GPU or its link failed", "drain the node and restart it: nvidia-smi, dmesg"),
+        ("thermal", _H, _MONITOR, "a GPU is throttled", "check its cooling and power: nvidia-smi -q -d PERFORMANCE"),
+        ("ecc_corrected", _H, _MONITOR, "corrected memory errors", "replace the part if the count keeps growing"),
+        # memory
+        ("cuda_oom", _U, _STOP, "out of GPU memory", "reduce the batch or sequence length, or shard the model"),
+        ("host_oom", _A, _RESTART,
+         "killed by an out-of-memory killer", "request more memory, or fewer DataLoader workers"),
+        ("host_memory", _A, _RESTART,
+         "an allocation of host memory failed", "load less at once; check ulimit -v and free -h"),
+        ("shared_memory", _U, _STOP,
+         "/dev/shm is too small", "start the container with a larger --shm-size, or --ipc=host"),
+        # files, network, limits
+        ("disk_full_or_storage", _A, _RESTART,
+         "disk full, over quota, or storage failed", "free space: df -h, df -i, quota; check the mount"),
+        ("checkpoint_corrupt", _T, _PREVIOUS,
+         "a checkpoint is damaged", "resume from an older one; save to a temporary name, then rename"),
+        ("hub_auth", _U, _STOP, "a hub or store refused access", "check the token, its rights, and the name"),
+        ("network_error", _T, _RESTART,
+         "a server could not be reached", "download before the training; check proxy and DNS"),
+        ("process_limit", _U, _STOP, "too many processes or open files", "raise ulimit -u or -n, or use fewer workers"),
+        ("port_in_use", _T, _RESTART,
+         "its port is taken", "choose another MASTER_PORT, or end the process that holds it"),
+        # the program
+        ("loss_nan", _U, _STOP,
+         "the loss is NaN or infinite", "lower the learning rate, clip gradients, check the data"),
+        ("environment", _U, _STOP,
+         "driver, CUDA, image or libraries do not fit", "install a build for this GPU and driver"),
+        ("missing_module", _U, _STOP, "a Python module is missing", "install it in the environment of the job"),
+        ("missing_file", _U, _STOP,
+         "a file or folder is missing", "check the path, the working directory and the mounts"),
+        ("permission_denied", _U, _STOP,
+         "a file may not be read or written", "check the owner and mode, and the user of the job"),
+        ("command_not_found", _U, _STOP, "the command could not be started", "check PATH and the execute bit"),
+        ("bad_configuration", _U, _STOP, "an argument or a setting is wrong", "correct it: the message names it"),
+        ("device_mismatch", _U, _STOP,
+         "tensors are on different devices", "move the model and its inputs to one device"),
+        ("shape_mismatch", _U, _STOP, "shapes do not fit", "print the shapes before the line that failed"),
+        ("dtype_mismatch", _U, _STOP, "types of tensors do not fit", "convert them, or use autocast"),
+        ("checkpoint_mismatch", _U, _STOP,
+         "the checkpoint is of another model", "compare the model's configuration with the checkpoint's"),
+        ("assertion", _U, _STOP, "an assertion failed", "read the condition that the traceback names"),
+        ("division_by_zero", _U, _STOP, "division by zero", "look for an empty dataset, batch or loader"),
+        ("python_exception", _U, _STOP,
+         "an error in the program or its data", "correct the line that the traceback names"),
+        ("runtime_error", _A, _RESTART, "an exception that may not recur", "read the traceback if it recurs"),
+        ("exit_status", _U, _STOP, "a process exited with 1 or 2, no cause shown", "read the log of that rank"),
+        ("cuda_error", _A, _RESTART,
+         "a CUDA kernel or library failed", "run once with CUDA_LAUNCH_BLOCKING=1; check indices and labels"),
+        # a process died
+        ("segfault", _A, _RESTART,
+         "segmentation fault or bus error", "run with python -X faulthandler; check native libraries"),
+        ("sigabrt", _A, _RESTART, "aborted (SIGABRT)", "read the C++ message above it"),
+        ("killed_sigkill", _A, _RESTART, "killed by SIGKILL", "dmesg shows whether memory was the cause"),
+        ("dataloader_worker", _A, _RESTART, "a DataLoader worker died", "try num_workers=0 to see its error"),
+        ("ray_worker_died", _A, _RESTART, "a Ray worker or node died", "ray logs and ray status show more"),
+        # ranks and links
+        ("rendezvous_timeout", _T, _RESTART,
+         "the ranks did not meet", "check that all nodes start and reach MASTER_ADDR"),
+        ("nccl_timeout", _T, _RESTART,
+         "a collective timed out", "find the rank that did not take part, by the stacks of all ranks"),
+        ("nccl_network_error", _T, _RESTART,
+         "the connection of ranks failed", "find the rank that died first; check the links"),
+        ("straggler", _A, _MONITOR, "a rank is slow", "compare its GPU and node with the others"),
+        # nothing is named
+        ("unknown", _A, _RESTART, "failed, and nothing names the cause", "read the end of the log"),
+        ("none", _T, _IGNORE, "no sign of a failure", ""),
+    )
+}
+
+# What shells print of a signal, in their languages: alone, behind a bar, or before the command.
+_KILLED = (
+    "killed|已杀死|已砍掉|已殺死|強制終了|죽었음|getötet|processus arrêté|tué|terminado \\(killed\\)|ucciso"
+    "|morto|убито|unicestwiony|geëlimineerd|dödad|zabit|вбито|tapettu|kilőve|matado|asesinado"
+)
+_TERMINATED = "terminated|已终止|已終止|hangup|挂断|user defined signal [12]|alarm clock"
+_ENDED = (
+    "beendet|complété|terminado|terminato|завершено"
+    "|終了しました|종료됨|zakończony|beëindigd|avslutad|sonlandırıldı"
+)
+_SEGFAULT = (
+    "段错误|段錯誤|記憶體區段錯誤|总线错误|speicherzugriffsfehler|erreur de segmentation|violación de segmento"
+    "|errore di segmentazione|falha de segmentação|ошибка сегментирования|ошибка сегментации|세그멘테이션|"
+    "セグメンテーション|naruszenie ochrony pamięci|segmentatiefout|segmenteringsfel|bus-zugriffsfehler|erreur du bus"
+)
+_ABORTED = (
+    "aborted|已放弃|已中止|abgebrochen|abandon"
+    "|abortado|annullato|аварийный останов|trace/breakpoint trap|illegal instruction|floating point exception"
+)
+_JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: )"
+
+
+def _by_shell(words: str) -> str:
+    return rf"(?:^\W*|[\])%|}}\"'>]\s{{0,3}}|\d)(?:{words})(?:: \d+)?\W*$|{_JOB}(?:{words})(?!\w)"
+
+
 SIGNATURES = tuple(
     Signature(*row)
     for row in (
         # ------------------------------------------------ ended from outside, as stated
-        (DECREED, "preemption", _X, _RESTART,
-         r"due to preemption|due to job requeue|due to node failure|\bnode_fail\b|^srun: error: node failure on"
-         r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|preempted to accommodate"),
-        (DECREED, "preemption", _X, _RESTART,
-         r"cancelled at .{0,60}due to node"),
-        (DECREED, "time_limit", _X, _RESTART,
+        (DECREED, "preemption",
+         r"due to preemption|due to job requeue|due to node failure|cancelled at .{0,60}due to node"
+         r"|\bnode_fail\b|^srun: error: node failure on"
+         r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|\bjob (?:is|was) (?:being )?preempted"
+         r"|preempted to accommodate"),
+        (DECREED, "time_limit",
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
          r"|longer than specified deadline|\bterm_runlimit\b|(?:walltime|time limit|run time) .{0,40}exceed"
          r"|exceed(?:ed|s|ing) .{0,30}(?:walltime|time limit|run time)|enforced h_rt"),
-        (DECREED, "preemption", _X, _ELSEWHERE,
+        (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)|acpi g2 soft off"
          r"|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
@@ -46,26 +174,26 @@ SIGNATURES = tuple(
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
          r"|eventtype\W{1,4}(?:preempt|terminate)|instance/preempted\W{1,4}true|action\W{1,4}terminate\W.{0,40}time"
-         r"|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action"),
-        (DECREED, "evicted_disk", _X, _ELSEWHERE,
+         r"|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action", _ELSEWHERE),
+        (DECREED, "evicted_disk",
          r"low on resource: ?(?:ephemeral-storage|nodefs|imagefs|inodes)|ephemeral local storage usage exceeds"
          r"|usage of emptydir .{0,120}exceeds|exceeded its local ephemeral storage"),
-        (DECREED, "evicted_memory", _X, _ELSEWHERE,
+        (DECREED, "evicted_memory",
          r"low on resource: ?(?:memory|pids)"),
-        (DECREED, "evicted", _X, _ELSEWHERE,
+        (DECREED, "evicted",
          r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
          r"|marking for deletion pod"),
-        (DECREED, "node_lost", _X, _ELSEWHERE,
+        (DECREED, "node_lost",
          r"\bnodenotready\b|\bnode is not ready"
          r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
         # ------------------------------------------------ a device is broken
-        (HARDWARE, "ecc_error", _H, _ELSEWHERE,
+        (HARDWARE, "ecc_error",
          r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
          r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
          r"|\bedac .{0,20}\b[1-9]\d* ue |machine check.{0,60}(?:uncorrected|fatal)"
          r"|(?<!no )uncorrectable .{0,30}ecc error"),
-        (HARDWARE, "gpu_lost", _H, _ELSEWHERE,
+        (HARDWARE, "gpu_lost",
          r"fallen off the bus|unable to determine the device handle|gpu is lost|gpu_is_lost|gpu requires reset"
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
          r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
@@ -76,20 +204,21 @@ SIGNATURES = tuple(
          r"|pcie bus error.{0,40}fatal"
          r"|\bamdgpu\b.{0,80}(?:gpu reset|ring .{0,40}timeout|gpu hang|fatal error)|\bgpu (?:hang|has hung)\b"
          r"|hbm .{0,20}multi-?bit ecc"),
-        (HARDWARE, "nccl_network_error", _T, _ELSEWHERE,
+        (HARDWARE, "nccl_network_error",
          r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
          r"|transport retry counter exceeded|vendor[ _]err(?:or)?[ =]129"
-         r"|mlx\d_core.{0,80}(?:health compromised|cable error|fatal)|ib .{0,40}port .{0,20}(?:down|inactive)"),
-        (HARDWARE, "disk_full_or_storage", _H, _ELSEWHERE,
-         r"critical medium error|remounting filesystem read-only|detected aborted journal"),
+         r"|mlx\d_core.{0,80}(?:health compromised|cable error|fatal)|ib .{0,40}port .{0,20}(?:down|inactive)",
+         _ELSEWHERE),
+        (HARDWARE, "disk_full_or_storage",
+         r"critical medium error|remounting filesystem read-only|detected aborted journal", _ELSEWHERE),
         # ------------------------------------------------ a named cause
-        (CAUSE, "disk_full_or_storage", _A, _RESTART,
+        (CAUSE, "disk_full_or_storage",
          r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space|disk full"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
          r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|\berofs\b|ext4-fs error"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
-        (CAUSE, "cuda_oom", _U, _STOP,
+        (CAUSE, "cuda_oom",
          r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
          r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)"
          r"|torch\.outofmemoryerror|cuda error: out of memory"
@@ -103,7 +232,7 @@ SIGNATURES = tuple(
          r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
          r"|torch\.cuda\.outofmemoryerror"
          r"|no executable batch size found|no available memory for the cache blocks"),
-        (CAUSE, "checkpoint_corrupt", _T, _PREVIOUS,
+        (CAUSE, "checkpoint_corrupt",
          r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
          r"|invalid header or archive is corrupted|file not fully covered|headertoolarge|headertoosmall"
          r"|metadataincompletebuffer|invalidheaderdeserialization|header too (?:small|large)|invalidheaderlength"
@@ -116,7 +245,7 @@ SIGNATURES = tuple(
          r"|truncated file: eof|unable to load weights"
          r"|central directory|data_loss\b|checksum verification failed|digest mismatch"
          r"|invalid ndarray file format"),
-        (CAUSE, "host_oom", _A, _RESTART,
+        (CAUSE, "host_oom",
          r"oom-kill:"
          r"|oom[-_ ]kill(?:er)?\b(?! score)(?!\.?$).{0,80}(?:process|event|constraint|invoked|task|killed|detected)"
          r"|out of memory: killed process|invoked oom-killer|memory cgroup out of memory|oomkilled|oom_kill event"
@@ -124,15 +253,17 @@ SIGNATURES = tuple(
          r"|was killed due to the node running low on memory"
          r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)|killed .{0,40}due to memory pressure"
          r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
-         r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|cannot allocate memory"
-         r"|defaultcpuallocator: (?:can't|not enough)"
-         r"|\bmemoryerror\b|std::bad_alloc|unable to allocate .{0,60}(?:array|gib|mib)"
-         r"|numpy\.?_?core\._exceptions\._arraymemory|oom_reaper|low on memory.{0,80}kill|memory usage threshold"
-         r"|out_of_me(?:mory)?\b|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom"),
-        (CAUSE, "shared_memory", _U, _STOP,
+         r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|oom_reaper"
+         r"|low on memory.{0,80}kill|memory usage threshold|out_of_me(?:mory)?\b"
+         r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom"),
+        (CAUSE, "host_memory",
+         r"cannot allocate memory|defaultcpuallocator: (?:can't|not enough)|\bmemoryerror\b|std::bad_alloc"
+         r"|unable to allocate .{0,60}(?:array|gib|mib)|numpy\.?_?core\._exceptions\._arraymemory|\benomem\b"
+         r"|arrowmemoryerror|malloc of size \d+ failed"),
+        (CAUSE, "shared_memory",
          r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
          r"|out of resources?: shared memory|out of shared memory|raise your shared memory limit"),
-        (CAUSE, "hub_auth", _U, _STOP,
+        (CAUSE, "hub_auth",
          r"\b40[13] client error|gatedrepoerror|repositorynotfounderror|revisionnotfounderror|entrynotfounderror"
          r"|\b404 client error|cannot access gated repo"
          r"|invalid (?:user )?(?:token|credentials|api key|username or password)"
@@ -147,20 +278,20 @@ SIGNATURES = tuple(
          r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
          r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
          r"|nocredentialserror|no token found|could not automatically determine credentials"),
-        (CAUSE, "process_limit", _U, _STOP,
+        (CAUSE, "process_limit",
          r"resource temporarily unavailable|can't start new thread|unable to create (?:new )?(?:native )?thread"
          r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|cannot fork"
          r"|too many processes|fork rejected|received 0 items of ancdata|libgomp: thread creation failed"),
-        (CAUSE, "port_in_use", _T, _RESTART,
+        (CAUSE, "port_in_use",
          r"address already in use|eaddrinuse|port \d+ is (?:already )?in use"),
-        (CAUSE, "rendezvous_timeout", _T, _RESTART,
+        (CAUSE, "rendezvous_timeout",
          r"initializing process group in store|rendezvoustimeout|rendezvousconnectionerror|rendezvousclosederror"
          r"|rendezvous (?:timed out|failed|has timed)|timed out after \d+ seconds waiting for clients"
          r"|store based barrier|tcpstore.{0,160}(?:timed? ?out|failed|timeout)|client socket has timed out"
          r"|the client socket has (?:failed|timed)|socket timeout|wait timeout after \d+|c10d.{0,80}timed? ?out"
          r"|barrier timed out|deadline_exceeded: .{0,80}barrier|failed to (?:connect to|find) (?:the )?coordinator"
          r"|disterror.{0,60}timeout|storetimeout"),
-        (CAUSE, "loss_nan", _U, _STOP,
+        (CAUSE, "loss_nan",
          r"\b(?:avr_|avg_|train_|total_|mean_)?loss\W{1,6}(?:is |became |was |went )?(?:to )?(?:nan|inf)\b"
          r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
          r"|(?:nan|inf) (?:loss|found in|detected|in loss)|non-finite (?:loss|grad)"
@@ -169,13 +300,15 @@ SIGNATURES = tuple(
          r"-finite)|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
-        (CAUSE, "environment", _U, _STOP,
-         r"no kernel image is available|driver/library version mismatch|cuda driver version is insufficient"
+        (CAUSE, "environment",
+         r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
+         r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
+         r"|driver/library version mismatch|cuda driver version is insufficient"
          r"|found no nvidia driver|forward compatibility was attempted|version `?glibc"
-         r"|cannot open shared object file|undefined symbol|invalid device ordinal"
+         r"|cannot open shared object file|invalid device ordinal"
          r"|nvidia-smi: (?:command )?not found|torch not compiled with cuda|cuda error: invalid device function"
-         r"|was not compiled with|not compiled with cuda|command not found|\bimportlib\.metadata|requires python"
-         r"|no module named|exec format error|symbol lookup error|cuda is not available|not built with"
+         r"|was not compiled with|not compiled with cuda|requires python"
+         r"|exec format error|symbol lookup error|cuda is not available|not built with"
          r"|torch\.cuda\.is_available\(\) is false|the nvidia driver on your system is too old|ncclinvalidusage"
          r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image"
          r"|back-off pulling image"
@@ -183,10 +316,12 @@ SIGNATURES = tuple(
          r"|cuda setup failed"
          r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with"),
-        (CAUSE, "interrupted", _X, _STOP,
+        (CAUSE, "missing_module",
+         r"no module named|\bimportlib\.metadata|cannot import name"),
+        (CAUSE, "interrupted",
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
          r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"),
-        (CAUSE, "network_error", _T, _RESTART,
+        (CAUSE, "network_error",
          r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
          r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
          r"|connect ?timeout(?:error)?\b|readtimedout|read timed out|connection timed out|connectionerror\b"
@@ -199,52 +334,73 @@ SIGNATURES = tuple(
          r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)|couldn\'t connect to"
          r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
         # ------------------------------------------------ an error in the process itself
-        (EXCEPTION, "illegal_memory_access", _A, _RESTART,
+        (EXCEPTION, "cuda_error",
          r"illegal memory access|memory access fault by gpu|cudaerrorillegaladdress|cuda_error_illegal_address"
          r"|misaligned address"
          r"|device-side assert|unspecified launch failure|cudaerrorlaunchfailure|cuda_error_launch_failed"
-         r"|cudaerrorassert|illegal instruction|cudnn_status_(?:execution_failed|internal_error|mapping_error)"
+         r"|cudaerrorassert|illegal instruction was|cudnn_status_(?:execution_failed|internal_error|mapping_error)"
          r"|cublas_status_(?:execution_failed|internal_error)"
          r"|cuda error: (?:unknown error|invalid (?:program counter|argument|configuration)|launch failed|an illega"
-         r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"),
-        (EXCEPTION, "python_exception", _U, _STOP,
+         r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"
+         r"|\b(?:cuda|hip) error: "),
+        (EXCEPTION, "device_mismatch",
+         r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
+         r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend) type|tensors? on different devices"
+         r"|input type .{0,60} and weight type .{0,60} should be the same"
+         r"|arguments are located on different (?:gpu|device)s|can't convert cuda:\d+ device type tensor to numpy"),
+        (EXCEPTION, "checkpoint_mismatch",
+         r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict|size mismatch for"
+         r"|loaded state dict (?:has a different|contains a parameter group)"),
+        (EXCEPTION, "dtype_mismatch",
+         r"expected .{0,60}(?:scalar type|dtype)|to have the same dtype|not implemented for '?(?:half|bfloat16|float"
+         r"|double|int|long|bool|byte)"),
+        (EXCEPTION, "shape_mismatch",
          r"size mismatch|shapes? .{0,80}(?:mismatch|cannot be (?:multiplied|broadcast)|not aligned)"
-         r"|must match the size of tensor|mat1 and mat2|expected all tensors to be on the same device"
-         r"|shape '.{0,80}' is invalid|sizes of tensors must match|error\(s\) in loading state_dict"
-         r"|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict"
-         r"|expected .{0,60}(?:scalar type|dtype|but got|dimension)|unrecognized arguments"
-         r"|error: (?:argument|the following arguments)|invalid choice|configattributeerror|hydra.{0,20}exception"
-         r"|yaml\.\w+\.\w*error|does not require grad|trying to backward through"
-         r"|one of the variables needed for gradient|can't open file"
+         r"|must match the size of tensor|mat1 and mat2|shape '.{0,80}' is invalid|sizes of tensors must match"
+         r"|expected .{0,60}(?:but got|dimension)|stack expects each tensor to be equal size"
+         r"|could not (?:be )?broadcast|incompatible shapes|inhomogeneous shape|cannot reshape array"
+         r"|batch_size \(\d+\) to match target"),
+        (EXCEPTION, "bad_configuration",
+         r"unrecognized arguments|error: (?:argument|the following arguments)|invalid choice|configattributeerror"
+         r"|hydra.{0,20}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
+         r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"),
+        (EXCEPTION, "permission_denied",
+         r"permission denied"),
+        (EXCEPTION, "missing_file",
+         r"no such file or directory|is(?: not)? a directory|can't open file|: no such file (?!or )"
+         r"|could not find \S{0,40}\.json\b"),
+        (EXCEPTION, "python_exception",
+         r"does not require grad|trying to backward through|one of the variables needed for gradient"
          r"|expected to have finished reduction in the prior iteration|mark a variable ready only once"
          r"|cannot be performed when|not implemented for|index out of (?:range|bounds)|out of bounds for dimension"
-         r"|no such file or directory|permission denied|is not a directory|could not override|omegaconf"
-         r"|validationerror|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"
-         r"|\[lightgbm\] \[fatal\]|: no such file (?!or )|could not find \S{0,40}\.json\b"),
+         r"|\[lightgbm\] \[fatal\]"),
         # ------------------------------------------------ a process died, for an unknown reason
-        (DEATH, "segfault", _A, _RESTART,
+        (DEATH, "segfault",
          r"segmentation fault|sigsegv|signal 11\b|exitcode: -11\b|segfault at|general protection fault"
+         rf"|{_by_shell(_SEGFAULT)}|{_SEGFAULT}"
          r"|exit code 139|sigbus|signal 7\b|bus error|exitcode: -7\b"
          r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[:= ]{1,3}(?:139|-11)\b"),
-        (DEATH, "killed_sigkill", _A, _RESTART,
-         r"sigkill|signal:? 9\b|exitcode: -9\b|^\W*killed\W*$|\bkilled +(?:python|torchrun|accel|deepspeed)"
-         r"|exit code:? 137|line \d+: +\d+ killed"
+        (DEATH, "killed_sigkill",
+         r"sigkill|signal:? 9\b|exitcode: -9\b|\bkilled +(?:python|torchrun|accel|deepspeed)"
+         rf"|{_by_shell(_KILLED)}"
+         r"|exit code:? 137"
          r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[:= ]{1,3}(?:137|-9)\b"),
-        (DEATH, "ray_worker_died", _A, _RESTART,
+        (DEATH, "ray_worker_died",
          r"actordiederror|rayactorerror|raylet died|worker exit type: system_error|worker died or was killed"
          r"|workercrashederror|actorunavailableerror|the actor is dead|nodediederror|objectlosterror|ownerdiederror"
          r"|raysystemerror|actor died|lost connection to (?:the )?(?:gcs|raylet)"
          r"|the node .{0,120}(?:marked dead|has died|is dead)|raylet .{0,60}dead"
          r"|health check failed due to missing too many heartbeats|jobsupervisor actor died"
          r"|runtime ?env(?:ironment)?.{0,30}(?:failed|error)|raylet is terminated|marked as dead"),
-        (DEATH, "dataloader_worker", _A, _RESTART,
+        (DEATH, "dataloader_worker",
          r"dataloader worker .{0,60}(?:exited|killed)"),
-        (DEATH, "external_cancel", _X, _STOP,
+        (DEATH, "external_cancel",
          r"cancelled at|canceled by|job .{0,40}cancelled\b"),
         # ------------------------------------------------ other ranks notice
-        (CASCADE, "sigterm", _X, _RESTART,
+        (CASCADE, "sigterm",
+         rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
          r"sigterm|signal:? 15\b|exitcode: -15\b|signalexception|received .{0,20}signal: 15"),
-        (CASCADE, "nccl_timeout", _T, _RESTART,
+        (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out|\bhccl\b.{0,60}(?:error|timeout|fail)"
          r"|watchdog caught collective|collective operation timeout|timeout at nccl work"
          r"|nccl operations have failed or timed out|taking the entire process down|nccl (?:communicator|watchdog)"
@@ -254,7 +410,7 @@ SIGNATURES = tuple(
          r"|timed out after \d+ ?(?:ms|milliseconds)|monitoredbarrier|detected mismatch between collectives|desync"
          r"|gloo.{0,80}timed? ?out|collective timeout|flight recorder|dumping nccl|first phase .{0,40}timed out"
          r"|rank \d+ failed to pass"),
-        (CASCADE, "nccl_network_error", _T, _RESTART,
+        (CASCADE, "nccl_network_error",
          r"ncclsystemerror|nccl(?:remote|internal|unhandledcuda)error|unhandled system error|remote process exited"
          r"|connection (?:reset|closed|refused|aborted)|broken pipe|socket closed"
          r"|nccl warn (?:call to|net/|socket|connect)|ncclcommabort|ncclcommwatchdog|communicator was aborted"
@@ -263,27 +419,26 @@ SIGNATURES = tuple(
          r"|net/ofi.{0,80}(?:error|fail|timeout)|distbackenderror|distnetworkerror|collective .{0,40}abort"
          r"|node unreachable"),
         # ------------------------------------------------ the launcher's summary
-        (SUMMARY, "sigabrt", _A, _RESTART,
+        (SUMMARY, "sigabrt",
+         rf"{_by_shell(_ABORTED)}|"
          r"exitcode: -6\b|sigabrt|signal 6\b|core dumped|terminate called|exit code 134|fatal python error"),
-        (SUMMARY, "python_exception", _U, _STOP,
+        (SUMMARY, "exit_status",
          r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
          r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b"),
-        (SUMMARY, "command_not_found", _U, _STOP,
-         r"exitcode: 12[67]\b|exit code:? 12[67]\b"),
+        (SUMMARY, "command_not_found",
+         r"exitcode: 12[67]\b|exit code:? 12[67]\b|command not found$"),
         # ------------------------------------------------ to be watched, or harmless
-        (HARMLESS, "straggler", _A, _MONITOR,
+        (HARMLESS, "straggler",
          r"straggler|slow(?:est)? rank|falling behind|lagging behind"),
-        (HARMLESS, "thermal", _H, _MONITOR,
+        (HARMLESS, "thermal",
          r"thermal (?:slowdown|throttl|violation)|temperature above threshold|power brake|hw slowdown"
          r"|clocks? (?:throttled|event reasons?).{0,60}(?:active|thermal)"
          r"|throttl(?:ed|ing) .{0,40}(?:temperature|thermal)"),
-        (HARMLESS, "ecc_corrected", _H, _MONITOR,
+        (HARMLESS, "ecc_corrected",
          r"(?<!un)correct(?:ed|able) (?:ecc|memory|error)|single[- ]bit ecc|(?<!un)correctable ecc"
          r"|(?<!un)correctable *: *[1-9]|\bsxid .{0,60}non-?fatal|\bedac .{0,20}\b\d+ ce "),
     )
 )
-# fmt: on
-
 # Python exceptions that only report one in another process.
 SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 
@@ -292,16 +447,30 @@ OF_OTHER_RANKS = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
 )
 
-# Python exceptions that are classified by name alone; all others are EXCEPTION, ambiguous, restart.
-USER_EXCEPTIONS = frozenset(
-    "typeerror keyerror attributeerror importerror modulenotfounderror valueerror assertionerror indexerror nameerror"
-    " syntaxerror indentationerror unboundlocalerror zerodivisionerror notimplementederror filenotfounderror"
-    " isadirectoryerror notadirectoryerror permissionerror recursionerror unicodedecodeerror lookuperror overflowerror"
-    " jsondecodeerror datasetgenerationerror datasetnotfounderror hfvalidationerror argumenterror systemexit"
-    " torchdynamounsupported backendcompilerfailed inductorerror jaxtypeerror tracerarrayconversionerror"
-    " invalidargumenterror configkeyerror missingmandatoryvalue scannererror parsererror constructorerror"
-    " fileexistserror unidentifiedimageerror unsupported internaltorchdynamoerror ".split()
-)
+# Categories of Python exceptions by their names; all others are `runtime_error`.
+EXCEPTIONS = {
+    name: category
+    for category, names in (
+        ("missing_file", "filenotfounderror isadirectoryerror notadirectoryerror"),
+        ("permission_denied", "permissionerror"),
+        ("missing_module", "importerror modulenotfounderror"),
+        ("assertion", "assertionerror"),
+        ("division_by_zero", "zerodivisionerror"),
+        ("network_error",
+         "connectionreseterror connectionrefusederror connectionabortederror brokenpipeerror timeouterror"),
+        ("bad_configuration", "misconfigurationexception hfvalidationerror argumenterror configkeyerror"
+         " missingmandatoryvalue scannererror parsererror constructorerror"),
+        ("python_exception", "typeerror keyerror attributeerror valueerror indexerror nameerror syntaxerror taberror"
+         " indentationerror unboundlocalerror notimplementederror recursionerror unicodedecodeerror unicodeencodeerror"
+         " unicodeerror lookuperror overflowerror arithmeticerror jsondecodeerror datasetgenerationerror"
+         " datasetnotfounderror systemexit torchdynamounsupported backendcompilerfailed inductorerror jaxtypeerror"
+         " tracerarrayconversionerror invalidargumenterror fileexistserror unidentifiedimageerror unsupported"
+         " internaltorchdynamoerror"),
+    )
+    for name in names.split()
+}
+
+# fmt: on
 
 # Advice: an error message followed by it is evidence, a line that begins with it is not.
 ADVICE = (
@@ -329,6 +498,7 @@ NEVER = (
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
+    r"|nan or inf found in input tensor"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|pip's dependency resolver|(?:fail|could not|unable).{0,200}[.,;] +trying "
 )

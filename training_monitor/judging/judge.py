@@ -74,6 +74,8 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     if last.finished or all_steps_done(last):
         return _finished(seen)
     age = last.log_age or 0.0
+    if len(seen) > 1 and seen[-2].step not in (None, last.step) and age < policy.unknown_pause:
+        return None  # its step moved, whatever its log says
     if _names_failure(last) and (last.processes == 0 or age >= policy.unknown_pause):
         return _failed(seen)
     if last.processes == 0 and any(each.processes for each in seen) and _is_partial(last) and age >= QUIET_SECONDS:
@@ -101,7 +103,9 @@ def _failed(seen: Sequence[Observation]) -> Verdict:
         reason = f"failed{_at(last)} without a word"
     if failure is None and (memory := _memory_evidence(seen)):
         reason += f", probably killed for memory ({memory})"
-    return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", failure=failure or last.failure)
+    failure = failure or last.failure
+    advice = (failure.advice,) if failure and failure.advice else ()
+    return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", remedies=advice, failure=failure)
 
 
 def _memory_evidence(seen: Sequence[Observation]) -> str | None:

@@ -68,6 +68,8 @@ _NO_MESSAGE_WHATEVER_ITS_DIGITS = rf"""
     | (?<![\w\-])[\w\-]{{0,80}}[_\-](?:errors?|warnings?)["']?\s{{0,3}}(?:[:=]|\s)\s{{0,3}}\w{{1,40}}
     | \b(?:mean|squared|absolute|standard|relative|percentage|reconstruction|validation|training|word|character)
       [ ](?:\w{{1,20}}[ ])?errors?\b
+    | \b(?:train(?:ing)?|test(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|top-?\d|avg|average|final|best|prediction
+        |quantization)[ _-]errors?\b(?=[\s:=(]{{0,6}}(?:$|[\d.%]|avg|average|mean|accuracy|loss|nan|min|max))
     | \berror[ \-](?:handling|handler|correction|rates?|bars?|free|margin|log(?:ging|s)?|level|checking|feedback)\b
     | ^\s{{0,200}}(?:raise|except|warnings\.warn)\b.*
     """
@@ -93,18 +95,23 @@ _ERROR = regex(
 _WARNING = regex(r"\bwarn(?:ing)?s?\b|\w{1,60}Warning\b(?=:|\()", re.IGNORECASE)
 
 
+def without_results(line: str) -> str:
+    """Remove what only has the name of an error or a warning: counts of 0, metrics, options."""
+    return _NO_MESSAGE.sub(" ", line)
+
+
 def is_error(line: str) -> bool:
     """Whether a line reports an error; not a count of 0, a metric, an option, or a warning about errors."""
     if not _HINT.search(line):
         return False
-    rest = _NO_MESSAGE.sub(" ", line)
+    rest = without_results(line)
     error, warning = _ERROR.search(rest), _WARNING.search(rest)
     return error is not None and (warning is None or error.start() < warning.start())
 
 
 def is_warning(line: str) -> bool:
     """Whether a line reports a warning."""
-    return bool(_HINT.search(line) and _WARNING.search(_NO_MESSAGE.sub(" ", line)))
+    return bool(_HINT.search(line) and _WARNING.search(without_results(line)))
 
 
 def _may_be_message(line: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.values import Observation, Verdict
+from training_monitor.judging.failure import classify_failure
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, judge
 from training_monitor.judging.stall import stall_policy
 
@@ -454,3 +455,20 @@ def test_a_silence_that_may_become_a_stall_is_told_before_it_is_one() -> None:
     seen = Observation(2000.0, 40, total_steps=500, is_running=True, runtime=400.0, step_age=192.0, step_interval=0.2)
     verdict = judge([replace(seen, cpu_cores=0.0, write_rate=0.0)], now=2000.0)
     assert (verdict.verdict, verdict.reason) == ("ok", "step 40 of 500, no step for 3m12s, limit 6m40s")
+
+
+def test_a_training_whose_step_moved_between_two_looks_has_not_failed() -> None:
+    """Its log may name an error that it survived, while a machine that is not seen from here writes it."""
+    failure = Failure("cuda_oom", "user", "stop", "CUDA out of memory")
+    seen = [
+        Observation(at, step, total_steps=100, processes=0, failure=failure, log_age=1.0)
+        for at, step in ((0.0, 10), (30.0, 20))
+    ]
+    assert judge(seen, now=30.0).state != "failed"
+    assert judge([*seen, replace(seen[-1], timestamp=60.0, log_age=31.0)], now=60.0).state == "failed"
+
+
+def test_a_failure_comes_with_advice() -> None:
+    failure = classify_failure("ZeroDivisionError: division by zero", exit_code=1)
+    verdict = judge([Observation(0.0, 5, is_running=False, exit_code=1, failure=failure)], now=1.0)
+    assert verdict.remedies == (failure.advice,) != ("",)

@@ -28,7 +28,7 @@ def test_an_exception_no_table_knows_is_found_where_a_traceback_ends() -> None:
     )
     found = classify_failure(log)
     assert (found.category, found.action, found.evidence) == (
-        "python_exception",
+        "runtime_error",
         "restart",
         "mylib.OutOfTapes: drive 3",
     )
@@ -39,4 +39,4 @@ def test_a_name_with_a_colon_outside_a_traceback_is_no_exception() -> None:
 
 
 def test_advice_behind_an_exception_does_not_hide_it() -> None:
-    assert classify_failure("OSError: the loader gave up. Please check the mount").category == "python_exception"
+    assert classify_failure("OSError: the loader gave up. Please check the mount").category == "runtime_error"

@@ -133,14 +133,14 @@ def test_the_same_failure_three_times_at_the_same_step_is_the_end(bench: Bench) 
     bench.jobs.behaviours = [Behaviour(total=1000, save_every=None, crash_after=60, last_words="RuntimeError: odd")]
     report = bench.restart()
     assert (report["success"], len(bench.jobs.starts)) == (False, 4)  # the first of them made progress
-    assert report["reason"] == "max_retries_reached: 3 times without progress: python_exception (RuntimeError: odd)"
+    assert report["reason"] == "max_retries_reached: 3 times without progress: runtime_error (RuntimeError: odd)"
     assert report["attempts"][0]["failure"] == report["attempts"][3]["failure"]
 
 
 def test_an_error_of_the_users_own_before_any_step_is_not_tried_again(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(crash_after=0.5, last_words="ModuleNotFoundError: No module named 'torchh'")]
     report = bench.restart()
-    assert len(bench.jobs.starts) == 1 and report["reason"].startswith("restart_failed: environment (ModuleNotFound")
+    assert len(bench.jobs.starts) == 1 and report["reason"].startswith("restart_failed: missing_module (ModuleNotFound")
 
 
 def test_a_checkpoint_from_which_two_attempts_died_is_passed_over(bench: Bench) -> None:
