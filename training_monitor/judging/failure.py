@@ -173,8 +173,10 @@ class _Evidence:
         pieces = [*log_pieces(text)]
         for number, piece in enumerate(pieces):
             line = piece[:MAX_PIECE].lower()
-            told, is_source = _told_by(line), self._is_source(line)
-            ends_traceback = self._follow_traceback(line)
+            told = _told_by(line)
+            if not (told.is_sign or self._in_traceback or self._reader or self._frame is not None):
+                continue
+            is_source, ends_traceback = self._is_source(line), self._follow_traceback(line)
             if self._reader and ((told.new_attempt and not told.errorlike) or self._moves(piece)):
                 self.found, self.unnamed, self._chain = [], "", 0
             if told.retried:
@@ -278,16 +280,22 @@ class _Told(NamedTuple):
     retried: bool
     errorlike: bool
     new_attempt: bool
+    is_sign: bool  # whether the line matters where nothing was found yet
 
 
 @by_shape
 def _told_by(line: str) -> _Told:
+    signatures = tuple(number for number in _may_have(line) if _signatures()[number][-1].search(line))
+    exception = bool(_EXCEPTION.match(line) or _RAISED.match(line))
+    errorlike = _ERRORLIKE.search(line) is not None
     return _Told(
-        signatures=tuple(number for number in _may_have(line) if _signatures()[number][-1].search(line)),
-        exception=bool(_EXCEPTION.match(line) or _RAISED.match(line)),
+        signatures=signatures,
+        exception=exception,
         retried=_RETRIED.search(line) is not None,
-        errorlike=_ERRORLIKE.search(line) is not None,
+        errorlike=errorlike,
         new_attempt=_NEW_ATTEMPT.search(line) is not None,
+        is_sign=bool(signatures or exception or errorlike or "xid" in line or _FRAME.search(line))
+        or begins_traceback(line),
     )
 
 
