@@ -385,3 +385,10 @@ def test_totals_clean_a_line_once_as_the_newest_progress_does() -> None:
     """A tab of CatBoost becomes a space, which a second cleaning would take for the prefix of `srun --label`."""
     line = "40:\tlearn: 0.5\ttest: 0.75\ttotal: 2s\tremaining: 12.5s"
     assert totals(line)["last_step"] == parse_progress(line).step == 40
+
+
+def test_a_result_called_error_is_not_listed_as_an_error() -> None:
+    totals = LogTotals()
+    results = "Train Error: Avg loss: 0.2325\nTest Error: \nValidation error (%): 4.2\n"
+    totals.feed(f"{results}Test error: connection refused\n")
+    assert totals.errors == ["Test error: connection refused"]
