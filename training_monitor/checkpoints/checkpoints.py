@@ -6,7 +6,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from training_monitor.checkpoints.completeness import group_checkpoints
@@ -67,7 +67,7 @@ def get_checkpoint_listing(
     namespace: str = "default",
     *,
     quiet_seconds: float = 0.0,
-    passed_over: Collection[str] = (),
+    is_wanted: Callable[[Checkpoint], bool] = lambda checkpoint: True,
     transport: Transport | None = None,
 ) -> CheckpointListing | None:
     """Return the checkpoints of a directory, from the newest back to the newest complete one, and count the others.
@@ -77,7 +77,7 @@ def get_checkpoint_listing(
     Args:
         head_pod: the target with the directory; default: this machine.
         quiet_seconds: treat a checkpoint written to within this time as incomplete (0: do not).
-        passed_over: paths of unwanted checkpoints: the search goes back to a complete one that is not among them.
+        is_wanted: the search goes back to a complete checkpoint for which this is true.
 
     Returns:
         CheckpointListing; None if the directory does not exist.
@@ -95,7 +95,7 @@ def get_checkpoint_listing(
             return None
         found |= {each.path: each for each in page.checkpoints if each.path not in found or each.complete is not None}
         checkpoints, below = sorted(found.values(), key=lambda each: each.step), page.unlooked_step
-        wanted = (each for each in checkpoints if each.complete and each.path not in passed_over)
+        wanted = (each for each in checkpoints if each.complete and is_wanted(each))
         if below is None or any(each.step >= below for each in wanted) or (up_to is not None and below >= up_to):
             return CheckpointListing(tuple(checkpoints), page.unlisted, below)
         enough, up_to = min(3 * enough, MOST), below

@@ -112,10 +112,12 @@ def _judge(
     good: dict[str, _Group] = {}
     whole: dict[str, _Group] = {}
     for group in groups:
-        age = _age(listing.now, max(file.modified_at for file in group.files.values()))
+        modified_at = max(file.modified_at for file in group.files.values())
+        age = _age(listing.now, modified_at)
         is_shut = any(path.startswith(f"{group.root}/") for path in listing.shut)
         if is_shut or not _is_listed(group, listing):
-            yield Checkpoint(group.root, group.step, None, None, _SHUT if is_shut else _NOT_LOOKED_AT, age)
+            why = _SHUT if is_shut else _NOT_LOOKED_AT
+            yield Checkpoint(group.root, group.step, None, None, why, age, modified_at)
             continue
         kind = _kind(group.root)
         problem = (
@@ -138,7 +140,7 @@ def _judge(
         unknown = _TOO_LARGE if group.root in listing.too_large else _NOT_LOOKED_AT
         size = sum(file.size_bytes for file in group.files.values())
         complete = problem is None if is_known else None
-        yield Checkpoint(group.root, group.step, size, complete, problem if is_known else unknown, age)
+        yield Checkpoint(group.root, group.step, size, complete, problem if is_known else unknown, age, modified_at)
 
 
 def _is_listed(group: _Group, listing: Listing) -> bool:

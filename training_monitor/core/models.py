@@ -340,7 +340,7 @@ class CheckpointFile:
 class Checkpoint:
     """A checkpoint. `complete` is None if it was not fully inspected, see `problem`; `size_bytes` is None if unknown.
 
-    `age` is the seconds since its newest file was written, by the target's clock.
+    Its newest file was written at `modified_at`, `age` seconds ago by the target's clock.
     """
 
     path: str
@@ -349,6 +349,12 @@ class Checkpoint:
     complete: bool | None
     problem: str | None = None
     age: float | None = field(default=None, compare=False)
+    modified_at: float | None = field(default=None, compare=False)
+
+    @property
+    def content(self) -> str:
+        """Return a name of what is stored: another one once the checkpoint was written again."""
+        return f"{self.path} {self.size_bytes} {self.modified_at}"
 
 
 @dataclass(frozen=True, slots=True)

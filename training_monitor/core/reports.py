@@ -208,6 +208,8 @@ class AttemptReport(TypedDict):
     """One attempt: its checkpoint, how far it came, how it ended and on what evidence.
 
     `progress` says whether it came further than all attempts before it, `node` is its Kubernetes node; None: unknown.
+    `checkpoint_content` names the stored content, another one once it was written again. `stepped` says whether a step
+    was made after the start; `nan_step` is the first step whose loss may have been NaN, if the newest one was.
     `final_step_known` is False when it may have made more steps than were seen; `steps_lost` is then None.
     `explanation` is what the roll call said before it was ended as a hang, `roll_call` the folder with all of it;
     `suspect_nodes` are those of the ranks that the others waited for, `faulty_nodes` had a fault of their hardware.
@@ -216,6 +218,7 @@ class AttemptReport(TypedDict):
     number: int
     job_id: str
     checkpoint: str | None
+    checkpoint_content: str | None
     refused_checkpoints: list[str]
     start_step: int | None
     final_step: int | None
@@ -227,6 +230,8 @@ class AttemptReport(TypedDict):
     steps_lost: int | None
     failure: FailureReport | None
     progress: bool | None
+    stepped: bool | None
+    nan_step: int | None
     node: str | None
     first_step_at: float | None
     last_step_at: float | None

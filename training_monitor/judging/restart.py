@@ -7,7 +7,7 @@ budget; the same failure three times without progress is proof; unknown progress
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated
 
 from training_monitor.core.errors import SettingsError
@@ -24,7 +24,9 @@ from training_monitor.core.values import (
 _SOME = Bound("more than 0 seconds")
 PositiveSeconds = Annotated[float, _SOME]
 SAME_FAILURES = 3
-DEATHS_OF_A_CHECKPOINT = 2
+FAILED_LOADS = 2
+DEATHS_OF_A_SUSPECT = 3
+SUSPECT = "attempts died before a first step from it: older ones are tried before it"
 TIMES_SUSPECTED = 2
 # Not caused by the job: limited only by the budget.
 _FROM_OUTSIDE = (
@@ -92,8 +94,8 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
 class LedgerEntry:
     """One attempt that ended. `progress`: it came further than all before it; None if unknown.
 
-    `checkpoint` is what it started from, `node` where it ran. `suspect_nodes` are those of ranks that the others waited
-    for, `faulty_nodes` had a fault of their hardware.
+    `checkpoint` is the content that it started from, `node` where it ran. `suspect_nodes` are those of ranks that the
+    others waited for, `faulty_nodes` had a fault of their hardware. `stepped`: it made a step; None if unknown.
     """
 
     failure: Failure
@@ -102,13 +104,19 @@ class LedgerEntry:
     node: str | None = None
     suspect_nodes: tuple[str, ...] = ()
     faulty_nodes: tuple[str, ...] = ()
+    stepped: bool | None = None
+
+    @property
+    def is_from_outside(self) -> bool:
+        return self.failure.category in _FROM_OUTSIDE or self.failure.error_class in ("external_stop", "hardware")
 
 
 @dataclass(frozen=True, slots=True)
 class RestartDecision:
     """Whether to restart and why. `delay` is in seconds before jitter; the nodes and checkpoints are to be avoided.
 
-    `refusal` is the outcome of the run if it is not restarted.
+    `suspect_checkpoints` names one once for every three attempts that died before a first step from it: those named
+    less often are tried first. `refusal` is the outcome of the run if it is not restarted.
     """
 
     restart: bool
@@ -117,6 +125,7 @@ class RestartDecision:
     bad_checkpoints: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
     refusal: RunOutcome | None = None
+    suspect_checkpoints: tuple[str, ...] = ()
 
 
 def decide_restart(
@@ -129,6 +138,7 @@ def decide_restart(
     node: str | None = None,
     suspect_nodes: tuple[str, ...] = (),
     faulty_nodes: tuple[str, ...] = (),
+    stepped: bool | None = None,
 ) -> RestartDecision:
     """Decide whether to restart after an attempt died.
 
@@ -136,21 +146,29 @@ def decide_restart(
         ledger: the attempts before it, oldest first.
         failure: why this one died, by `classify_failure`.
         progress: whether it came further than all before it; None if unknown.
-        checkpoint, node, suspect_nodes, faulty_nodes: see `LedgerEntry`.
+        checkpoint, node, suspect_nodes, faulty_nodes, stepped: see `LedgerEntry`.
 
     Returns:
         The decision. `max_retries` restarts are allowed since the last progress. A user error is retried once if the
         run made progress before, else not at all; NaN and a person's stop never. A node is avoided after a fault of its
-        hardware, and from the second time on that the others waited for a rank on it.
+        hardware, and from the second time on that the others waited for a rank on it. A checkpoint from which a step
+        was made is not to blame; one that failed to load twice is bad. A checkpoint becomes suspect when three attempts
+        died before a first step from it; the next attempt is allowed then, although the failure may be the same.
     """
-    attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node, suspect_nodes, faulty_nodes))
+    attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node, suspect_nodes, faulty_nodes, stepped))
+    bad, suspect = _blamed_checkpoints(attempts)
+    is_newly_suspect = suspect != _blamed_checkpoints(ledger)[1]
     futile = _since_progress(attempts)
     same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
     what = f"{failure.category} ({failure.evidence[:160]})" if failure.evidence else failure.category
     refusal, why = None, ""
     if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
         refusal, why = RunOutcome.RESTART_FAILED, f"{what}: starting it again cannot help"
-    elif sum(each.progress is False for each in same) >= SAME_FAILURES and failure.category not in _FROM_OUTSIDE:
+    elif (
+        sum(each.progress is False for each in same) >= SAME_FAILURES
+        and failure.category not in _FROM_OUTSIDE
+        and not is_newly_suspect
+    ):
         refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{SAME_FAILURES} times without progress: {what}"
     elif len(futile) > policy.max_retries:
         refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{policy.max_retries} restarts without progress, last {what}"
@@ -160,8 +178,9 @@ def decide_restart(
         True,
         f"{failure.error_class} failure, {what}: {_ADVICE.get(failure.action, 'starting it again')}",
         restart_delay(policy, len(futile)),
-        _bad_checkpoints(attempts),
+        bad,
         _nodes_to_avoid(attempts),
+        suspect_checkpoints=suspect,
     )
 
 
@@ -186,15 +205,14 @@ def _may_be_confirmed(attempts: Sequence[LedgerEntry], failure: Failure) -> bool
     return any(each.progress for each in attempts) and failure.fingerprint not in before
 
 
-def _bad_checkpoints(attempts: Sequence[LedgerEntry]) -> tuple[str, ...]:
-    """Return the checkpoints that failed to load, or from which two attempts died without progress."""
-    deaths = Counter(
-        each.checkpoint
-        for each in attempts
-        if each.checkpoint and not each.progress and each.failure.error_class not in ("external_stop", "hardware")
-    )
-    broken = {each.checkpoint for each in attempts if each.failure.action == "restart_previous_checkpoint"}
-    return tuple(path for path in deaths if deaths[path] >= DEATHS_OF_A_CHECKPOINT or path in broken)
+def _blamed_checkpoints(attempts: Sequence[LedgerEntry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the bad and the suspect checkpoints, by the attempts that died before a first step from them."""
+    worked = {each.checkpoint for each in attempts if each.stepped}
+    died = [each for each in attempts if each.stepped is False and each.checkpoint not in {None, *worked}]
+    unloaded = Counter(each.checkpoint for each in died if each.failure.action == "restart_previous_checkpoint")
+    deaths = Counter(each.checkpoint for each in died if not each.is_from_outside)
+    bad = tuple(each for each, times in unloaded.items() if each and times >= FAILED_LOADS)
+    return bad, tuple(each for each, times in deaths.items() if each for _ in range(times // DEATHS_OF_A_SUSPECT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,19 +225,29 @@ class ResumeChoice:
 
 
 def choose_resume(
-    listing: CheckpointListing, *, wrote_one: bool, fresh_start: bool, bad: Collection[str] = ()
+    listing: CheckpointListing,
+    *,
+    wrote_one: bool,
+    fresh_start: bool,
+    problem_of: Callable[[Checkpoint], str | None] = lambda checkpoint: None,
+    suspect: Collection[str] = (),
 ) -> ResumeChoice:
     """Choose the newest complete checkpoint; start fresh only if there never was one, or `fresh_start` is set.
 
-    `refused` are newer ones that are damaged or were not fully inspected, and those in `bad`, whose attempts died. If
-    none is complete and some were not inspected, it is unknown whether to start from zero, which is a refusal.
+    `problem_of` says why a complete one is not to be used. One that is named in `suspect` comes after those that are
+    named less often. `refused` are newer ones that are damaged, unusable, suspect or not fully inspected. If none is
+    complete and some were not inspected, it is unknown whether to start from zero, which is a refusal.
     """
+    problems = {each.path: problem_of(each) for each in listing.checkpoints if each.complete}
+    usable = [each for each in listing.checkpoints if each.complete and not problems[each.path]]
+    times = Counter(suspect)
+    chosen = min(reversed(usable), key=lambda each: times[each.content], default=None)
+    problems |= {each.path: SUSPECT for each in usable if chosen and times[each.content] > times[chosen.content]}
     checkpoints = tuple(
-        replace(each, complete=False, problem="attempts that resumed from it died") if each.path in bad else each
+        replace(each, complete=False, problem=problem) if (problem := problems.get(each.path)) else each
         for each in listing.checkpoints
     )
     listing = replace(listing, checkpoints=checkpoints)
-    chosen = next((each for each in reversed(checkpoints) if each.complete), None)
     refused = tuple(each for each in checkpoints if not each.complete and (chosen is None or each.step > chosen.step))
     if chosen or not listing.unknown and (fresh_start or not (checkpoints or wrote_one)):
         return ResumeChoice(chosen, refused)

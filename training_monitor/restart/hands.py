@@ -21,11 +21,9 @@ from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
 from training_monitor.jobs.ray_jobs import Forgotten, end_forgotten
 from training_monitor.jobs.stopping import ExitWatch, stop_job
-from training_monitor.restart.state import RunState
+from training_monitor.restart.state import LATE_SECONDS, RunState, checkpoint_problem
 from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target
-
-LATE_SECONDS = 10.0  # the file system may still write a job's files for this long after the job ended
 
 
 def claim_names(run: RunState) -> list[str]:
@@ -137,8 +135,13 @@ class Hands:
         """List the run's checkpoints, back to the one to resume from; none if it has no known folder."""
         if not run.checkpoint_dir:
             return CheckpointListing(())
+        now = self.clock.time()
+
+        def is_wanted(each: Checkpoint) -> bool:
+            return each.content not in run.suspect_checkpoints and checkpoint_problem(run, each, now) is None
+
         found = get_checkpoint_listing(
-            run.checkpoint_dir, self.site.target, passed_over=run.bad_checkpoints, transport=self.site.transport
+            run.checkpoint_dir, self.site.target, is_wanted=is_wanted, transport=self.site.transport
         )
         return found or CheckpointListing(())
 

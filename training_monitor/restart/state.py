@@ -11,9 +11,10 @@ why it failed, and whether it came further than all before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
-from training_monitor.core.frozen import asdict, dataclass, field, replace
+from training_monitor.core.frozen import asdict, dataclass, field, fields, replace
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.store import Store
@@ -21,7 +22,9 @@ from training_monitor.core.values import CheckpointListing, KeptRollCall
 from training_monitor.judging.goodput import goodput, run_events, steps_lost
 from training_monitor.judging.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.logs.job_progress import format_position, job_progress
-from training_monitor.logs.training_log import parse_progress
+from training_monitor.logs.training_log import ProgressReader, parse_progress
+
+LATE_SECONDS = 10.0  # the file system may still write a job's files for this long after the job ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class RunState:
     stop_reason: str | None = None
     wrote_checkpoint: bool = False
     bad_checkpoints: tuple[str, ...] = ()
+    suspect_checkpoints: tuple[str, ...] = ()
     avoid_nodes: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     attempts: tuple[AttemptReport, ...] = ()
@@ -94,6 +98,7 @@ def plan_attempt(
         number=len(run.attempts) + 1,
         job_id=job_id,
         checkpoint=checkpoint.path if checkpoint else None,
+        checkpoint_content=checkpoint.content if checkpoint else None,
         refused_checkpoints=[f"{each.path}: {each.problem}" for each in refused],
         start_step=None if adopted else checkpoint.step if checkpoint else 0,
         final_step=None,
@@ -105,6 +110,8 @@ def plan_attempt(
         steps_lost=None,
         failure=None,
         progress=None,
+        stepped=None,
+        nan_step=None,
         node=None,
         first_step_at=None,
         last_step_at=None,
@@ -140,12 +147,26 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
     """Record one look in the last attempt."""
     last, step = run.attempts[-1], job_progress(view.progress).step
     wrote = run.wrote_checkpoint or view.progress.checkpoint_step is not None
-    run = update_attempt(run, status=view.status.value, final_step_known=view.log_known)
+    nan_step = last["nan_step"]
+    if view.progress.loss is not None:
+        nan_step = None if isfinite(view.progress.loss) else nan_step or _first_nan_step(view)
+    run = update_attempt(run, status=view.status.value, final_step_known=view.log_known, nan_step=nan_step)
     run = replace(run, wrote_checkpoint=wrote)
     if step is None:
         return run
     moved_at = now if step != last["final_step"] else last["last_step_at"]
     return update_attempt(run, final_step=step, first_step_at=last["first_step_at"] or now, last_step_at=moved_at)
+
+
+def _first_nan_step(view: JobView) -> int | None:
+    """Return the step after the newest one with a finite loss, or else the first one with a NaN loss."""
+    reader, found = ProgressReader(), None
+    for line in view.log_tail.splitlines():
+        reader.read_text(line)
+        step, loss = job_progress(reader.progress).step, reader.progress.loss
+        if loss is not None and step is not None:
+            found = step + 1 if isfinite(loss) else step if found is None else found
+    return found
 
 
 def note_last_words(run: RunState, log_tail: str) -> RunState:
@@ -189,15 +210,33 @@ def note_roll_call(run: RunState, kept: KeptRollCall) -> RunState:
 def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoints: CheckpointListing) -> RunState:
     """Record how the last attempt ended, unless that is known already, and whether it made progress."""
     last = run.attempts[-1]
-    known = last["failure"]
+    known = last["failure"] or asdict(failure)
     return update_attempt(
         run,
         status=status,
         reason=last["reason"] or reason,
         final_step_known=last["final_step_known"] and status != "LOST",
-        failure=known or asdict(failure),
+        failure=known,
         progress=_made_progress(run, status, checkpoints),
+        stepped=_made_a_step(run, known["action"], status, checkpoints),
     )
+
+
+def _made_a_step(run: RunState, action: str, status: str, checkpoints: CheckpointListing) -> bool | None:
+    """Return whether the last attempt made a step after its start; None if unknown.
+
+    A log without steps shows that none was made only if the log of another attempt had some, or if loading failed.
+    """
+    last = run.attempts[-1]
+    start, step, took = last["start_step"] or 0, last["final_step"], (last["ended_at"] or 0.0) - last["started_at"]
+    if any(each.step > start and each.age is not None and each.age < took for each in checkpoints.checkpoints):
+        return True
+    if step is not None and step not in (0, start):  # a smaller one is that of a counter of its own
+        return True
+    if status == "LOST" or not last["final_step_known"]:
+        return None
+    has_steps = step is not None or any(each["final_step"] is not None for each in run.attempts)
+    return False if has_steps or action == "restart_previous_checkpoint" else None
 
 
 def _made_progress(run: RunState, status: str, checkpoints: CheckpointListing) -> bool | None:
@@ -211,21 +250,32 @@ def _made_progress(run: RunState, status: str, checkpoints: CheckpointListing) -
     return False if is_known and status != "LOST" else None
 
 
+def checkpoint_problem(run: RunState, checkpoint: Checkpoint, now: float) -> str | None:
+    """Return why a complete checkpoint is not to be used: it failed to load, or its weights may be NaN."""
+    if checkpoint.content in run.bad_checkpoints:
+        return "it failed to load twice"
+    saved_at = now - (checkpoint.age or 0.0)
+    for each in run.attempts:
+        nan_step, ended_at = each["nan_step"], each["ended_at"]
+        if nan_step is not None and checkpoint.step >= nan_step and saved_at <= (ended_at or now) + LATE_SECONDS:
+            return f"saved after the loss became NaN at step {nan_step} of {each['job_id']}"
+    return None
+
+
 def decide(run: RunState, policy: RestartPolicy) -> RestartDecision:
     """Apply `decide_restart` to the last attempt of a run, whose end is recorded."""
     *before, last = [
         LedgerEntry(
             Failure(**each["failure"]),
             each["progress"],
-            each["checkpoint"],
+            each["checkpoint_content"],
             each["node"],
             tuple(each["suspect_nodes"] or ()),
             tuple(each["faulty_nodes"] or ()),
+            each["stepped"],
         )
         for each in run.attempts
         if each["failure"]
     ]
-    told: dict[str, Any] = {"suspect_nodes": last.suspect_nodes, "faulty_nodes": last.faulty_nodes}
-    return decide_restart(
-        before, last.failure, last.progress, policy, checkpoint=last.checkpoint, node=last.node, **told
-    )
+    known = {each.name: getattr(last, each.name) for each in fields(LedgerEntry)}
+    return decide_restart(before, policy=policy, **known)

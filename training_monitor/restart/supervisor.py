@@ -42,6 +42,7 @@ from training_monitor.observe.looks import failure_of
 from training_monitor.restart.hands import Hands, end_what_ray_forgot, find_other_job, is_still_written
 from training_monitor.restart.state import (
     RunState,
+    checkpoint_problem,
     decide,
     describe_look,
     failure_evidence,
@@ -238,8 +239,13 @@ class Supervisor(Hands):
             self.clock.sleep(self.policy.check_interval)
             return run
         self.waits_for_quiet = False
+        now = self.clock.time()
         choice = choose_resume(
-            found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start, bad=run.bad_checkpoints
+            found,
+            wrote_one=run.wrote_checkpoint,
+            fresh_start=self.policy.fresh_start,
+            problem_of=lambda each: checkpoint_problem(run, each, now),
+            suspect=run.suspect_checkpoints,
         )
         for each in choice.refused:
             self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
@@ -388,8 +394,8 @@ class Supervisor(Hands):
         run = replace(run, phase="waiting", retries=run.retries + 1, restart_at=now + delay, stop_reason=None)
         avoided = f"; node {', '.join(decision.excluded_nodes)} is suspect" if decision.excluded_nodes else ""
         self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
-        run = replace(run, bad_checkpoints=decision.bad_checkpoints, avoid_nodes=decision.excluded_nodes)
-        return self.save(run)
+        blamed: Any = {"bad_checkpoints": decision.bad_checkpoints, "suspect_checkpoints": decision.suspect_checkpoints}
+        return self.save(replace(run, **blamed, avoid_nodes=decision.excluded_nodes))
 
     def done(self, run: RunState, outcome: RunOutcome, reason: str) -> RunState:
         now = self.clock.time()

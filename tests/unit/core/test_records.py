@@ -31,7 +31,9 @@ from training_monitor.watch.kept_waits import WaitState
 from training_monitor.watch.state import WatchState
 from training_monitor.watch.terminate import Termination
 
-OF_A_ROLL_CALL = dict.fromkeys(("explanation", "roll_call", "suspect_nodes", "faulty_nodes"))
+ADDED_TO_ATTEMPTS = dict.fromkeys(
+    "explanation roll_call suspect_nodes faulty_nodes checkpoint_content stepped nan_step".split()
+)
 WROTE = [json.loads(line) for line in (Path(__file__).parent / "kept_records.jsonl").read_text().splitlines()]
 KINDS: dict[str, Any] = {
     kind.__name__: kind
@@ -76,14 +78,17 @@ def test_what_the_version_before_wrote_is_read_and_written_again_the_same() -> N
         if isinstance(state, dict) and state.get("cursor"):
             state["cursor"]["in_key"] = False
         if isinstance(state, dict) and state.get("attempts"):
-            state["attempts"] = [{**OF_A_ROLL_CALL, **attempt} for attempt in state["attempts"]]
+            state["attempts"] = [{**ADDED_TO_ATTEMPTS, **attempt} for attempt in state["attempts"]]
         if isinstance(state, dict) and state.get("job") and "log_paths" in state["job"]:
             state["job"]["process"] = None
+        if kind is WaitState and (saved := state["result"] and state["result"].get("checkpoint")):
+            saved["modified_at"] = None
         if kind is JobWork:
             state["rentals"] = [
                 {**encode(Rental(0, 1, None, 0.0)), "prices": [], **rental} for rental in state["rentals"]
             ]
         if kind is Termination:
+            state["checkpoints"] = [{"modified_at": None, **each} for each in state["checkpoints"]]
             state["plan"] = {"roll_call_timeout": 20.0, "is_hang": False, **state["plan"]}
         if kind in (Termination, WatchState) and (was := state["identity"]):
             now = {"pid": was["pid"], "start_ticks": was["start"], "boot_id": was["boot"]}

@@ -129,25 +129,75 @@ def test_a_hardware_fault_names_the_node_to_avoid() -> None:
     assert decide_restart([], CRASH, True, POLICY, node="gpu-7").excluded_nodes == ()
 
 
-def test_a_checkpoint_that_does_not_load_is_bad_at_once() -> None:
-    assert decide_restart([], CORRUPT, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ("/c/step_5",)
+STEP_5 = "/c/step_5 10 1700000000.0"
 
 
-def test_a_checkpoint_from_which_two_attempts_died_is_bad() -> None:
-    before = entries(CRASH, checkpoint="/c/step_5")
-    assert decide_restart([], CRASH, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ()
-    assert decide_restart(before, OTHER, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ("/c/step_5",)
-    assert decide_restart(before, OTHER, True, POLICY, checkpoint="/c/step_5").bad_checkpoints == ()
-    assert decide_restart(before, HUB, False, POLICY, checkpoint="/c/step_9").bad_checkpoints == ()
-    assert decide_restart(before, ECC, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ()
+def blamed(*deaths: tuple[Failure, bool | None], budget: int = 4) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The bad and the suspect checkpoints after attempts that died, and whether each had made a step."""
+    *before, last = [LedgerEntry(failure, None, STEP_5, stepped=stepped) for failure, stepped in deaths]
+    policy = RestartPolicy(budget)
+    found = decide_restart(before, last.failure, None, policy, checkpoint=STEP_5, stepped=last.stepped)
+    assert found.restart
+    return found.bad_checkpoints, found.suspect_checkpoints
+
+
+def test_a_checkpoint_that_failed_to_load_twice_is_bad() -> None:
+    assert blamed((CORRUPT, False)) == ((), ())
+    assert blamed((CORRUPT, False), (CORRUPT, False)) == ((STEP_5,), ())
+    assert blamed((CORRUPT, False), (HUB, False), (CORRUPT, False)) == ((STEP_5,), ())
+
+
+def test_a_checkpoint_from_which_steps_were_made_is_not_to_blame() -> None:
+    assert blamed(*[(CORRUPT, False)] * 3, (CRASH, True)) == ((), ())
+    assert blamed((CRASH, True), *[(CRASH, False)] * 3) == ((), ())
+
+
+def test_a_checkpoint_is_suspect_after_three_deaths_before_a_first_step() -> None:
+    deaths = [(CRASH, False), (OTHER, False), (CORRUPT, False)]
+    assert blamed(*deaths[:2]) == ((), ()) and blamed(*deaths) == ((), (STEP_5,))
+    assert blamed(*deaths, (HUB, False), *deaths, budget=9) == ((STEP_5,), (STEP_5, STEP_5))
+
+
+@pytest.mark.parametrize("failure", [HUB, ECC, replace(PERSON, action="restart")])
+def test_deaths_from_outside_or_of_hardware_say_nothing_about_a_checkpoint(failure: Failure) -> None:
+    assert blamed(*[(failure, False)] * 4) == ((), ())
+
+
+def test_unknown_steps_are_no_evidence_against_a_checkpoint() -> None:
+    assert blamed(*[(CORRUPT, None)] * 4) == ((), ())
+
+
+def test_the_same_failure_three_times_from_a_new_suspect_is_tried_from_an_older_one() -> None:
+    before = [LedgerEntry(CRASH, False, STEP_5, stepped=False)] * 2
+    third = decide_restart(before, CRASH, False, POLICY, checkpoint=STEP_5, stepped=False)
+    assert third.restart and third.suspect_checkpoints == (STEP_5,)
+    fourth = [*before, before[0]]
+    assert not decide_restart(fourth, CRASH, False, POLICY, checkpoint="/c/step_2 10 1.0", stepped=False).restart
 
 
 def test_a_bad_checkpoint_is_passed_over() -> None:
     found = [Checkpoint("/c/step_5", 5, 9, True), Checkpoint("/c/step_9", 9, 9, True)]
-    choice = choose_resume(listing(found), wrote_one=True, fresh_start=False, bad=("/c/step_9",))
-    assert choice.checkpoint == found[0] and [each.problem for each in choice.refused] == [
-        "attempts that resumed from it died"
+    problems = {"/c/step_9": "it failed to load twice"}
+    choice = choose_resume(
+        listing(found), wrote_one=True, fresh_start=False, problem_of=lambda each: problems.get(each.path)
+    )
+    assert choice.checkpoint == found[0]
+    assert [each.problem for each in choice.refused] == ["it failed to load twice"]
+
+
+def test_a_suspect_checkpoint_comes_after_older_ones_and_again_later() -> None:
+    found = [Checkpoint(f"/c/step_{step}", step, 9, True, modified_at=float(step)) for step in (5, 9)]
+    older, newer = (each.content for each in found)
+    chosen = [
+        choose_resume(listing(found), wrote_one=True, fresh_start=False, suspect=suspect).checkpoint
+        for suspect in [(), (newer,), (newer, older), (newer, older, newer)]
     ]
+    assert chosen == [found[1], found[0], found[1], found[0]]
+
+
+def test_a_checkpoint_that_was_written_again_is_another_content() -> None:
+    kept = Checkpoint("/c/step_5", 5, 9, True, modified_at=1.0)
+    assert len({each.content for each in (kept, replace(kept, modified_at=2.0), replace(kept, size_bytes=8))}) == 3
 
 
 # ---------------------------------------------------------------- where to resume

@@ -143,21 +143,28 @@ def test_an_error_of_the_users_own_before_any_step_is_not_tried_again(bench: Ben
     assert len(bench.jobs.starts) == 1 and report["reason"].startswith("restart_failed: missing_module (ModuleNotFound")
 
 
-def test_a_checkpoint_from_which_two_attempts_died_is_passed_over(bench: Bench) -> None:
-    bench.jobs.checkpoints = {50: None, 100: None}
-    dies = [Behaviour(crash_after=0.5, last_words=f"RuntimeError: {word}") for word in ("aaaa", "bbbb")]
-    bench.jobs.behaviours = [*dies, GOOD]
-    assert bench.restart()["success"]
-    assert bench.resumed_from() == ["/checkpoints/step_100"] * 2 + ["/checkpoints/step_50"]
-    assert "attempts that resumed from it died" in bench.said("refused")[0]
-
-
-def test_a_checkpoint_that_cannot_be_loaded_is_passed_over_at_once(bench: Bench) -> None:
+def test_a_checkpoint_that_failed_to_load_twice_is_passed_over(bench: Bench) -> None:
     bench.jobs.checkpoints = {50: None, 100: None}
     words = "RuntimeError: PytorchStreamReader failed reading zip archive"
-    bench.jobs.behaviours = [Behaviour(crash_after=0.5, last_words=words), GOOD]
+    bench.jobs.behaviours = [*[Behaviour(quiet=True, crash_after=0.5, last_words=words)] * 2, GOOD]
     assert bench.restart()["success"]
-    assert bench.resumed_from() == ["/checkpoints/step_100", "/checkpoints/step_50"]
+    assert bench.resumed_from() == ["/checkpoints/step_100"] * 2 + ["/checkpoints/step_50"]
+    assert "it failed to load twice" in bench.said("refused")[0]
+
+
+def test_a_checkpoint_is_suspect_after_three_deaths_before_a_first_step(bench: Bench) -> None:
+    dies = Behaviour(crash_after=0.5, exit_code=139, last_words="Segmentation fault")
+    bench.jobs.behaviours = [CRASH, *[dies] * 3, GOOD]
+    assert bench.restart()["success"]
+    assert bench.resumed_from() == [None, *["/checkpoints/step_100"] * 3, "/checkpoints/step_50"]
+
+
+def test_crashes_after_steps_never_go_back_behind_the_newest_checkpoint(bench: Bench) -> None:
+    bench.jobs.checkpoints = {50: None, 100: None}
+    words = [f"RuntimeError: the {letter * 4} is gone" for letter in "abcdefghi"]
+    bench.jobs.behaviours = [*(Behaviour(save_every=None, crash_after=40, last_words=each) for each in words), GOOD]
+    assert bench.restart()["success"]
+    assert bench.resumed_from() == ["/checkpoints/step_100"] * 10
 
 
 def test_the_delay_before_a_restart_doubles_up_to_its_cap(bench: Bench) -> None:
