@@ -353,3 +353,10 @@ def test_the_tools_of_busybox_list_the_same(tmp_path: Path) -> None:
         found = subprocess.run([str(shell), "-s"], input=script, capture_output=True, text=True, env=environment)
         said.append(sorted(line for line in found.stdout.splitlines() if not line.startswith(("now ", "link "))))
     assert said[0] == said[1] and any(line.startswith("looked ") for line in said[0])
+
+
+def test_a_missing_folder_on_this_machine_is_an_error_without_head_pod(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere")
+    with pytest.raises(CheckpointNotFound, match="head_pod="):
+        find_latest_checkpoint(missing)
+    assert find_latest_checkpoint(missing, "local") is None

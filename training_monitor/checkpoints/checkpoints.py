@@ -147,10 +147,14 @@ def find_latest_checkpoint(
 
     Raises:
         CheckpointNotFound: there are checkpoints, but none is known to be complete: starting from zero must be a
-            decision.
+            decision; or, without `head_pod`, this machine has no such folder.
         CommandError: the target could not be asked.
     """
     found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)
+    if found is None and head_pod is None:
+        raise CheckpointNotFound(
+            f"{checkpoint_dir}: there is no such folder on this machine", hint="head_pod= names the target that has it"
+        )
     if found is None or not found.count:
         return None
     if found.newest_complete is None:

@@ -2,9 +2,9 @@
 
 A step is the number in a file or folder name (Hugging Face, Lightning, NeMo, DeepSpeed, Megatron-LM, verl, torch DCP,
 torchtune, Ray Train, Orbax, Composer, fairseq, mmengine, detectron2, timm, ultralytics, Stable-Baselines3, ai-toolkit,
-kohya), or the epoch if a framework counts epochs. The step in the header of a safetensors file takes precedence over
-its name, whose digits may belong to the model: `portrait_2024`. Steps are never sorted as text, and times never
-determine the order (copying changes them).
+kohya, LitGPT, OLMo, StyleGAN, TensorFlow), or the epoch if a framework counts epochs. The step in the header of a
+safetensors file takes precedence over its name, whose digits may belong to the model: `portrait_2024`. Steps are never
+sorted as text, and times never determine the order (copying changes them).
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ _NUMBER_AT_END = regex(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
 _IN_PLACE = regex(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
 _EARLIER = regex(r"(?:^|[-_])(?:best|recovery)[-_]")
 _COMPANION = regex(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
+_PAIR = regex(r"(^|/)(?:D|DUR)(_\d{1,12}\.pth?)$")  # of the generator of a GAN
+_TENSORFLOW = regex(r"(.*ckpt-(\d{1,12}))(\.(?:index|meta|data-\d{5}-of-(\d{5})))")
+_WITHOUT_WEIGHTS = regex(
+    r"(^|/)context/|(^|/)((generation_)?config|trainer_state|tokenizer|[^/]*_config|special_tokens_map|vocab)\.json$"
+    r"|\.(ya?ml|txt|md|py|sh|toml|jinja|model)$"
+)
 _RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
 _SHARD = regex(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
 _UNFINISHED = regex(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
@@ -217,15 +223,20 @@ def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
         return "/".join(parts[:depth]), "/".join(parts[depth:]), number
     if found := _COMPANION.fullmatch(path):
         return f"{found[1]}_{found[3]}_steps.zip", f"{found[2]}.pkl", int(found[3])
+    if found := _TENSORFLOW.fullmatch(path):
+        return found[1], found[3], int(found[2])
     name = re.sub(r"(?:\.(?:tmp|part|incomplete)){1,3}$", "", parts[-1])
-    step = file_step(EXTENSION.sub("", name))
-    if step is None or not name.endswith(WEIGHTS) or _SHARD.match(name):
+    is_plain = not name.endswith(WEIGHTS) or name.endswith(".pkl")  # then digits at its end may be anything
+    step = (step_of if is_plain else file_step)(EXTENSION.sub("", name))
+    if step is None or _SHARD.match(name) or not name.endswith(WEIGHTS) and ("." in name or name.isdigit()):
         return None
     return *_first_rank(path), steps.get(path, step)
 
 
 def _first_rank(path: str) -> tuple[str, str]:
-    """Return the path of rank 0's file, and the name in the checkpoint of another rank's file."""
+    """Return the path of the generator's or rank 0's file, and the name in the checkpoint of another file."""
+    if _PAIR.search(path):
+        return _PAIR.sub(r"\1G\2", path), path.rpartition("/")[2]
     found = _RANKED_FILE.search(path)
     return _RANKED_FILE.sub(r"\g<1>0", path), f"rank{found[2]}.pt" if found and int(found[2]) else ""
 
@@ -285,7 +296,21 @@ def _damage(group: _Group) -> str | None:
         return "no .metadata: torch writes it last"
     if "training_args.bin" in group.files and "trainer_state.json" not in group.files:
         return "no trainer_state.json: transformers writes it last"
-    return f"{group.root} is missing" if group.root.endswith("_steps.zip") and "" not in group.files else None
+    if "" not in group.files and not any(file.path.startswith((f"{group.root}/", f"{group.root}.")) for file in files):
+        is_alone = group.root.endswith("_steps.zip") or any(map(_PAIR.search, (file.path for file in files)))
+        return f"{group.root} is missing" if is_alone else None
+    if "" not in group.files and all(map(_WITHOUT_WEIGHTS.search, group.files)):
+        return "it has no weights"
+    return _tensorflow_damage(group)
+
+
+def _tensorflow_damage(group: _Group) -> str | None:
+    """Check that the index and all data shards of a TensorFlow checkpoint are there."""
+    parts = [found for file in group.files.values() if (found := _TENSORFLOW.fullmatch(file.path))]
+    counts = {int(found[4]) for found in parts if found[4]}
+    wanted = [f".data-{at:05d}-of-{count:05d}" for count in counts for at in range(count)]
+    missing = [each for each in (".index", *(wanted or [".data-00000-of-00001"])) if each not in group.files]
+    return f"{group.root}{missing[0]} is missing" if parts and missing else None
 
 
 def _missing_shards(group: _Group, listing: Listing) -> str | None:
@@ -365,7 +390,7 @@ def _lost_files(group: _Group, before: _Group) -> str | None:
     there = {_without_step(name, group.step) for name in group.files}
     kept = _weighs_the_same(group, before)
     for name in sorted(before.files.keys() - group.files.keys()):
-        if name.endswith((*WEIGHTS, ".pkl")) and _without_step(name, before.step) not in there:
+        if name.endswith(WEIGHTS) and _without_step(name, before.step) not in there:
             if not kept or not (_RANK.search(name) or _SHARD.match(name) or name.endswith(".distcp")):
                 return f"{name} is missing, which the one before has"
     return None

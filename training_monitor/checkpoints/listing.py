@@ -15,7 +15,7 @@ from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import CheckpointFile
 from training_monitor.core.regex import regex
 
-WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz", ".pkl")
 LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
 TRACKERS = ("latest", "last_checkpoint", "latest_checkpointed_iteration.txt")
 EXTENSION = regex(r"(?:\.pth?)?\.\w+$")
@@ -28,7 +28,8 @@ _STEP_NAMES = (  # before the step, after the step
     ("([^/]*[^a-z/])?checkpoint_[0-9]+_", ""),  # fairseq: epoch and updates
     ("recovery-", "-[0-9]+"),  # timm: epoch and batch
     ("[^/]*[-_]", "_steps"),  # Stable-Baselines3
-    (f"([^/]*[^a-z/])?{WORD}[-_=]?", "(-v[0-9]{1,3})?"),
+    (f"([^/]*[^a-z/])?{WORD}[-_=]?", "(-v[0-9]{1,3}|-ckpt|-unsharded)?"),  # also LitGPT, OLMo
+    ("network-snapshot-", ""),  # StyleGAN
     ("", ""),  # Orbax
     ("([^/]*[^a-z/])?epoch=", "([^0-9/][^/]*)?"),  # Lightning: epoch=3-val_loss=0.25
 )

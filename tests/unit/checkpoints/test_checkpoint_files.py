@@ -93,9 +93,55 @@ def test_every_usual_name_is_understood(subtests: pytest.Subtests) -> None:
         ("recovery-3-500.pth.tar", "recovery-3-500.pth.tar", 3),
         ("weights/epoch5.pt", "weights/epoch5.pt", 5),
         ("rl_model_1000_steps.zip", "rl_model_1000_steps.zip", 1000),
+        ("iter-640-ckpt.pth", "iter-640-ckpt.pth", 640),
+        ("runs/a/step-640-ckpt.pt", "runs/a/step-640-ckpt.pt", 640),
+        ("step700-unsharded/model.safetensors", "step700-unsharded", 700),
+        ("step700-unsharded/train.pt", "step700-unsharded", 700),
+        ("network-snapshot-000640.pkl", "network-snapshot-000640.pkl", 640),
+        ("checkpoint_700.pkl", "checkpoint_700.pkl", 700),
+        ("checkpoint_9120", "checkpoint_9120", 9120),
+        ("logs/ckpt-12", "logs/ckpt-12", 12),
+        ("G_800.pth", "G_800.pth", 800),
     ]:
         with subtests.test(file=file, root=root, step=step):
             assert shown(file) == [(f"/c/{root}", step, None)]
+
+
+def test_the_parts_of_a_tensorflow_checkpoint_are_one(subtests: pytest.Subtests) -> None:
+    for name in ("model.ckpt", "run/model.ckpt", "ckpt"):
+        index, one, two = f"{name}-70.index", f"{name}-70.data-00000-of-00002", f"{name}-70.data-00001-of-00002"
+        for files, reason in [
+            ((index, one, two), None),
+            ((index, one, two, f"{name}-70.meta"), None),
+            ((index, f"{name}-70.data-00000-of-00001"), None),
+            ((index, one), f"{name}-70.data-00001-of-00002 is missing"),
+            ((one, two), f"{name}-70.index is missing"),
+            ((f"{name}-70.meta",), f"{name}-70.index is missing"),
+            ((index, f"{name}-70.meta"), f"{name}-70.data-00000-of-00001 is missing"),
+        ]:
+            with subtests.test(files=files):
+                assert shown(*files) == [(f"/c/{name}-70", 70, reason)]
+
+
+def test_the_networks_of_a_gan_are_one_checkpoint() -> None:
+    older = ("G_800.pth", "D_800.pth")
+    assert shown(*older, "G_900.pth", "D_900.pth") == [("/c/G_800.pth", 800, None), ("/c/G_900.pth", 900, None)]
+    assert problem(*older, "G_900.pth", "D_900.pth", more="bad truncated ./D_900.pth") == "D_900.pth: truncated"
+    assert problem(*older, "G_900.pth", "0:D_900.pth") == "D_900.pth: empty file"
+    assert problem(*older, "G_900.pth") == "D_800.pth is missing, which the one before has"
+    assert problem(*older, "D_900.pth") == "G_900.pth is missing"
+
+
+def test_a_folder_without_weights_is_not_complete(subtests: pytest.Subtests) -> None:
+    for files in [
+        ("step=9-last/context/io.json", "step=9-last/context/model.yaml"),
+        ("step=9-last/context/nemo_tokenizer/tokenizer.model",),
+        ("checkpoint-9/trainer_state.json", "checkpoint-9/tokenizer.json", "checkpoint-9/special_tokens_map.json"),
+        ("step_9/config.json", "step_9/README.md"),
+    ]:
+        with subtests.test(files=files):
+            assert problem(*files) == "it has no weights"
+    assert problem("step=9-last/context/io.json", "step=9-last/weights/common.pt") is None
 
 
 def test_what_carries_no_step_is_no_checkpoint(subtests: pytest.Subtests) -> None:

@@ -48,7 +48,7 @@ _safetensors() {
 }
 
 # zip archives whose end record comes last, or pickles of protocol 2 to 5 (128 N; 40 is an old text pickle); also gzip
-# (31 139) and HDF5 (137 72) are written under these names, and anything at all under .bin and .tar.
+# (31 139) and HDF5 (137 72) are written under these names, and anything at all under .bin, .tar and .pkl.
 _torch() {
   # shellcheck disable=SC2046
   set -- "$1" $(od -An -v -tu1 -N 2 "$1")
@@ -57,7 +57,7 @@ _torch() {
     tail -c 65557 "$1" | grep -q "$(printf 'PK\005\006')" || _bad "truncated:_no_zip_end_record" ;;
   '128 '[2-5] | '31 139' | '137 72' | '40 '*) ;;
   '0 0') _bad "only_zeros_at_its_start" ;;
-  *) case $1 in *.bin | *.tar) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
+  *) case $1 in *.bin | *.tar | *.pkl) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
   esac
 }
 
