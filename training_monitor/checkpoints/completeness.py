@@ -42,6 +42,10 @@ _WITHOUT_WEIGHTS = regex(
     r"(^|/)context/|(^|/)((generation_)?config|trainer_state|tokenizer|[^/]*_config|special_tokens_map|vocab)\.json$"
     r"|\.(ya?ml|txt|md|py|sh|toml|jinja|model)$"
 )
+_SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
+_PART = regex(
+    r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.IGNORECASE
+)
 _RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
 _SHARD = regex(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
 _UNFINISHED = regex(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
@@ -95,7 +99,7 @@ def group_checkpoints(
     files = [file for file in listing.files if not file.path.endswith(".lock")]
     closed = [place for path in listing.shut if (place := _checkpoint_at(path))]
     others = bool(listing.rest or listing.too_large or closed) or up_to is not None
-    groups = _numbered(files, listing.steps) or ([] if others else _in_place(files, listing))
+    groups = _numbered(files, listing.steps) or ([] if others else _short_numbered(files) or _in_place(files, listing))
     checkpoints = list(_judge(groups, files, listing, quiet_seconds))
     roots = {group.root for group in groups}
     checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
@@ -186,6 +190,16 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
             step = steps.get(path) or max((group.step for group in numbered), default=0)
             groups[path] = _Group(path, step, {"": file}, is_final=True)
     return sorted(groups.values(), key=lambda group: group.order)
+
+
+def _short_numbered(files: Iterable[CheckpointFile]) -> list[_Group]:
+    """Return files such as `NAME-1.pth` and `NAME-2.pth`: a series, where one alone may have a number in its name."""
+    series: dict[tuple[str, str], list[_Group]] = defaultdict(list)
+    for file in files:
+        if (found := _SHORT_NUMBER.fullmatch(file.path)) and not _PART.search(found[1]):
+            series[found[1], found[3]].append(_Group(file.path, int(found[2]), {"": file}))
+    groups = [group for each in series.values() if len(each) > 1 for group in each]
+    return sorted(groups, key=lambda group: group.order)
 
 
 def _find_finals(

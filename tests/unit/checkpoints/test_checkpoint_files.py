@@ -132,6 +132,15 @@ def test_the_networks_of_a_gan_are_one_checkpoint() -> None:
     assert problem(*older, "D_900.pth") == "G_900.pth is missing"
 
 
+def test_a_short_number_is_a_step_only_in_a_series() -> None:
+    assert shown("Tower-1.pth", "Tower-2.pth", "Tower-10.pth") == [
+        (f"/c/Tower-{step}.pth", step, None) for step in (1, 2, 10)
+    ]
+    assert problem("Tower-1.pth", "0:Tower-2.pth") == "Tower-2.pth: empty file"
+    assert shown("resnet-50.pth") == shown("weights_rank_0.pt", "weights_rank_1.pt") == []
+    assert [step for _, step, _ in shown("Tower-1.pth", "Tower-2.pth", "step_500.pth")] == [500]
+
+
 def test_a_folder_without_weights_is_not_complete(subtests: pytest.Subtests) -> None:
     for files in [
         ("step=9-last/context/io.json", "step=9-last/context/model.yaml"),
