@@ -7,13 +7,16 @@ where a later one shows the same fields, their values are never asked for.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.logs.events import NO_EVENTS, Events
 from training_monitor.logs.parts import find_numbers_in, shows_progress
-from training_monitor.logs.shapes import MOST_SHAPES, shapes_and_lines
+from training_monitor.logs.shapes import MOST_SHAPES, split_lines
 from training_monitor.logs.text import Parts, clean_line, places_of
 
 if TYPE_CHECKING:
@@ -23,33 +26,35 @@ Line = tuple[bytes, str]  # its shape, and itself
 StepAndLoss = tuple[int | None, float | None]
 
 
-class _Repeat(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Repeat:
     """A line that was read, and what is asked of its repetitions.
 
     Attributes:
         fixed, texts: what reads the parts in which they are the same, and these.
-        counter, loss: where their step and loss stand.
+        counter, loss: where their step and loss stand; `bad_loss`: nan or inf, which is the same in all of them.
         most: the greatest step that teaches nothing.
         shown: the fields that it showed.
-        events: those in it.
+        events: those in it; None where nobody has to look at it.
     """
 
     fixed: Callable[[str], object] | None
     texts: object
     counter: slice | None
     loss: slice | None
+    bad_loss: float | None
     most: float
     shown: frozenset[str]
-    events: Events
+    events: Events | None
 
     def read(self, line: str) -> StepAndLoss | None:
         """Return the step and the loss of a line of the same shape; None if it is no repetition."""
         if self.fixed and self.fixed(line) != self.texts:
             return None
         step = None
-        if self.counter is not None and (step := int(line[self.counter].replace(",", ""))) > self.most:
+        if self.counter and (step := int(line[self.counter].replace(",", ""))) > self.most:
             return None
-        return step, None if self.loss is None else float(line[self.loss])
+        return step, float(line[self.loss]) if self.loss else self.bad_loss
 
 
 class Repeats:
@@ -57,72 +62,75 @@ class Repeats:
 
     def __init__(self) -> None:
         self._known: dict[bytes, _Repeat | None] = {}
-        self._once: set[bytes] = set()  # shapes of which one line was read
-        self._skipped: list[tuple[frozenset[str], Line]] = []
 
     def read(
         self,
         reader: ProgressReader,
         text: str,
+        found: list[StepAndLoss],
         events_in: Callable[[str, bytes], Events] = lambda piece, shape: NO_EVENTS,
-    ) -> Iterator[tuple[Line, Events, StepAndLoss]]:
-        """Read the next lines of a log; yield those that are not blank, with their events, step and loss.
+    ) -> Iterator[tuple[Line, Events]]:
+        """Read the next lines of a log; add the step and loss of each to `found`, but of blank ones.
 
-        Their values are in the reader when all were read.
+        Yields those that tell of events or whose loss is no number, each when it is the last in `found`. Their values
+        are in the reader when all were read.
         """
-        known, skipped = self._known, self._skipped
-        for line in shapes_and_lines(text):
-            shape, raw = line
+        if len(self._known) > MOST_SHAPES:
+            self._known.clear()
+        known, (shapes, lines) = self._known, split_lines(text)
+        newest, since = dict[bytes, int](), 0  # where lines left out stand, by shape; and after which line
+        for at, (shape, raw) in enumerate(zip(shapes, lines, strict=True)):
             repeat = known.get(shape)
-            if repeat is not None and (values := repeat.read(raw)):
-                skipped.append((repeat.shown, line))
-                yield line, repeat.events, values
+            if repeat and (values := repeat.read(raw)):
+                newest[shape] = at
+                found.append(values)
+                if repeat.events:
+                    yield (shape, raw), repeat.events
                 continue
             piece, of_piece, parts = clean_line(raw, shape)
-            if piece:
-                events = events_in(piece, of_piece)
-                yield line, events, self._read(reader, line, (piece, of_piece, parts), events)
-        self._finish(reader)
+            if not piece:
+                continue
+            shown: Mapping[str, Any] = {}
+            if shows_progress(piece, of_piece):
+                self._finish(reader, newest, shapes, lines, range(since, at))
+                newest.clear()
+                since, learned = at + 1, reader.learned
+                shown = reader.read_piece(piece, of_piece)
+                if learned != reader.learned:
+                    known.clear()
+                    parts = None
+            events = events_in(piece, of_piece)
+            if parts is not None and shape not in known:
+                known[shape] = _find_repeat(raw, piece, parts, shown, reader, events)
+            loss = shown.get("loss")
+            is_bad = loss is not None and not math.isfinite(loss)
+            found.append((shown.get("step"), same_nan(loss) if is_bad else loss))
+            if is_bad or events is not NO_EVENTS:
+                yield (shape, raw), events
+        self._finish(reader, newest, shapes, lines, range(since, len(lines)))
 
-    def _read(
-        self, reader: ProgressReader, line: Line, clean: tuple[str, bytes, Parts | None], events: Events
-    ) -> StepAndLoss:
-        (shape, raw), (piece, of_piece, parts) = line, clean
-        found: Mapping[str, Any] = {}
-        if shows_progress(piece, of_piece):
-            self._finish(reader)
-            learned = reader.learned
-            found = reader.read_piece(piece, of_piece)
-            if learned != reader.learned:
-                self._known.clear()
-                return found.get("step"), found.get("loss")
-        if len(self._once) > MOST_SHAPES:
-            self._once.clear()
-            self._known.clear()
-        if parts is not None and shape not in self._known:
-            if shape in self._once:
-                self._known[shape] = _find_repeat(raw, piece, parts, found, reader, events)
-            self._once.add(shape)
-        return found.get("step"), found.get("loss")
-
-    def _finish(self, reader: ProgressReader) -> None:
+    def _finish(
+        self, reader: ProgressReader, newest: dict[bytes, int], shapes: list[bytes], lines: list[str], skipped: range
+    ) -> None:
         """Read the newest of the lines left out that show the same fields; all if one lacks a field."""
-        if not self._skipped:
+        if not newest:
             return
-        skipped, before = [*self._skipped], reader.copy() if len(self._skipped) > 1 else None
-        self._skipped.clear()
-        newest = dict(skipped)
-        for shown in reversed(dict(reversed(skipped))):
-            if _names(_read_again(reader, newest[shown])) != shown and before:
+        last, before = dict[frozenset[str], int](), reader.copy()
+        for shape, at in newest.items():
+            if repeat := self._known[shape]:
+                last[repeat.shown] = max(at, last.get(repeat.shown, 0))
+        newest.clear()
+        for shown, at in sorted(last.items(), key=itemgetter(1)):
+            if _names(_read_again(reader, shapes[at], lines[at])) != shown:
                 reader.go_back(before)
-                for _, line in skipped:
-                    _read_again(reader, line)
+                for each in skipped:
+                    _read_again(reader, shapes[each], lines[each])
                 return
 
 
-def _read_again(reader: ProgressReader, line: Line) -> Mapping[str, Any]:
-    piece, shape, _ = clean_line(line[1], line[0])
-    return reader.read_piece(piece, shape)
+def _read_again(reader: ProgressReader, shape: bytes, raw: str) -> Mapping[str, Any]:
+    piece, of_piece, _ = clean_line(raw, shape)
+    return reader.read_piece(piece, of_piece)
 
 
 def _find_repeat(
@@ -137,24 +145,33 @@ def _find_repeat(
         return None
     step, loss = found.get("step"), found.get("loss")
     numbers = numbers.moved(places_of(parts))
-    if numbers is None or events.save or events.sample or (events.message and not _is_no_number(raw, numbers.loss)):
+    if numbers is None or events.save or events.sample:
         return None
-    fixed = itemgetter(*numbers.fixed) if numbers.fixed else None
+    fixed, loss_at = itemgetter(*numbers.fixed) if numbers.fixed else None, None if loss is None else numbers.loss
+    is_bad = loss_at is not None and raw[loss_at][-1:].isalpha()  # an error whatever else the line says
+    if (events.message and not is_bad) or (loss_at and not is_bad and _may_overflow(raw[loss_at])):
+        return None
     repeat = _Repeat(
         fixed=fixed,
         texts=fixed and fixed(raw),
         counter=None if step is None else numbers.counter,
-        loss=None if loss is None else numbers.loss,
+        loss=None if is_bad else loss_at,
+        bad_loss=same_nan(loss) if is_bad else None,
         most=most,
         shown=shown,
-        events=events,
+        events=None if events is NO_EVENTS and not is_bad else events,
     )
     return repeat if repr(repeat.read(raw)) == repr((step, loss)) else None
 
 
-def _is_no_number(raw: str, loss: slice | None) -> bool:
-    """Whether the loss is written as nan or inf, which is an error whatever else the line says."""
-    return loss is not None and raw[loss][-1:].isalpha()
+def _may_overflow(number: str) -> bool:
+    """Whether a number of the same shape is infinite."""
+    return math.isinf(float(re.sub(r"\d", "9", number)))
+
+
+def same_nan(loss: float | None) -> float | None:
+    """Return the loss; nan is always the same, so that it equals itself in a tuple."""
+    return math.nan if loss is not None and math.isnan(loss) else loss
 
 
 def _names(found: Mapping[str, Any]) -> frozenset[str]:

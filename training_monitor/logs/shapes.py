@@ -44,6 +44,11 @@ def shape_of(line: str) -> bytes:
 
 
 def shapes_and_lines(text: str) -> Iterator[tuple[bytes, str]]:
-    """Return the shapes of the lines of a text, and the lines; a carriage return and a backspace end a line too."""
+    """Return each line of a text with its shape; a carriage return and a backspace end a line too."""
+    return zip(*split_lines(text), strict=True)
+
+
+def split_lines(text: str) -> tuple[list[bytes], list[str]]:
+    """Return the shapes of the lines of a text, and the lines."""
     shapes = text.encode(errors="surrogatepass").translate(_TO_ZERO_LINES).split(b"\n")
-    return zip(shapes, text.replace("\r", "\n").replace("\b", "\n").split("\n"), strict=True)
+    return shapes, text.replace("\r", "\n").replace("\b", "\n").split("\n")

@@ -13,7 +13,6 @@ from training_monitor.core.frozen import checked, dataclass, field
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.events import (
-    NO_EVENTS,
     CheckpointCounter,
     SampleCounter,
     events_in,
@@ -24,7 +23,7 @@ from training_monitor.logs.events import (
     remember,
 )
 from training_monitor.logs.job_progress import EpochCount, job_progress
-from training_monitor.logs.repeats import Repeats, StepAndLoss
+from training_monitor.logs.repeats import Line, Repeats, StepAndLoss, same_nan
 from training_monitor.logs.text import clean_line
 from training_monitor.logs.training_log import ProgressReader
 
@@ -131,31 +130,31 @@ class LogTotals:
     def _read_all(self, text: str) -> None:
         if not text:
             return
-        losses, passed, isfinite = list[StepAndLoss](), 0, math.isfinite
-        errors, warnings, of_utilization, of_memory = list[str](), list[str](), list[str](), list[str]()
-        for line, events, found in self._repeats.read(self.reader, text, events_in):
-            passed += 1
-            step, loss = found
-            is_bad = loss is not None and not isfinite(loss)
-            if loss is not None:
-                losses.append(_same_nan(step, loss) if is_bad else found)
-            if events is NO_EVENTS and not is_bad:
+        found, passed = list[StepAndLoss](), 0
+        errors, warnings, of_utilization, of_memory = list[str](), list[str](), list[Line](), list[Line]()
+        for line, events in self._repeats.read(self.reader, text, found, events_in):
+            save, sample, message, shows_utilization, shows_memory = events
+            if shows_utilization:
+                of_utilization.append(line)
+            if shows_memory:
+                of_memory.append(line)
+            loss = found[-1][1]
+            is_bad = loss is not None and not math.isfinite(loss)
+            if not (save or sample or message or is_bad):
                 continue
             piece = clean_line(line[1], line[0])[0]
-            if events.save:
-                self.checkpoints.skip(passed - 1)
+            if save:
+                self.checkpoints.skip(len(found) - 1 - passed)
                 self.checkpoints.read(piece)
-                passed = 0
-            if events.sample:
+                passed = len(found)
+            if sample:
                 self.samples.read(piece)
-            if is_bad or (events.message and is_error(piece)):
+            if is_bad or (message and is_error(piece)):
                 errors.append(_message(piece))
-            elif events.message and is_warning(piece):
+            elif message and is_warning(piece):
                 warnings.append(_message(piece))
-            of_utilization += [piece] if events.gpu_utilization else []
-            of_memory += [piece] if events.gpu_memory else []
-        self.checkpoints.skip(passed)
-        self._add_losses(losses)
+        self.checkpoints.skip(len(found) - passed)
+        self._add_losses([each for each in found if each[1] is not None])
         remember(self.errors, errors, MOST_MESSAGES, KEPT_MESSAGES)
         remember(self.warnings, warnings, MOST_MESSAGES, KEPT_MESSAGES)
         self.gpu_utilization = _newest(read_gpu_utilization, of_utilization, self.gpu_utilization)
@@ -164,9 +163,9 @@ class LogTotals:
     def _add_losses(self, found: Sequence[StepAndLoss]) -> None:
         """Add the losses of lines, in text order; a loss that its step printed before is no entry."""
         known = self.last_loss_at
-        before = [_same_nan(known[0], float(known[1])) if known else (None, None), *found]
+        before: list[StepAndLoss] = [(known[0], same_nan(float(known[1]))) if known else (None, None), *found]
         pairs = zip(found, before, strict=False)
-        new = [loss for (step, loss), last in pairs if loss is not None and (step is None or (step, loss) != last)]
+        new = [each[1] for each, last in pairs if each[1] is not None and (each != last or each[0] is None)]
         if found:
             step, loss = found[-1]
             self.last_loss_at = None if step is None else (step, str(loss))
@@ -177,13 +176,9 @@ class LogTotals:
         self.losses = [*self.losses, *new][-kept:]
 
 
-def _same_nan(step: int | None, loss: float) -> StepAndLoss:
-    """Return both; nan is always the same, so that it equals itself in a tuple."""
-    return step, math.nan if math.isnan(loss) else loss
-
-
-def _newest(read: Callable[[str], Any], pieces: Sequence[str], before: Any) -> Any:
-    return next((found for piece in reversed(pieces) if (found := read(piece)) is not None), before)
+def _newest(read: Callable[[str], Any], lines: Sequence[Line], before: Any) -> Any:
+    found = (read(clean_line(raw, shape)[0]) for shape, raw in reversed(lines))
+    return next((each for each in found if each is not None), before)
 
 
 def _message(piece: str) -> str:

@@ -113,7 +113,7 @@ class ProgressReader:
 
     def read_text(self, text: str) -> None:
         """Read the next lines of the log."""
-        for _ in Repeats().read(self, text):
+        for _ in Repeats().read(self, text, []):
             pass
 
     # ------------------------------------------------------------ for `Repeats`
