@@ -70,6 +70,7 @@ _NO_MESSAGE_WHATEVER_ITS_DIGITS = rf"""
       [ ](?:\w{{1,20}}[ ])?errors?\b
     | \b(?:train(?:ing)?|test(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|top-?\d|avg|average|final|best|prediction
         |quantization)[ _-]errors?\b(?=[\s:=(]{{0,6}}(?:$|[\d.%]|avg|average|mean|accuracy|loss|nan|min|max))
+    | \berrors?[ ](?:(?:was|has[ ]been|is)[ ])?(?:resolved|recovered|cleared)\b
     | \berror[ \-](?:handling|handler|correction|rates?|bars?|free|margin|log(?:ging|s)?|level|checking|feedback)\b
     | ^\s{{0,200}}(?:raise|except|warnings\.warn)\b.*
     """

@@ -387,8 +387,24 @@ def test_totals_clean_a_line_once_as_the_newest_progress_does() -> None:
     assert totals(line)["last_step"] == parse_progress(line).step == 40
 
 
-def test_a_result_called_error_is_not_listed_as_an_error() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Train Error: Avg loss: 0.41",
+        "Test Error: ",
+        "Validation error (%): 4.2",
+        "val error: accuracy 81%",
+        "wandb: Network error resolved after 0:00:10, resuming normal operation.",
+    ],
+)
+def test_measured_and_resolved_errors_are_no_errors(line: str) -> None:
     totals = LogTotals()
-    results = "Train Error: Avg loss: 0.2325\nTest Error: \nValidation error (%): 4.2\n"
-    totals.feed(f"{results}Test error: connection refused\n")
-    assert totals.errors == ["Test error: connection refused"]
+    totals.feed(f"{line}\n")
+    assert totals.errors == []
+
+
+@pytest.mark.parametrize("line", ["Test error: no such file", "Train Error in worker 3", "error resolving host"])
+def test_errors_of_a_test_or_a_resolver_are_errors(line: str) -> None:
+    totals = LogTotals()
+    totals.feed(f"{line}\n")
+    assert totals.errors == [line]
