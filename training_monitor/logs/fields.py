@@ -25,7 +25,7 @@ _PAIR = regex(
     rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\(?\b(?:out )?of\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
 )
 _RATE = regex(
-    r"(?<![\w.])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,20})?)(k?)\s?"
+    r"(?<![\w.+])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,20})?(?:e[+-]\d{1,3})?)(k?)\s?"
     r"((?:its?|steps?|iters?|iterations?|batch(?:es)?|updates?|tok(?:en)?s?|samples?|seqs?|sequences?|images?|imgs?|examples?)/s(?:ec(?:ond)?)?"
     r"|(?:us|µs|ms|s|secs?|seconds?)/(?:it|step|iter|iteration|ba|batch|update))(?![\w/])"
 )
@@ -53,6 +53,10 @@ _INSIDE_EPOCH = regex(
     r"[\s,|:\-]{0,6}\[?(?:(steps?|iter|iteration|batch)\s{0,2}[:=]?\s{0,3})?"
     r"[\[(]?\s{0,12}(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})"
 )
+_BATCH_OF_EPOCH = regex(
+    r"[\s,;|:\-\[\])]{0,6}(?:mini-?)?batch(?:[_ ]?(?:idx|index|id|number|no))?\s{0,2}[:=#]?\s{0,3}\[?(\d{1,12})"
+    r"(?![\w.%]|/\d|:\d|\s?(?:/|of)\s?\d)"
+)
 # Bars of Keras 2 and 3, rich and ultralytics, which count within an epoch: count, total, remaining time
 _DRAWN_BARS = (
     regex(r"(?:^|\s)(\d{1,9})/(\d{1,9}) \[[=>. ]{1,80}\](?! - \d)()"),
@@ -62,6 +66,7 @@ _DRAWN_BARS = (
 )
 
 _SECTIONS = ("train/", "training/", "trainer/", "actor/", "optim/", "time/", "throughput/")
+_TRAIN_SECTION = regex(r"train-[\w\-]{1,40}/(?=\w)")
 
 _STEP_NAMES = (
     "global_step",
@@ -132,10 +137,25 @@ _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
         "tokens/sec",
         "tok/s",
         "tok/sec",
+        "tokens/s/device",
+        "tokens/s/gpu",
+        "tokens/sec/device",
+        "tokens/sec/gpu",
+        "tok/s/device",
+        "tok/s/gpu",
         "wps",
         "throughput_tokens_per_sec",
     ),
-    "samples_per_second": ("samples_per_second", "samples_per_sec", "samples/sec", "samples/s", "samplespersec", "fps"),
+    "samples_per_second": (
+        "samples_per_second",
+        "samples_per_sec",
+        "samples/sec",
+        "samples/s",
+        "samplespersec",
+        "fps",
+        "samples/s/device",
+        "samples/s/gpu",
+    ),
     "steps_per_second": (
         "steps_per_second",
         "steps_per_sec",
@@ -217,7 +237,7 @@ _KNOWN_NAMES = frozenset((*_STEP_RANK, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF
 FIELD_SIGNS = tuple(
     "loss lr l.r learn norm step iter itr ep up. cost update batch time sec eta remain left required / [ %) dt"
     " tps tok wps ups fps sample throughput trees _per_".split()
-) + ("to go",)
+) + ("to go", "tick ")
 _DECIMALS = frozenset("0123456789.,")
 _DIGITS = frozenset("0123456789,")
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
@@ -258,6 +278,8 @@ class Finds:
         self.epoch = _spans(epoch, 1, 2) if epoch else ()
         inside = _INSIDE_EPOCH.match(line, epoch.end()) if epoch else None
         self.inside = (inside[1] or "", *_spans(inside, 2, 3)) if inside else None
+        batch = _BATCH_OF_EPOCH.match(line, epoch.end()) if epoch else None
+        self.batch = _span(batch, 1) if batch and ("loss" in line or batch.end() == len(line)) else None
         self.rates = tuple(map(_rate, _RATE.finditer(line)))
         bar = next(filter(None, (pattern.search(line) for pattern in _DRAWN_BARS)), None)
         self.bar = _spans(bar, 1, 2, 3) if bar else ()
@@ -295,14 +317,14 @@ class _Plan(NamedTuple):
     """How the fields of the lines of a shape are read from their places.
 
     Attributes:
-        inside: the counter within the epoch, and its total.
+        inside: the counter within the epoch, and its total if it has one.
         counters: the best first.
         numbers: field, place and factor.
         times, counted_times: place and two factors of what may be the seconds of a step: always, and beside a step.
         seconds_left: the place of an ETA in seconds.
     """
 
-    inside: tuple[slice, slice] | None
+    inside: tuple[slice, slice | None] | None
     counters: tuple[_Counter, ...]
     numbers: tuple[tuple[str, slice, float], ...]
     times: tuple[tuple[slice, float, float], ...]
@@ -386,7 +408,9 @@ def read_found(finds: Finds, line: str) -> dict[str, Any]:
             fields["total_epochs"] = total = int(line[total_at])
     plan = _plan(finds, tuple([line[at] for at in finds.digit_names]), total == 1)
     if plan.inside:
-        fields["epoch_step"], fields["epoch_steps"] = int(line[plan.inside[0]]), int(line[plan.inside[1]])
+        step_at, steps_at = plan.inside
+        fields["epoch_step"] = int(line[step_at])
+        fields["epoch_steps"] = None if steps_at is None else int(line[steps_at])
     for counter in plan.counters:
         if _read_counter(counter, line, fields):
             break
@@ -497,13 +521,13 @@ def _plan(finds: Finds, digit_names: tuple[str, ...], is_one_epoch: bool) -> _Pl
     )
 
 
-def _take_inside(finds: Finds, pairs: dict[str, _Pair], is_one_epoch: bool) -> tuple[slice, slice] | None:
+def _take_inside(finds: Finds, pairs: dict[str, _Pair], is_one_epoch: bool) -> tuple[slice, slice | None] | None:
     """Return the counter of the epoch, and remove counters of the epoch from the pairs."""
     if finds.inside is None:
         for name in _STEP_NAMES_WITH_TOTAL:  # without a total: it counts the epoch, or is a size
             if name in pairs and pairs[name].total_at is None:
                 del pairs[name]
-        return None
+        return (finds.batch, None) if finds.batch else None
     name, *at = finds.inside
     if is_one_epoch or (finds.epoch[1] is None and (name in ("step", "steps") or (name and "batch_cost" in pairs))):
         return None  # PaddleSeg, with batch_cost, prints the counter of the job this way
@@ -584,6 +608,8 @@ def _plain(name: str) -> str:
         return "lr"
     if name.endswith("/global_step"):
         return "global_step"
+    if section := _TRAIN_SECTION.match(name):
+        return name[section.end() :]
     return next((name[len(section) :] for section in _SECTIONS if name.startswith(section)), name)
 
 
@@ -670,5 +696,5 @@ def _ends_with_epoch(finds: Finds, eta: float, fields: Mapping[str, Any]) -> boo
     if finds.is_metric_logger:
         return True
     rate, epochs = fields.get("steps_per_second"), fields.get("total_epochs")
-    rest = (fields["epoch_steps"] - fields["epoch_step"]) / rate if rate else 0.0
+    rest = (fields["epoch_steps"] - fields["epoch_step"]) / rate if rate and fields["epoch_steps"] else 0.0
     return epochs is not None and rest > 1 and 0.5 < eta / rest < 2 and fields["epoch"] < epochs - 1

@@ -57,7 +57,8 @@ _STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
 _NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
 _NOT_PROGRESS = regex(
-    r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
+    r"running entrypoint|\bresum(?:e|ed|ing)\b(?! normal)|\brestor(?:e|ed|ing)\b"
+    r"|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
     r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
     r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
@@ -80,7 +81,7 @@ _MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 _NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
 _TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
 _STAGE_OF_WORK = regex(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
-_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
+_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b(?! normal)")
 # Work that draws an unnamed bar next
 _OTHER_WORK_BEGINS = regex(
     r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
@@ -92,6 +93,10 @@ _SAVE = regex(
 _SAVED_STEP = regex(
     r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
     r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
+)
+_SAVED_AT_STEP = regex(
+    r"\b(?:at|after) (?:(?:global|training|train) )?(?:step|iteration|iter|update)[ :=#]{1,3}(\d{1,12})\b(?![.,]\d)"
+    r"|\bcheckpoints? for (\d{1,12}) into\b"
 )
 _FINISHED = regex(
     r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
@@ -473,8 +478,8 @@ def _is_other_work(line: str, message: int) -> bool:
 
 
 def saved_step(line: str) -> int | None:
-    found = last_match(_SAVED_STEP, line)
-    return int(found[1] or found[2]) if found else None
+    found = _SAVED_AT_STEP.search(line) or last_match(_SAVED_STEP, line)
+    return int(next(filter(None, found.groups()))) if found else None
 
 
 def read_header(line: str) -> tuple[str, ...] | None:

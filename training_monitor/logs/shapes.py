@@ -49,6 +49,7 @@ def shapes_and_lines(text: str) -> Iterator[tuple[bytes, str]]:
 
 
 def split_lines(text: str) -> tuple[list[bytes], list[str]]:
-    """Return the shapes of the lines of a text, and the lines."""
+    """Return the shapes of the lines of a text, and the lines; `#015` is how syslog writes a carriage return."""
+    text = text.replace("#015", "\n")
     shapes = text.encode(errors="surrogatepass").translate(_TO_ZERO_LINES).split(b"\n")
     return shapes, text.replace("\r", "\n").replace("\b", "\n").split("\n")

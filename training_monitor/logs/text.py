@@ -26,6 +26,8 @@ _PREFIX = regex(
     | \d{1,4}:[ ](?![\d.]{1,20},)                                 # srun --label
     | [\w.\-]{1,60}/\d{1,6}[ ](?=\[(?:default|rank)\d)             # torchx, NeMo-Run
     | (?:worker|node|trainer|host|master|gpu|pod|ip)[\w.\-]{0,60}[ ]{0,9}[|:][ ]  # pdsh, docker compose
+    | (?:ERROR|INFO|WARNING|DEBUG)[ ]\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s
+      (?=[^\n]{0,300}(?:\d/\d{1,12}[ ]\[|\b(?:step|epoch|iter)\b))       # a cloud's logger of standard error
     | \[\d{1,4},\d{1,5}\]<std(?:out|err)>:                        # mpirun --tag-output
     | \[(?:rank|default)[ ]?\d{1,5}\]:?[ ]?                       # torchrun
     | \[pod/[^\]\s]{1,200}\][ ]                                   # kubectl logs --prefix
@@ -82,6 +84,13 @@ _WORDINGS = tuple(
         (("training",), r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),
         (("[train",), r"(?:^|(?<=\]))\s?\[train(?:ing)?\]\s?\((\d{1,12}/\d{1,12})\)", r" step \1 "),
         (("train: [",), r"(?<!\w)train: \[(\d{1,9})\](?=\[\d{1,12}/)", r"epoch: [\1]"),
+        (
+            ("] loss",),
+            r"(?:^|(?<=\] ))\[(\d{1,9}), {0,9}(\d{1,12})\] (?=loss[:=]?\s?(?:\d|nan))",
+            r"epoch \1 batch \2 ",
+        ),
+        (("-- iter: ",), r"-- iter: (?=\d{1,12}/\d)", "-- samples "),
+        (("tick ",), r"^tick (\d{1,12})(?=\s{1,12}kimg\b)", r"step \1"),
         ((" loss total",), r"\b([a-z]{2,20}) loss total\b", r"\1_loss_total"),
         (("loss at ",), r"\bloss at (step|iteration|iter|epoch) (\d{1,12}):", r"\1 \2 loss:"),
         (("steps/s",), r"(?<=steps/s, )[\d.]{1,8}% \((?=\d{1,12}/\d{1,12}\))", "step "),

@@ -88,6 +88,7 @@ class ProgressReader:
         micro, counted: smaller iterations are counted beside steps, and iterations beside environment steps.
         epochs_drawn: a bar counts several epochs.
         columns: of the table that is being read.
+        slash, slashed: the newest `Batch 0/900` of a line; it is the epoch and the batch, not the batch and its total.
     """
 
     epochs: EpochCount = field(default_factory=EpochCount)
@@ -101,6 +102,8 @@ class ProgressReader:
     counted: bool = False
     epochs_drawn: bool = False
     columns: tuple[str, ...] | None = None
+    slash: tuple[int, int] | None = None
+    slashed: bool = False
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # in the newest piece
     _progress: Progress | None = field(default=None, init=False, repr=False)
 
@@ -122,14 +125,14 @@ class ProgressReader:
     def learned(self) -> object:
         """What decides how later pieces are read; equal as long as nothing was learned."""
         job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
-        signs = self.micro, self.counted, self.epochs_drawn, self.columns
+        signs = self.micro, self.counted, self.epochs_drawn, self.columns, self.slashed
         unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
         return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
 
     @property
     def most(self) -> float | None:
         """The greatest step that a piece may show without teaching anything; None if none may."""
-        if self.shown.get("finished") or self._is_full:
+        if self.shown.get("finished") or self._is_full or self.slash:
             return None
         return min(self.shown.get("total_steps") or math.inf, self.job.total - 1 if self.job else math.inf)
 
@@ -192,7 +195,10 @@ class ProgressReader:
             fields.update({"checkpoint_step": saved} if saved is not None else {})
         elif told.other_work and not measured:
             return {}
-        if self._is_other_counter(fields.pop("counter", None), fields):
+        counter = fields.pop("counter", None)
+        if counter == "batch" and {"loss", "total_steps"} <= fields.keys():
+            self._read_slash(fields)
+        if self._is_other_counter(counter, fields):
             fields.pop("step", None)
             fields.pop("total_steps", None)
         if "loss" in fields:
@@ -200,6 +206,15 @@ class ProgressReader:
         if fields.get("total_steps") and self.job is None:
             self.job = _Job(None, fields["total_steps"], measured)
         return fields
+
+    def _read_slash(self, fields: dict[str, Any]) -> None:
+        """Rename what is no counter and total: of a total that grows beside the same counter, it is the batch."""
+        slash = fields["step"], fields["total_steps"]
+        if self.slash and self.slash[0] == slash[0] and self.slash[1] < slash[1] and "epoch" not in fields:
+            self.slashed, self.job = True, None
+        self.slash = slash
+        if self.slashed:
+            fields.update(epoch=float(slash[0]), step=None, total_steps=None, epoch_step=slash[1], epoch_steps=None)
 
     def _is_other_counter(self, counter: str | None, fields: Mapping[str, Any]) -> bool:
         """Whether a counter is not the step: `iter` beside `step`, or environment steps beside iterations."""
