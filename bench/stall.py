@@ -164,7 +164,7 @@ def print_goals(outcomes: list[Outcome]) -> None:
         delays[kind].append(outcome.delay)
     for kind, group in sorted(delays.items()):
         print(f"{kind}: median delay {median(group)} s, {len(group)} traces")
-    slow = [one for one in outcomes if one.trace.family.startswith("slow")]
+    slow = [one for one in outcomes if one.trace.family.startswith("slow") and one.trace.fault_at is not None]
     again = sum(bool(one.recovered) for one in outcomes)
     print(f"falsely well again: {again} of all, {sum(bool(one.recovered) for one in slow)} of {len(slow)} slow ones")
     alarms, days = sum(bool(one.early) for one in outcomes), healthy_days(outcomes)
@@ -191,7 +191,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=15, help="traces of each family")
-    parser.add_argument("--families", default="", help="only families whose name contains this")
+    parser.add_argument("--families", default="", help="only families whose name matches this")
     parser.add_argument("--verbose", action="store_true", help="print each trace that is judged wrongly")
     arguments = parser.parse_args()
     started = time.perf_counter()

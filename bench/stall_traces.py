@@ -9,6 +9,7 @@ step of every other one. Each family is a function that lets a job live; a fault
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ MODES: dict[str, tuple[str, Range, Range]] = {
     "spinning save": ("spin", (1.0, 8.0), (2e6, 8e8)),
     "load": ("idle", (0.4, 8.0), (0.0, 1e3)),
     "compile": ("compile", (1.0, 16.0), (0.0, 1e6)),
+    "CPU starved": ("idle", (0.03, 0.2), (0.0, 300.0)),
     "idle": ("idle", (0.0, 0.15), (0.0, 300.0)),
+    "suspended": ("idle", (0.0, 0.0), (0.0, 0.0)),
     "disk": ("idle", (0.0, 0.05), (0.0, 0.0)),
     "spin": ("spin", (1.0, 8.0), (0.0, 300.0)),
 }
@@ -68,6 +71,7 @@ class Job:
         self.used, self.process_from, self.saved, self.file_times = (0.0, 0.0), 0.0, rng.random() < 0.5, [0.0]
         self.sleeps, self.jumps, self.lost = [], [], None  # when it slept, of the watcher's clock, a GPU
         self.first_look: float | None = None
+        self.readable = True  # whether its lines show a step that can be read
         self.epoch_steps, self.step_lines = None, [(0.0, None)]
         self.knows_rates, self.told_best = rng.random() < 0.5, rng.lognormvariate(0, 0.05)
         self.enter("compile")
@@ -92,21 +96,23 @@ class Job:
         _, cores, written = MODES[mode]
         self.modes.append((self.now, mode, (self.rng.uniform(*cores), self.rng.uniform(*written)), self.used))
 
-    def write(self, when: float, phase: str | None = None) -> None:
-        """Remember what the log says from `when` on."""
+    def write(self, when: float, phase: str | None = None, heartbeat: bool | None = None) -> None:
+        """Remember what the log says from `when` on, and whether its last lines only repeat."""
         eta = rate = loss = None
         if self.meter != "none" and self.pace > 0 and self.seen is not None:
             rate = round(1 / self.pace, 2) if self.pace < 1 else 1 / round(self.pace, 2)
             eta = float(int((self.total - self.seen) * self.pace)) if self.has_total else None
-        if self.has_loss and self.seen is not None:
+        if self.has_loss and self.seen:
             loss = round(1 + 3 * math.exp(-3 * self.seen / self.total) + self.rng.gauss(0, 0.05), 4)
         total = self.total if self.has_total and self.seen is not None else None
         said = {"step": self.seen, "total_steps": total, "eta_seconds": eta, "steps_per_second": rate, "loss": loss}
-        said["phase"] = phase if self.prints_phase else None
+        said |= {"phase": phase if self.prints_phase else None, "heartbeat": heartbeat}
         if self.epoch_steps and self.seen is not None:
             said |= {"step": None, "total_steps": None, "epoch": round(self.seen / self.epoch_steps, 2)}
         if self.seen is not None and self.seen != self.step_lines[-1][1]:
             self.step_lines.append((when, self.seen))
+        if not self.readable:
+            said |= dict.fromkeys(("step", "total_steps", "eta_seconds", "loss")) | {"heartbeat": False}
         self.lines.append((when, {**said, "log_size": self.size if self.has_size else None}))
 
     def train(self, seconds: float, slower: float | Slower = 1.0, mode: str = "busy") -> None:
@@ -139,7 +145,14 @@ class Job:
             self.size += max(1, printed) * self.line_bytes
             self.write(begin + (self.seen - first) * each)
 
-    def pause(self, seconds: float, mode: str, phase: str | None = None, chatter: float | None = None) -> None:
+    def pause(
+        self,
+        seconds: float,
+        mode: str,
+        phase: str | None = None,
+        chatter: float | None = None,
+        heartbeat: bool | None = None,
+    ) -> None:
         """Make no step for `seconds`; something else is written to the log about every `chatter` seconds."""
         self.enter(mode)
         if phase and self.prints_phase:
@@ -148,7 +161,7 @@ class Job:
         when = self.now
         while chatter and (when := when + self.rng.expovariate(1 / chatter)) < self.now + seconds:
             self.size += self.rng.randint(80, 400)
-            self.write(when, phase)
+            self.write(when, phase, heartbeat)
         self.now += seconds
         self.lag += seconds
 
@@ -169,6 +182,8 @@ class Job:
         if not self.has_process:
             return {}
         begin, mode, (cores, written), (cpu, size) = self.mode_at(when)
+        ends = [*(each[0] for each in self.modes[1:]), when]
+        starved = [min(end, when) - each[0] for each, end in zip(self.modes, ends) if each[1] == "CPU starved"]
         began = self.process_from if when >= self.process_from else 0.0
         asleep = sum(max(0.0, min(end, when) - start) for start, end in self.sleeps)
         said_at = self.lines[bisect_right(self.lines, when, key=lambda line: line[0]) - 1][0]
@@ -182,7 +197,9 @@ class Job:
             "awake_seconds": 5000.0 + when - asleep,
             "cpu_seconds": cpu + cores * (when - begin),
             "written_bytes": int(size + written * (when - begin)),
+            "delay_seconds": 0.8 * sum(seconds for seconds in starved if seconds > 0),
             "cpu_cores": cores,
+            "suspended": (17,) if mode == "suspended" else (),
             "write_rate": written,
             "blocked": int(mode == "disk" or self.rng.random() < 0.02),
             "compilers": self.rng.randint(0, 6) if mode == "compile" else 0,
@@ -291,6 +308,93 @@ def silent(job: Job, every: Range, pause: Range, mode: str, **sees: bool) -> Non
         setattr(job, name, value)
     job.shape(0.05, 10.0, apart=60.0)
     cycle(job, job.span, every, pause, mode)
+
+
+def printed(job: Job, *pauses: object) -> None:
+    """Pauses, after each of which the printed ETA jumps."""
+    job.has_total, job.meter = True, job.rng.choice(("tqdm", "mean"))
+    cycle(job, job.span, *pauses)
+
+
+def slow_patch(job: Job) -> None:
+    """Some minutes in which steps take up to three times as long, such as on a shared file system."""
+    job.has_total, job.meter = True, job.rng.choice(("tqdm", "mean"))
+    job.shape(0.05, 10.0, apart=60.0)
+    while job.now < job.span:
+        job.train(job.rng.uniform(15, 50) * MINUTE)
+        job.train(job.rng.uniform(1.5, 4.5) * MINUTE, job.rng.uniform(1.5, 3), "starved")
+    job.train(10 * MINUTE)
+
+
+def slow_first_steps(job: Job) -> None:
+    """The first steps take many times as long: compilations, cold caches, tuned kernels."""
+    job.has_total, job.meter = True, job.rng.choice(("tqdm", "mean"))
+    job.shape(0.5, 10.0, apart=60.0)
+    job.train(job.step_time * job.rng.uniform(20, 100), job.rng.uniform(3, 10))
+    job.train(job.span)
+
+
+def jitter(job: Job) -> None:
+    """Steps of which each takes between 0.6 and 1.7 times the usual: a factor of three."""
+    job.has_total, job.meter = True, job.rng.choice(("tqdm", "mean"))
+    job.shape(2.0, 20.0, apart=60.0)
+    plain(job, sigma=0.28)
+
+
+def bar_at_zero(job: Job) -> None:
+    """An empty bar stands there for minutes before the first step."""
+    job.has_total, job.seen = True, 0
+    job.write(job.now)
+    job.pause(job.rng.uniform(3, 20) * MINUTE, job.rng.choice(("load", "idle")))
+    job.pace, job.lag, job.meter_from = 0.0, 0.0, (job.now, 0)
+    job.train(job.span)
+
+
+def starved_of_cpu(job: Job) -> None:
+    """It compiles or evaluates on a machine whose processors others take."""
+    job.has_process, job.prints_phase = True, False
+    job.shape(0.05, 10.0, apart=60.0)
+    cycle(job, job.span, (15, 40), (3, 12), "CPU starved")
+
+
+def suspended(job: Job) -> None:
+    """A person suspends it, and continues it later."""
+    job.has_process = True
+    job.train(job.span / 2)
+    job.pause(job.rng.uniform(5, 60) * MINUTE, "suspended")
+    job.train(job.span / 2)
+
+
+def batches(job: Job) -> None:
+    """A counter of batches without a total, which begins anew with each epoch."""
+    job.has_total, job.meter = False, "none"
+    while job.now < job.span:
+        job.step, job.seen = 0, None
+        job.train(job.rng.uniform(5, 40) * MINUTE)
+
+
+def unreadable(job: Job, until: float = 0.0) -> None:
+    """Lines that show news, but no step that can be read, from `until` minutes on."""
+    job.has_size = True
+    job.shape(0.05, 5.0, apart=20.0)
+    job.train(until * MINUTE) if until else None
+    job.readable = False
+    job.train(job.span)
+
+
+def hang_with_heartbeat(job: Job, seconds: Range | None = None) -> float:
+    """Heartbeats, retries or uptimes go on being printed."""
+    job.has_size, job.prints_phase = True, False
+    if seconds:
+        job.poll = 30.0
+        job.shape(0.5, 2.0, apart=20.0)
+        job.train(job.rng.uniform(*seconds))
+    else:
+        job.train(job.rng.uniform(20, 60) * MINUTE)
+    begun = job.now
+    mode = job.rng.choice(("idle", "idle", "spin"))
+    job.pause(job.rng.uniform(60, 150) * MINUTE, mode, chatter=job.rng.choice((1.0, 10.0, 30.0, 60.0)), heartbeat=True)
+    return begun
 
 
 def rotating(job: Job) -> None:
@@ -455,6 +559,17 @@ FAMILIES: dict[str, Callable[[Job], float | None]] = {
     "epochs only": lambda job: (by_epochs(job), plain(job))[1],
     "rotating log": rotating,
     "clock jumps": jumping,
+    "printed ETA, evaluations": lambda job: printed(job, (10, 50), (2, 10), "eval", "evaluation"),
+    "printed ETA, saves": lambda job: printed(job, (10, 60), (1, 8), "save", "checkpoint"),
+    "jitter of 3x": jitter,
+    "slow patch": slow_patch,
+    "slow first steps": slow_first_steps,
+    "start-up bar at 0": bar_at_zero,
+    "starved of CPU": starved_of_cpu,
+    "suspended": suspended,
+    "batches without total": batches,
+    "unreadable log": unreadable,
+    "unreadable after steps": lambda job: unreadable(job, job.rng.uniform(10, 30)),
     "hang, GPUs idle": lambda job: hang(job, "idle", gpu=True),
     "hang, GPUs spin": lambda job: hang(job, "spin", gpu=True),
     "hang, no GPU reading": lambda job: hang(job, "idle", gpu=False),
@@ -462,6 +577,8 @@ FAMILIES: dict[str, Callable[[Job], float | None]] = {
     "hang at start-up": hang_at_start,
     "hang, disk": lambda job: (setattr(job, "has_process", True), hang(job, "disk"))[1],
     "hang, a GPU lost": lost_gpu,
+    "hang, heartbeat": hang_with_heartbeat,
+    "hang, heartbeat, early": lambda job: hang_with_heartbeat(job, (90.0, 200.0)),
     "hang, epochs only": hang_by_epochs,
     "hang, gaps": hang_across_gaps,
     "hang before first look": hang_before,
@@ -476,10 +593,10 @@ FAMILIES: dict[str, Callable[[Job], float | None]] = {
 
 
 def generate(seed: int = 0, families: str = "", count: int = 15) -> Iterator[Trace]:
-    """`count` traces of each family whose name contains `families`; each depends on its own seed alone."""
+    """`count` traces of each family whose name matches `families`; each depends on its own seed alone."""
     for name, live in FAMILIES.items():
-        broken = name.startswith(("hang", "slow", "ETA"))
-        for number in range(count if families in name else 0):
+        broken = name.startswith(("hang", "slow", "ETA")) and name not in ("slow patch", "slow first steps")
+        for number in range(count if re.search(families, name) else 0):
             rng = Random(f"{seed}/{name}/{number}")
             poll = rng.uniform(*rng.choice(((30, 30), (60, 60), (30, 60), (30, 60), (5, 30), (60, 120))))
             job = Job(rng, poll, HOUR * (5 if broken else min(6 if poll > 15 else 2, 1 + rng.expovariate(0.7))))
