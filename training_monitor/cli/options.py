@@ -373,6 +373,13 @@ def add_watch(command: CommandParser) -> None:
         const=True,
         help="with --terminate: end it also when it makes no step although its GPUs compute or its log grows",
     )
+    command.add_argument(
+        "--terminate-eta",
+        dest="terminate_on_eta",
+        action="store_const",
+        const=True,
+        help="with --terminate: end it also when its ETA does not converge although its speed has not halved",
+    )
     command.flag("--no-stall-detection", "never call it stalled")
     command.duration(INTERVAL, "between looks (default: 1m)")
     command.duration(["--grace-period"], "from the notice of a stall to the end (default: 15m)")

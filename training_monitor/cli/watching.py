@@ -70,7 +70,7 @@ PLAIN_SECONDS = 1.0
 SAME_SECONDS = 30.0  # between two identical plain lines
 CONFIGURED = (
     "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
-    "outage_after", "terminate_busy",
+    "outage_after", "terminate_busy", "terminate_on_eta",
 )  # fmt: skip
 _ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
 
@@ -88,8 +88,9 @@ def watch(args: Namespace) -> int:
     plan = _plan(args) if args.terminate else None
     if plan is None and (args.upload or args.destroy or args.destroy_without_upload or args.hard_limit):
         raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
-    if plan is None and args.terminate_busy:
-        raise SettingsError("--terminate-busy", True, "--terminate with it")
+    for option, given in (("--terminate-busy", args.terminate_busy), ("--terminate-eta", args.terminate_on_eta)):
+        if plan is None and given:
+            raise SettingsError(option, True, "--terminate with it")
     follow = _follow_on_screen if _wants_screen(args) else _follow
     with _explained(watcher):
         report = follow(watcher, plan, args, stream=stream)

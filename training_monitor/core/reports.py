@@ -12,7 +12,7 @@ from training_monitor.core.values import NotSeen
 
 VerdictWord = Annotated[str, Literal["ok", "warning", "failed", "unknown"]]
 StateWord = Annotated[
-    str, Literal["starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown"]
+    str, Literal["starting", "running", "slow", "suspended", "stalled", "finished", "failed", "stopped", "unknown"]
 ]
 
 

@@ -22,7 +22,7 @@ class Observation:
         phase: what the end of the log says it is doing instead of steps (see `find_phase`).
         gpu_utilization, gpu_power_fraction: of its busiest GPU (see `gpu_load`): per cent, and power draw over its
             limit.
-        log_size: bytes.
+        log_size: bytes. heartbeat: whether its last lines only repeat (see `find_heartbeat`).
         epoch, total_epochs: epochs done, including the fraction of the current one, and their total.
         status: of the job; UNKNOWN without one. exit_code, message: those of the job.
         is_running: whether its processes run. finished: whether its log shows the end.
@@ -36,6 +36,8 @@ class Observation:
         file_age: seconds since the last write to the newest file in its checkpoint folder.
         cpu_seconds, written_bytes: CPU time and bytes written by its processes since they began, including ended
             children. cpu_cores, write_rate: the same per second, measured during the look.
+        delay_seconds: how long its threads waited for a processor; delay_cores: the same per second.
+        suspended: those of its processes that are suspended (state T).
         blocked: how many of its processes wait in the kernel for a disk (state D).
         compilers: how many compilers run for it.
         oom_kills: processes killed for lack of memory on the target, as counted by the kernel.
@@ -79,6 +81,10 @@ class Observation:
     oom_kills: int | None = None
     gpu_errors: tuple[str, ...] = ()
     processes: int | None = None
+    heartbeat: bool | None = None
+    delay_seconds: float | None = None
+    delay_cores: float | None = None
+    suspended: tuple[int, ...] = ()
 
 
 ProgressSample = Observation  # the earlier public name

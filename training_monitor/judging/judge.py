@@ -15,7 +15,17 @@ from training_monitor.core.values import Observation, StallAnalysis, Verdict
 from training_monitor.judging.loss import analyze_loss
 from training_monitor.judging.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall
 
-STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")  # of a `Verdict`
+STATES = (
+    "starting",
+    "running",
+    "slow",
+    "suspended",
+    "stalled",
+    "finished",
+    "failed",
+    "stopped",
+    "unknown",
+)  # of a `Verdict`
 ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin with the state
 VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
@@ -140,8 +150,12 @@ def _ended_at(seen: Sequence[Observation]) -> float:
 
 def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy) -> Verdict:
     last, stall = seen[-1], analyze_stall(seen, now=now, policy=policy)
-    if stall.kind in ("slow", "diverging_eta", "eta_not_converging"):
+    if stall.kind == "slow":
         found = Verdict("slow", "warning", f"{_position(last)}: {stall.reason}", stall.signals["slow_since"])
+    elif stall.kind == "suspended":
+        remedy = f"kill -CONT {' '.join(map(str, stall.signals['suspended']))}"
+        reason = f"{_position(last)}: {stall.reason}"
+        found = Verdict("suspended", "warning", reason, stall.signals["since"], remedies=(remedy,))
     elif stall.is_stalling:
         found = Verdict("stalled", "failed", _with_last_words(stall.reason, last.failure), stall.signals["since"])
     else:
@@ -169,12 +183,15 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         speed = _speed(signals["step_time"] or (1.0 / last.steps_per_second if last.steps_per_second else None))
         silent = f", no step for {format_duration(waited)}, limit {format_duration(limit)}"
         note = silent if waited >= max(QUIET_SECONDS, limit / 4.0) else speed
-        return Verdict("running", "ok", shown + note, signals["started_at"], "high")
+        sure = "high" if waited <= max(QUIET_SECONDS, signals["usual_pause"]) else "medium"
+        return Verdict("running", "ok", shown + note, signals["started_at"], sure)
     if signals["proof"] == "busy":
         reason = f"{shown}: its GPUs compute; its log does not tell when that step was made"
         return Verdict("running", "ok", reason, signals["started_at"], "low")
     remedy = f"look again in {format_duration(60)}"
-    if signals["since_known"]:
+    if signals["reports_news"] and waited >= limit:
+        reason = f"no step that can be read for {format_duration(waited)}, but its log grows; {remedy}"
+    elif signals["since_known"]:
         why = "nothing tells how long its pauses are" if waited < limit else "it was not watched for long enough"
         reason = f"no step for {format_duration(waited)}, limit {format_duration(limit)}: {why}; {remedy}"
     elif signals["looks"] == 1:

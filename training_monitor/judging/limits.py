@@ -127,6 +127,7 @@ class WatchConfig:
         milestones: a notice is sent when so many per cent of the steps are done.
         outage_after: a notice is sent when the target or the local state folder is unavailable for this long.
         terminate_busy: where stalls are ended, also end a hang with signs of work, such as computing GPUs.
+        terminate_on_eta: where stalls are ended, also end a run whose ETA does not converge, whatever its speed.
     """
 
     poll_interval: AboveZero = 60.0
@@ -144,6 +145,7 @@ class WatchConfig:
     milestones: Annotated[tuple[float, ...], items(_PER_CENT, _PER_CENT.expected, least=0)] = (25, 50, 75)
     outage_after: FromZero = OUTAGE_AFTER
     terminate_busy: Annotated[bool, SWITCH] = False
+    terminate_on_eta: Annotated[bool, SWITCH] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -5,8 +5,9 @@ advanced, so that pauses do not count; how many intervals are needed depends on 
 past is its fastest stretch, however long ago, or the usual step time in its log. A slow run stays slow until its speed
 is back.
 
-An ETA does not converge when it falls by less than a share of the elapsed time, over readings that span a good part of
-an hour, while steps become slower and slower. That shows long before the speed has halved.
+An ETA does not converge when what the pace of the steps gives falls by less than a share of the time spent on steps,
+over a good part of an hour in which steps become slower and slower. That shows long before the speed has halved. Pauses
+are left out: a printed ETA jumps after each of them.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from training_monitor.judging.stall_history import Advance, Run
 COUNTS = (5, 8, 12, 20, 32, 64)  # of intervals whose median is compared
 ENTER, LEAVE = 0.85, 0.5  # shares of the threshold, as logarithms: slow at 0.55 of the past speed, back at 0.71
 STEADY = 0.6  # of the threshold: the least for the mean and for the faster quarter
-PACE_GROWTH = 1.36  # how much slower steps must become for a flat ETA; longer sequences alone cause up to that
-STILL_SLOW = 1.25
+PACE_GROWTH = 1.25  # how much slower the steps of a last third must be than those of the first for a flat ETA
+THIRD_GROWTH = 0.1  # the least growth of a third over the one before, as a logarithm
+STILL_SLOW = 1.15
 ETA_SHARE = 0.3  # of itself that must elapse before an ETA can be called flat: earlier, it is noise
 BLOCK_SECONDS = 900.0
 STEPS_FOR_ONE = 20.0  # steps whose mean is taken to be as certain as one advance
@@ -35,7 +37,7 @@ Reading = tuple[float, float]  # time, ETA
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """The result of a comparison: `ratio` is the present step time over the past one; `growing`: it still gets slower.
+    """The result of a comparison: `ratio` is the present step time over the past one.
 
     `back_at` is when steps last took hardly longer than in the past.
     """
@@ -43,7 +45,6 @@ class Slowdown:
     ratio: float
     slow: bool
     since: float
-    growing: bool
     back_at: float = -inf
 
 
@@ -134,7 +135,7 @@ def _compare(
     newest = exp(series.usual(count - 5, count) - past.base)
     begin = _begin_of_slowness(series, past.base + LEAVE * threshold)
     if begin is None:
-        return Slowdown(newest, False, calm[-1].begin, False), series, past.base
+        return Slowdown(newest, False, calm[-1].begin), series, past.base
     if begin >= 2 and not (usual and log(usual) <= past.base):
         past = _best_past(series, begin) or past  # excludes the slow stretch
     for size in COUNTS:
@@ -143,8 +144,8 @@ def _compare(
         growing = _is_growing(series.logs[-3 * size :], size)
         if _is_slow(series, count - size, count, past, policy, 0.55 if growing else ENTER * threshold):
             ratio = exp(median(series.logs[-size:]) - past.base)
-            return Slowdown(ratio, True, calm[begin].begin, growing), series, past.base
-    return Slowdown(newest, False, calm[begin].begin, False), series, past.base
+            return Slowdown(ratio, True, calm[begin].begin), series, past.base
+    return Slowdown(newest, False, calm[begin].begin), series, past.base
 
 
 def _last_back(series: _Series, limit: float, policy: StallPolicy) -> int:
@@ -240,55 +241,87 @@ class FlatEta:
 
 
 def find_flat_eta(
-    readings: Sequence[Reading], advances: Sequence[Advance], slowdown: Slowdown | None, policy: StallPolicy
+    advances: Sequence[Advance],
+    left: float,
+    readings: Sequence[Reading],
+    slowdown: Slowdown | None,
+    policy: StallPolicy,
 ) -> FlatEta | None:
-    """Find the shortest stretch with a flat ETA, of at least a quarter of an hour; arguments are oldest first.
+    """Find the shortest stretch with a flat ETA, of at least a quarter of an hour; sequences are oldest first.
 
-    An earlier finding counts until the speed is back.
+    The ETA is what the pace of the steps gives for the `left` ones, pauses left out. The printed one, of which
+    `readings` are known, must agree. An earlier finding counts until the speed is back.
     """
-    if found := _find_flat_eta(readings, advances, policy):
+    if found := _find_flat_eta(advances, left, readings, policy):
         return found
     if slowdown is None or slowdown.ratio < STILL_SLOW:
         return None
-    for end in moments(len(readings)):
-        when = readings[end - 1][0]
+    for end in moments(len(advances)):
+        when = advances[end - 1].end
         if when <= slowdown.back_at:
             break
-        if found := _find_flat_eta(readings[:end], [each for each in advances if each.end <= when], policy):
+        before = left + sum(each.steps for each in advances[end:])
+        known = readings[: bisect_right(readings, (when, inf))]
+        if found := _find_flat_eta(advances[:end], before, known, policy):
             return found
     return None
 
 
-def _find_flat_eta(readings: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
-    if len(readings) < policy.min_samples or len(advances) < 3:
+def _find_flat_eta(
+    advances: Sequence[Advance], left: float, readings: Sequence[Reading], policy: StallPolicy
+) -> FlatEta | None:
+    if len(advances) < max(3, policy.min_samples - 1):
         return None
-    end = readings[-1][0]
-    span = policy.eta_seconds
-    while span < 4.0 * (end - readings[0][0]):
-        within = readings[max(0, bisect_left(readings, (end - span, 0.0))) :]
-        if len(within) >= policy.min_samples and (found := _flat_eta(within, advances, policy)):
+    end, span = advances[-1].end, policy.eta_seconds
+    while span < 4.0 * (end - advances[0].begin):
+        within = advances[bisect_left(advances, end - span, key=lambda each: each.begin) :]
+        if len(within) >= 3 and (found := _flat_eta(within, left, readings, policy)):
             return found
         span *= 1.3
     return None
 
 
-def _flat_eta(within: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
-    edge = max(1, len(within) // 8)
-    first, last = within[:edge], within[-edge:]
-    begun, ended = (median(when for when, _ in part) for part in (first, last))
-    fallen = median(eta for _, eta in first) - median(eta for _, eta in last)
-    passed = ended - begun
-    least = max(0.8 * policy.eta_seconds, ETA_SHARE * within[-1][1])
-    if passed < least or fallen >= policy.eta_convergence_threshold * passed:
+def _flat_eta(
+    within: Sequence[Advance], left: float, readings: Sequence[Reading], policy: StallPolicy
+) -> FlatEta | None:
+    """Compare the first, the middle and the last third: each must be slower by more than chance."""
+    series, count = _Series(within), len(within)
+    thirds = [(count * part // 3, count * (part + 1) // 3) for part in range(3)]
+    first, middle, last = (series.usual(*third) for third in thirds)
+    pace, ended, total = exp(last), series.steps[thirds[2][0]], series.steps[-1]
+    begun = series.steps[thirds[0][1]] / 2.0
+    now, then = left + (total - ended) / 2.0, left + total - begun
+    fallen, stepped = then * exp(first) - now * pace, (then - now) * (exp(first) + pace) / 2.0
+    seconds = within[-1].end - within[0].begin
+    if seconds < max(0.8 * policy.eta_seconds, ETA_SHARE * left * pace):
         return None
-    inside = [each for each in advances if each.end > begun + 1.0]
-    if len(inside) < 3:
+    if fallen >= policy.eta_convergence_threshold * stepped or last - first < log(PACE_GROWTH):
         return None
-    size = max(1, len(inside) // 6)
-    growth = _Series(inside[-size:]).usual(0, size) - _Series(inside[:size]).usual(0, size)
-    if growth < log(PACE_GROWTH):
+    if count < 9:
+        if min(each.steps for each in within) < STEPS_FOR_ONE or middle < first - 0.05:
+            return None
+    elif min(middle - first, last - middle) < max(THIRD_GROWTH, 3.0 * _noise(series, thirds)):
         return None
-    return FlatEta(within[-1][1], within[-1][0] - within[0][0], sum(each.steps for each in inside), within[0][0])
+    known = [each for each in readings if each[0] >= within[0].begin]
+    if known and _has_fallen(known, policy):
+        return None
+    return FlatEta(known[-1][1] if known else left * pace, seconds, total, within[0].begin)
+
+
+def _noise(series: _Series, thirds: Sequence[tuple[int, int]]) -> float:
+    """Return by how much the medians of two thirds differ by chance."""
+    spread = max(quantile(series.logs[a:b], 0.75) - quantile(series.logs[a:b], 0.25) for a, b in thirds) / 1.35
+    return float(spread * (2.0 / (thirds[0][1] - thirds[0][0])) ** 0.5)
+
+
+def _has_fallen(readings: Sequence[Reading], policy: StallPolicy) -> bool:
+    """Whether the printed ETA came nearer, by medians of its first and last readings."""
+    edge = max(1, len(readings) // 4)
+    (begun, before), (ended, after) = (
+        (median(when for when, _ in part), median(eta for _, eta in part))
+        for part in (readings[:edge], readings[-edge:])
+    )
+    return before - after >= policy.eta_convergence_threshold * (ended - begun) > 0
 
 
 def eta_convergence(readings: Sequence[Reading]) -> float | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from training_monitor.core.averages import median
 from training_monitor.core.frozen import checked, replace
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Observation, StallAnalysis
@@ -26,9 +27,20 @@ from training_monitor.judging.limits import (
     stall_policy as stall_policy,
 )
 from training_monitor.judging.slowness import eta_convergence, find_flat_eta, find_slowdown, moments, quantile, warm_at
-from training_monitor.judging.stall_history import ALIVE, FRESH_FILE, Look, Move, Run, kind_of, read_run, thin_looks
+from training_monitor.judging.stall_history import (
+    ALIVE,
+    FRESH_FILE,
+    Look,
+    Move,
+    Run,
+    grows_with_news,
+    kind_of,
+    read_run,
+    thin_looks,
+)
 
 WINDOW = MOST_SAMPLES
+LONGEST_LIMIT = 86_400.0  # seconds, of limits that a run's own pauses and steps give
 WATCHED_AGAIN = 60.0  # seconds after a gap, from when on looks on both sides of it count
 FRESH_LOG = 120.0
 HABIT = 0.75  # factor for `pause_factor` after three pauses of similar length
@@ -51,10 +63,10 @@ def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPo
         now: epoch seconds; nothing is concluded from the time since the last sample.
 
     Returns:
-        is_stalling with kind hang_idle | hang_spinning | slow | diverging_eta | eta_not_converging | not_started (None
-        without a stall), confidence none | low | medium | high, recommendation continue | alert | terminate: alert at
-        first, terminate after `grace_period`, unless the run is merely slow. signals are the numbers behind it (see
-        `_signals`).
+        is_stalling with kind hang_idle | hang_spinning | slow | not_started | suspended (None without a stall),
+        confidence none | low | medium | high, recommendation continue | alert | terminate: alert at first, terminate
+        after `grace_period`, unless the run is suspended, or slow with an ETA that converges. signals are the numbers
+        behind it (see `_signals`).
     """
     seen = thin_looks([each for each in samples if each.timestamp <= now], MOST_SAMPLES)
     if not seen:
@@ -63,7 +75,7 @@ def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPo
     signals = _signals(run, policy)
     if _is_finished(last):
         return _healthy(last, "finished: the last step is done", signals)
-    for judge in (_judge_start, _judge_pause, _judge_speed, _judge_eta):
+    for judge in (_judge_suspended, _judge_start, _judge_pause, _judge_slowness):
         if found := judge(run, signals, policy):
             kind, confidence, reason, detected_at = found
             return _stalling(last, kind, confidence, reason, detected_at, signals, now, policy)
@@ -104,14 +116,18 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     step_time = told_times[-1] if told_times and run.by_step else None
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
     readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
-    flat = find_flat_eta(readings, [each for each in run.advances if each.end > _warm(run, policy)], slow, policy)
+    stepping = [each for each in run.advances if each.end > _warm(run, policy)]
     recent = run.advances[-5:]
+    pace = sum(each.seconds for each in recent) / sum(each.steps for each in recent) if recent else None
+    left = _steps_left(run, pace)
+    flat = find_flat_eta(stepping, left, readings, slow, policy) if left else None
     return {
         "seconds_without_step": waited,
         "pause": pause,
         "pause_limit": limit,
+        "usual_pause": max([policy.cadence_factor * _cadence(run, calm), 2.0 * run.poll, *(m.pause for m in calm)]),
         "has_step": _has_step(run),
-        "proof": _proof(run, waited, limit, pause, calm, policy),
+        "proof": _proof(run, waited, limit, pause, policy),
         "saves": run.saves,
         "works": _works(run, pause),
         "is_stall": is_stall,
@@ -119,14 +135,24 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "started_at": run.began,
         "since": run.since,
         "since_known": run.since_known,
-        "step_time": sum(each.seconds for each in recent) / sum(each.steps for each in recent) if recent else None,
+        "step_time": pace,
         "speed_ratio": 1.0 / slow.ratio if slow else None,
         "speed_dropping": bool(slow and slow.slow),
         "slow_since": slow.since if slow and slow.slow else flat.since if flat else None,
-        "slowing_down": bool(slow and slow.growing),
+        "reports_news": grows_with_news(run.waiting[-10:]),
+        "suspended": _suspended(run),
         "eta_convergence": eta_convergence(readings),
         "flat_eta": flat.describe() if flat else None,
     }
+
+
+def _steps_left(run: Run, pace: float | None) -> float | None:
+    """Return the steps to come: by the total, else by the printed ETA."""
+    total = run.last.seen.total_steps
+    if run.by_step and total and run.position is not None:
+        return total - run.position
+    printed = [eta for each in run.looks[-5:] if (eta := each.seen.eta_seconds) is not None]
+    return median(printed) / pace if printed and pace else None
 
 
 def _pause(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause:
@@ -150,7 +176,7 @@ def _earlier_stall(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Paus
 def _is_stall(run: Run, found: _Pause, policy: StallPolicy) -> bool:
     """Whether a pause is a stall; before the first step, not while GPUs compute or after too few looks."""
     pause, limit, watched = found
-    if run.last.at - run.since < max(limit, policy.shortest_pause):
+    if run.last.at - run.since < max(limit, policy.shortest_pause) or grows_with_news(run.waiting[-10:]):
         return False
     looks = 2 if run.since_known else policy.min_samples
     return watched if _has_step(run) else pause != "busy" and len(run.waiting) >= looks
@@ -188,15 +214,16 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
         floor *= 2.0  # they computed since: one of them may still do so now and then
     if not _has_step(run) or run.rotated:
         apart = max((each.seconds for each in run.moves), default=0.0) if run.saves else 0.0
-        return max(policy.startup_pause * (1.0 if pause in floors else 2.0), SAVES_APART * apart)
+        return max(policy.startup_pause * (1.0 if pause in floors else 2.0), min(LONGEST_LIMIT, SAVES_APART * apart))
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
         floor = max(floor, policy.spoken_pause)  # a single look may fall between two writes
-    elif _is_early(run, pause, calm):
+    elif _is_early(run, pause):
         floor = max(floor, policy.early_pause)
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
     usual = policy.cadence_factor * _cadence(run, calm)
-    limit = max(floor, usual, _pause_factor(pause, same, policy) * max(same, default=0.0))
+    derived = max(usual, _pause_factor(pause, same, policy) * max(same, default=0.0))
+    limit = max(floor, min(LONGEST_LIMIT, derived))
     worked = run.waiting[begin].at - run.since if begin and pause in floors else 0.0
     return min(worked + limit, max(busy, limit))
 
@@ -214,9 +241,9 @@ def _saves(run: Run) -> bool:
     return len(written) > 1 and written[-1] > max(run.since, written[0]) + FRESH_FILE
 
 
-def _is_early(run: Run, pause: str, calm: Sequence[Move]) -> bool:
+def _is_early(run: Run, pause: str) -> bool:
     """Whether the length of its pauses is unknown, both from looks and from its log."""
-    return pause in ("idle", "spoken", "unknown") and not calm and run.last.seen.step_interval is None
+    return pause in ("idle", "spoken", "unknown") and not run.moves and run.last.seen.step_interval is None
 
 
 def _cadence(run: Run, calm: Sequence[Move]) -> float:
@@ -243,9 +270,9 @@ def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequenc
     return len(run.waiting) >= least or is_told
 
 
-def _proof(run: Run, waited: float, limit: float, pause: str, calm: Sequence[Move], policy: StallPolicy) -> str | None:
+def _proof(run: Run, waited: float, limit: float, pause: str, policy: StallPolicy) -> str | None:
     """Return what rules out a stall: a step that was seen or is known to be fresh, or computing GPUs."""
-    most = min(limit, policy.unknown_pause) if _is_early(run, pause, calm) else limit
+    most = min(limit, policy.unknown_pause) if _is_early(run, pause) else limit
     if waited < most and run.since_known and run.position is not None:
         if run.made_within <= max(limit, policy.busy_pause):
             return "step"
@@ -315,23 +342,28 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     return f"{text}, and no step since, although {works}" if text else f": {works}"
 
 
-def _judge_speed(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+def _judge_slowness(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    """Judge a run by its speed and by its ETA; both together are sure."""
+    ratio, flat = signals["speed_ratio"], signals["flat_eta"]
     if not signals["speed_dropping"]:
-        return None
-    ratio, converging = signals["speed_ratio"], signals["eta_convergence"]
+        return ("slow", "medium", flat, run.last.at) if flat else None
     text = f"speed dropped {1 - ratio:.0%} below this run's own past"
     detected_at = min(signals["slow_since"] + policy.slow_seconds, run.last.at)
-    if signals["slowing_down"]:
-        if converging is not None and converging < policy.eta_convergence_threshold:
-            text += "; its ETA does not come nearer"
-        return "diverging_eta", "medium", f"{text}, and it still gets slower", detected_at
-    return "slow", "high" if ratio <= 0.4 else "medium", text, detected_at
+    return "slow", "high" if flat or ratio <= 0.4 else "medium", f"{text}; {flat}" if flat else text, detected_at
 
 
-def _judge_eta(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
-    if signals["flat_eta"] is None:
+def _suspended(run: Run) -> tuple[int, ...]:
+    """Return those of its processes that were suspended in two looks since its last step, or in the only look."""
+    waiting = run.waiting[-2:]
+    was = len(run.looks) == 1 or (len(waiting) == 2 and bool(waiting[0].seen.suspended))
+    return run.last.seen.suspended if was else ()
+
+
+def _judge_suspended(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    if not signals["suspended"]:
         return None
-    return "eta_not_converging", "medium", signals["flat_eta"], run.last.at
+    pids = " ".join(map(str, signals["suspended"]))
+    return "suspended", "high", f"suspended (state T), `kill -CONT {pids}` continues it", run.last.at
 
 
 # ---------------------------------------------------------------- answering
@@ -352,7 +384,7 @@ def _stalling(
     policy: StallPolicy,
 ) -> StallAnalysis:
     left = max(0.0, policy.grace_period - (now - detected_at))
-    ended = left == 0.0 and kind not in ("slow", "eta_not_converging")
+    ended = left == 0.0 and kind != "suspended" and (kind != "slow" or signals["flat_eta"] is not None)
     return StallAnalysis(
         True,
         kind,

@@ -1,7 +1,8 @@
 """Build the present generation of a run from its looks: the steps it made, and its signs since the last one. Pure.
 
-Time is the target's time awake if both looks have it, so that clock jumps and suspends do not count; else it is the
-time between the looks, and a long one is a gap, in which the machine may have slept.
+Time is the target's time awake if both looks have it, so that clock jumps and suspends do not count, without that in
+which the processes were suspended; else it is the time between the looks, and a long one is a gap, in which the machine
+may have slept.
 
 A falling step or another process is a restart, and begins a new generation. A rotated log does not: it may show no step
 for a while, and then continues.
@@ -118,6 +119,8 @@ def read_run(seen: Sequence[Observation]) -> Run:
             stale = None
         if place is not None and run.position is not None and place < run.position:
             run = _begin(look, poll, by_step)
+        if place == 0 and look.seen.loss is None:
+            place = None  # an empty bar, before the first step
         look.sign = _sign(before, look, run)
         run.looks.append(look)
         run.waiting.append(look)
@@ -254,6 +257,8 @@ def _timeline(seen: Sequence[Observation]) -> tuple[list[Look], float]:
 
 
 def _awake_between(before: Observation, look: Observation) -> float | None:
+    if before.suspended and look.suspended:
+        return 0.0
     if before.awake_seconds is None or look.awake_seconds is None or before.boot != look.boot:
         return None
     return look.awake_seconds - before.awake_seconds if look.awake_seconds >= before.awake_seconds else None
@@ -297,16 +302,18 @@ def _has_fresh_file(look: Look, run: Run) -> bool:
 
 
 def _rates(before: Look | None, look: Look) -> tuple[float | None, float | None]:
-    """Return (cores at work, bytes written per second), since the previous look, or else during the look."""
+    """Return (cores that it uses or waits for, bytes written per second), since the previous look or else during it."""
     now, then = look.seen, before.seen if before else None
     span = look.at - before.at if before else 0.0
-    cores, writes = now.cpu_cores, now.write_rate
+    cores, writes, waits = now.cpu_cores, now.write_rate, now.delay_cores
     if then is not None and span >= 5.0 and look.gap is None and not _is_other_process(then, now):
         if now.cpu_seconds is not None and then.cpu_seconds is not None:
             cores = max(0.0, now.cpu_seconds - then.cpu_seconds) / span
         if now.written_bytes is not None and then.written_bytes is not None:
             writes = max(0, now.written_bytes - then.written_bytes) / span
-    return cores, writes
+        if now.delay_seconds is not None and then.delay_seconds is not None:
+            waits = max(0.0, now.delay_seconds - then.delay_seconds) / span
+    return None if cores is None else cores + (waits or 0.0), writes
 
 
 def _stays_blocked(before: Look | None, look: Look) -> bool:
@@ -332,21 +339,29 @@ def kind_of(looks: Sequence[Look]) -> tuple[str, int]:
         (each.seen.phase or "").lower().startswith(PHASES) for each in looks[-3:]
     ):
         return "phase", begin
-    if sign != "spinning":
-        sign = _heard(sign, looks[begin:])
-    return sign, begin
+    return _heard(sign, looks[begin:]), begin
 
 
 def _heard(sign: str, looks: Sequence[Look]) -> str:
-    """Refine the kind by what the log printed meanwhile other than steps."""
+    """Refine the kind by what the log printed meanwhile other than steps. A heartbeat excuses nothing."""
     sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
     growths = sum(b > a for a, b in zip(sizes, sizes[1:]))
-    if sign in ("quiet", "blocked"):  # heartbeats do not excuse it, a steady report may
+    if grows_with_news(looks):
+        return "growing"
+    if sign == "spinning" or looks[-1].seen.heartbeat:
+        return sign
+    if sign in ("quiet", "blocked"):  # a steady report may excuse it
         in_phase = (looks[-1].seen.phase or "").lower().startswith(PHASES)
         return "spoken" if in_phase or (growths > len(sizes) // 2 and len(sizes) > 4) else sign
     if growths > len(sizes) // 3:
         return "growing"
     return "spoken" if growths and sign == "idle" else sign
+
+
+def grows_with_news(looks: Sequence[Look]) -> bool:
+    """Whether the log grows steadily, by lines that are known to report something other than the time."""
+    sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
+    return looks[-1].seen.heartbeat is False and sum(b > a for a, b in zip(sizes, sizes[1:])) > len(sizes) // 3
 
 
 def _pause_within(run: Run, made: float) -> tuple[str, float]:

@@ -42,6 +42,12 @@ _FORMATS = tuple(
 _EPOCH_SECONDS = regex(r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])")
 
 _TEN_DIGITS = regex(r"\d{10}")
+_DIGITS = regex(r"\d{1,20}(?:[.,]\d{1,20})*")
+_NUMBERS = regex(r"(?<![\w.])\d{1,15}(?:\.\d{1,9})?(?!s\b)")
+_IS_HEARTBEAT = regex(
+    r"\b(?:wait|retr(?:y|ies)|heart ?beat|keep ?alive|alive|uptime|elapsed|watchdog|time ?out|still|ping|attempt)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +266,27 @@ def seconds_between(first: LogTime, second: LogTime) -> float | None:
     if passed < -_DAY / 2 and max(first.seconds, second.seconds) <= _DAY:
         passed += _DAY
     return max(0.0, passed) if passed >= -_OUT_OF_ORDER else None
+
+
+def find_heartbeat(text: str) -> bool | None:
+    """Return whether the last lines of a log only repeat: one shape, in which nothing but the time rises.
+
+    Waits, retries and uptimes count as the time. None while fewer than two lines have the shape of the last one.
+    """
+    lines = [line for line in strip_ansi(text[-4096:]).replace("\r", "\n").split("\n")[-20:] if line.strip()]
+    shapes = [_DIGITS.sub("0", line) for line in lines]
+    alike = [line for line, shape in zip(lines, shapes) if shape == shapes[-1]]
+    if len(alike) < 2 or len(set(shapes[-2:])) > 1:
+        return None
+    if _IS_HEARTBEAT.search(alike[-1]):
+        return True
+    begun, ended = read_time(alike[0]), read_time(alike[-1])
+    passed = seconds_between(begun, ended) if begun and ended else None
+    first, last = ([float(each) for each in _NUMBERS.findall(_without_time(line))] for line in (alike[0], alike[-1]))
+    rises = [after - before for before, after in zip(first, last) if after > before]
+    return all(passed is not None and abs(rise - passed) <= max(1.5, passed / 10.0) for rise in rises)
+
+
+def _without_time(line: str) -> str:
+    number = _format_of(line[:_LOOKED_AT])
+    return line if number is None else _FORMATS[number].sub(" ", line, count=1)

@@ -35,7 +35,7 @@ from training_monitor.judging.gpu_load import gpu_load
 from training_monitor.logs.events import find_phase
 from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource
 from training_monitor.logs.job_progress import EpochCount, job_progress
-from training_monitor.logs.pace import LogPace, read_log_pace
+from training_monitor.logs.pace import LogPace, find_heartbeat, read_log_pace
 from training_monitor.logs.sources import Source, source_named
 from training_monitor.logs.training_log import read_progress
 from training_monitor.observe.evidence import (
@@ -134,6 +134,7 @@ def observe_log(
         gpu_utilization=utilization,
         gpu_power_fraction=power,
         log_size=log_size,
+        heartbeat=find_heartbeat(text),
         epoch=done.epoch,
         total_epochs=done.total_epochs,
         is_running=is_running,

@@ -127,9 +127,16 @@ def _advanced(told: Told, status: TrainingStatus) -> bool:
 
 
 def may_end(stall: StallAnalysis, config: WatchConfig) -> bool:
-    """Return whether a run may be ended for this stall: sure enough, more than slowness, not a log without steps."""
-    if stall.kind in (None, "slow", "eta_not_converging"):
+    """Return whether a run may be ended for this stall: sure enough, not a log without steps, not suspended.
+
+    One whose ETA does not converge may be ended if its speed fell by half as well, or if the configuration says so.
+    """
+    if stall.kind in (None, "suspended"):
         return False
+    if stall.kind == "slow":
+        ratio = stall.signals.get("speed_ratio") or 1.0
+        is_half = bool(stall.signals.get("speed_dropping")) and ratio <= config.speed_drop_threshold
+        return bool(stall.signals.get("flat_eta")) and (is_half or config.terminate_on_eta)
     if stall.kind == "not_started":
         return stall.confidence != "low" and stall.signals.get("pause") in SILENT
     return config.terminate_busy or not shows_work(stall)
@@ -137,7 +144,7 @@ def may_end(stall: StallAnalysis, config: WatchConfig) -> bool:
 
 def shows_work(stall: StallAnalysis) -> bool:
     """Return whether a run without steps still shows signs of work: GPUs that compute, a log that grows, ..."""
-    return stall.kind in ("hang_idle", "hang_spinning", "diverging_eta") and stall.confidence == "low"
+    return stall.kind in ("hang_idle", "hang_spinning") and stall.confidence == "low"
 
 
 def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> str | None:

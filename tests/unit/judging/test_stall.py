@@ -195,7 +195,7 @@ def test_steps_that_take_ever_longer_never_arrive() -> None:
     run = Run(total_steps=100_000).train(3600)
     for hour in range(1, 60):
         run.train(120, pace=1.0 / (1.0 + 0.15 * hour), eta_seconds=36_000.0 + 3000 * hour)
-    assert run.kinds & {"diverging_eta", "slow"}
+    assert "slow" in run.kinds
 
 
 def test_jitter_alone_is_no_stall(subtests: pytest.Subtests) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -152,7 +153,7 @@ def test_a_watcher_that_was_suspended_neither_tells_recovery_nor_ends_the_run_an
     assert looks.end == STALL_REASON
 
 
-@pytest.mark.parametrize("kind", ["hang_idle", "diverging_eta"])
+@pytest.mark.parametrize("kind", ["hang_idle", "hang_spinning"])
 def test_a_suspension_does_not_count_for_a_stall_that_is_still_seen_right_after_it(kind: str) -> None:
     looks = Looks()
     looks.look(10, stall(kind))
@@ -172,7 +173,7 @@ def test_slow_unsure_and_speaking_runs_are_told_of_and_never_ended(subtests: pyt
     for harmless in [
         stall("slow", "high"),
         stall("slow", "medium"),
-        stall("eta_not_converging", "medium"),
+        stall("suspended", "high"),
         stall("hang_idle", "low", pause="busy"),
         stall("hang_idle", "low", pause="growing"),
         *(stall("not_started", "medium", None, pause) for pause in ("growing", "busy", "phase", "spoken", "unknown")),
@@ -188,13 +189,28 @@ def test_slow_unsure_and_speaking_runs_are_told_of_and_never_ended(subtests: pyt
 def test_who_asks_for_it_ends_a_hang_that_shows_signs_of_work_and_no_more_than_that() -> None:
     config = WatchConfig(poll_interval=60, grace_period=300, terminate_busy=True)
     busy = [stall("hang_idle", "low", pause=pause) for pause in ("busy", "growing", "saving", "phase")]
-    others = [stall("slow", "high"), stall("eta_not_converging", "medium"), stall("not_started", "low", None, "busy")]
+    others = [stall("slow", "high"), stall("suspended", "high"), stall("not_started", "low", None, "busy")]
     others.append(stall("not_started", "medium", None, "busy"))
     for found in busy + others:
         looks = Looks(config)
         for _ in range(6):
             looks.look(found.current_step, found)
         assert (looks.end == STALL_REASON) == (found in busy), found
+
+
+def test_a_run_whose_eta_does_not_converge_is_ended_where_its_speed_halved_or_on_request() -> None:
+    halved = {"flat_eta": "ETA not converging", "speed_dropping": True, "speed_ratio": 0.4}
+    for signals, on_eta, ended in [
+        (halved, False, True),
+        ({**halved, "speed_dropping": False, "speed_ratio": 0.7}, False, False),
+        ({**halved, "speed_dropping": False, "speed_ratio": 0.7}, True, True),
+        ({**halved, "flat_eta": None}, True, False),
+    ]:
+        config = WatchConfig(poll_interval=60, grace_period=300, terminate_on_eta=on_eta)
+        looks, found = Looks(config), dataclasses.replace(stall("slow", "high"), signals=signals)
+        for step in range(6):
+            looks.look(10 + step, found)
+        assert (looks.end == STALL_REASON) == ended, signals
 
 
 @pytest.mark.parametrize(
