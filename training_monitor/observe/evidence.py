@@ -51,6 +51,9 @@ class Evidence:
             no process may be read.
         memory_bytes: resident memory (RSS) of all processes; what they share counts for each of them.
         cpu_cores, write_rate: both per second during the look; None when it took no time.
+        delay_seconds: how long its threads that still run have waited for a processor.
+        delay_cores: the same per second.
+        suspended: the pids of those in state T.
         blocked: processes whose main thread waits in the kernel for a disk (state D).
         compilers: compilers, assemblers, linkers and busy compile workers of PyTorch.
         oom_kills: processes that the kernel killed for memory in the training's cgroup, or else in the caller's.
@@ -74,6 +77,9 @@ class Evidence:
     process: str | None = None
     runtime: float | None = None
     memory_bytes: int | None = None
+    delay_seconds: float | None = None
+    delay_cores: float | None = None
+    suspended: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +111,17 @@ def parse_evidence(text: str) -> Evidence:
     if not running:
         return seen
     later = _sample(second, fields.get("again"))
+    delay, delay_later = _delay(first), _delay(second)
+    span = later.uptime - now.uptime if later.uptime is not None and now.uptime is not None else 0.0
+    is_measured = span > 0 and delay is not None and delay_later is not None
     sums = _add_sums(seen, now, later, fields.get("roots", "").split(), ticks, _compile_workers(text))
-    return replace(sums, memory_bytes=_memory(first, seen.pids))
+    return replace(
+        sums,
+        memory_bytes=_memory(first, seen.pids),
+        delay_seconds=delay,
+        delay_cores=max(0.0, (delay_later or 0.0) - (delay or 0.0)) / span if is_measured else None,
+        suspended=tuple(sorted(process.pid for process in running if process.state == "T")),
+    )
 
 
 def _add_sums(
@@ -166,6 +181,13 @@ def _sample(text: str, uptime: str | None) -> _Sample:
             written.setdefault(pid, {})[found[2]] = int(found[3])
     counters = {pid: (each.get("wchar", 0), each.get("write_bytes", 0)) for pid, each in written.items()}
     return _Sample(read_number(uptime), table, counters)
+
+
+def _delay(text: str) -> float | None:
+    """Return the seconds for which the threads waited for a processor."""
+    found = next((value for key, value in map(_field, each_line(text)) if key == "delay"), None)
+    nanoseconds = read_number(found)
+    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _memory(text: str, pids: Sequence[int]) -> int | None:

@@ -54,6 +54,12 @@ def test_the_memory_is_that_of_all_processes_and_no_command_line_can_add_to_it()
     assert reply(HEAD, ROOT, "/proc/10/cmdline:VmRSS: 99", "/proc/12/status:VmRSS: 99").memory_bytes is None
 
 
+def test_waits_for_a_processor_and_suspended_processes_are_seen() -> None:
+    found = reply(HEAD, ROOT, RANK.replace(" R ", " T "), "delay=5000000000", "again=602.00", ROOT, "delay=6000000000")
+    assert (found.delay_seconds, found.delay_cores, found.suspended) == (5.0, 0.5, (11,))
+    assert reply(HEAD, ROOT, RANK).delay_seconds is None
+
+
 def test_a_second_look_that_took_no_time_tells_nothing() -> None:
     found = reply(HEAD, ROOT, WRITTEN, "again=600.00", ROOT, WRITTEN)
     assert (found.cpu_cores, found.write_rate) == (None, None)

@@ -29,6 +29,16 @@ show_tree() {
   [ $# -eq 0 ] || grep -asoE '^(wchar|write_bytes): [0-9]+|^VmRSS:[^0-9]*[0-9]+|compile_worker' "$@"
 }
 
+# Print how long all threads of the tree waited for a processor, in nanoseconds; nothing where that cannot be read.
+show_delay() {
+  set --; for each in $tree; do set -- "$@" "/proc/$each/task/"*/schedstat; done
+  [ $# -eq 0 ] || cat "$@" 2>/dev/null | {
+    sum='' total=0
+    while read -r ran waited _; do total=$((total + waited)); [ "$ran" = 0 ] || sum=$total; done
+    [ -z "$sum" ] || echo "delay=$sum"
+  }
+}
+
 show_uptime() { read -r up _ </proc/uptime; echo "$1=$up"; }
 
 # Where $seconds is not 0, look again after as long.
@@ -42,6 +52,7 @@ look() {
   echo "roots=$named"
   [ -z "$all" ] || echo table=read
   show_tree
+  show_delay
   first=${tree# }
   show_memory_kills "${first%% *}" || show_memory_kills self
   if [ "$seconds" != 0 ] && [ "$first" ]; then
@@ -50,6 +61,7 @@ look() {
     show_uptime again
     all=$(read_stats "$@")
     show_tree
+    show_delay
   fi
   echo end
 }
