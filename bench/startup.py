@@ -38,7 +38,7 @@ ONE_LOOK = {
     "history": ["history"],
     "top --json": ["top", "progress", "--once", "--json"],
     "config --check": ["config", "--check"],
-    "completion --known targets": ["completion", "--known", "targets"],
+    "completion --complete": ["completion", "--complete", "zsh", "gpu", ""],
     "status local": ["status", "local"],
 }
 

@@ -34,7 +34,7 @@ SCRIPTS: dict[str, tuple[int, int]] = {
 COMMANDS: dict[str, tuple[int, int]] = {
     "--version": (3, 15),
     "--help": (4, 15),
-    "completion --known targets": (27, 70),
+    "completion --complete zsh gpu l": (36, 70),
     "gpu local": (44, 70),
     "checkpoints local .": (37, 70),
     "health local": (90, 95),

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterator, Mapping
 
 from training_monitor.cli.argument_types import CommandParser
-from training_monitor.cli.command_table import GROUPS
 from training_monitor.cli.parsing import build_parser
 from training_monitor.core.frozen import dataclass
 
@@ -30,10 +29,10 @@ class Argument:
     is_repeatable: bool
 
 
-def every_command() -> Mapping[str, list[Argument]]:
-    """Return the arguments of every command, in the order of the help."""
-    [commands] = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
-    return {name: [*_arguments(commands.choices[name])] for group in GROUPS.values() for name in group}
+def every_command(only: str = "") -> Mapping[str, list[Argument]]:
+    """Return the arguments of every command, or of one, in the order of the help."""
+    [commands] = [each for each in build_parser(only)._actions if isinstance(each, argparse._SubParsersAction)]
+    return {name: [*_arguments(parser)] for name, parser in commands.choices.items()}
 
 
 def _arguments(parser: CommandParser) -> Iterator[Argument]:

@@ -1,4 +1,7 @@
-"""`completion`: the script that lets a shell complete the command line; and whether that is set up here."""
+"""`completion`: the script that lets a shell complete the command line; and whether that is set up here.
+
+A script asks `training-monitor completion --complete SHELL` for the candidates at each Tab, see `candidates`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,70 @@ from argparse import Namespace
 
 from training_monitor.cli.output import OK, print_json, put
 
+# Candidates are data to the scripts: no shell evaluates them, as `compgen -W` would.
+_BASH = r"""# Completes training-monitor in bash. Made by `training-monitor completion bash`.
+_training_monitor() {
+    local IFS=$'\n' lines
+    read -rd '' -a lines < <(
+        command training-monitor completion --complete bash "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null
+    )
+    COMPREPLY=("${lines[@]:1}")
+    case ${lines[0]-} in
+    files | command) compopt -o default 2>/dev/null ;;
+    folders) compopt -o dirnames 2>/dev/null ;;
+    esac
+    if [[ ${lines[0]-} == command && ${COMP_WORDS[COMP_CWORD-1]} == -- ]]; then
+        read -rd '' -a COMPREPLY < <(compgen -c -- "$2")
+    fi
+}
+if type compopt >/dev/null 2>&1; then
+    complete -F _training_monitor training-monitor
+else # bash 3.2, of macOS
+    complete -o default -F _training_monitor training-monitor
+fi
+"""
+_ZSH = r"""#compdef training-monitor
+# Completes training-monitor in zsh. Made by `training-monitor completion zsh`.
+_training-monitor() {
+    local -a lines
+    lines=("${(@f)$(command training-monitor completion --complete zsh "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+    case $lines[1] in
+    words) shift lines; compadd -a lines ;;
+    described) shift lines; _describe -t commands command lines ;;
+    files) compset -P 1 '--*='; _files ;;
+    folders) compset -P 1 '--*='; _files -/ ;;
+    command) (( CURRENT -= $words[(i)--] )); shift $words[(i)--] words; _normal ;;
+    esac
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _training-monitor "$@" # a file in fpath, at its first use
+else
+    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+    compdef _training-monitor training-monitor
+fi
+"""
+_FISH = r"""# Completes training-monitor in fish. Made by `training-monitor completion fish`.
+function __training_monitor --description 'print the candidates for the word at the cursor'
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -e words[1]
+    set -l lines (command training-monitor completion --complete fish $words "$current" 2>/dev/null)
+    switch "$lines[1]"
+        case words described
+            set -e lines[1]
+            string join -- \n $lines
+        case files
+            complete -C "'' $current"
+        case folders
+            __fish_complete_directories "$current"
+        case command
+            set -e words[1..(contains -i -- -- $words)]
+            complete -C (string join ' ' -- (string escape -- $words) "$current")
+    end
+end
+complete -c training-monitor -f -a '(__training_monitor)'
+"""
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 # Where the script may be: files that a shell loads, and the file in which a line may print it, with that line.
 _FILES = {
     "bash": (
@@ -36,13 +103,7 @@ _LINES = {
 
 def completion(args: Namespace) -> int:
     """Print the script of a shell and return the exit status."""
-    from training_monitor.cli.arguments import every_command
-    from training_monitor.cli.bash_completion import bash_script
-    from training_monitor.cli.fish_completion import fish_script
-    from training_monitor.cli.zsh_completion import zsh_script
-
-    scripts = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}
-    script = scripts[args.shell](every_command())
+    script = _SCRIPTS[args.shell]
     if args.json:
         print_json(args, {"shell": args.shell, "script": script})
     else:

@@ -99,17 +99,17 @@ def _tell_lost_output(error: Exception) -> int:
 
 
 def _answer_at_once(words: list[str]) -> bool:
-    """Answer what argparse would answer, without importing it."""
+    """Answer what needs no command, without signals to handle."""
     if words == ["--version"]:
         print(f"training-monitor {__version__}")
     elif words in (["--help"], ["-h"]):
         from training_monitor.cli.command_table import format_help
 
         sys.stdout.write(format_help())
-    elif words[:2] == ["completion", "--known"] and len(words) == 3:
-        from training_monitor.cli.known_names import known_names
+    elif words[:2] == ["completion", "--complete"] and len(words) > 3:
+        from training_monitor.cli.candidates import complete
 
-        sys.stdout.writelines(f"{name}\n" for name in known_names(words[2]))
+        sys.stdout.writelines(f"{line}\n" for line in complete(words[2], words[3:]))
     else:
         return False
     return True

@@ -14,14 +14,6 @@ from training_monitor.cli.ssh_config import read_ssh_config
 from training_monitor.core.store import STATE_FILE, Store
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith(("TRAINING_MONITOR_", "XDG_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
-
-
 def configure(home: Path, settings: object) -> None:
     file = home / ".config" / "training_monitor" / "settings.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +101,7 @@ def test_hosts_and_included_files_are_read_as_ssh_does() -> None:
     assert read_ssh_config(text) == (["a", "b c", "host", "d"], ["x y", "z"])
 
 
-def test_the_command_prints_a_name_a_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_how_to_complete_and_a_name_a_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configure(home, {"users": {"anna": {}, "berta": {}}})
-    assert main(["completion", "--known", "users"]) == 0
-    assert capsys.readouterr() == ("anna\nberta\n", "")
+    assert main(["completion", "--complete", "zsh", "fleet", "--notify", ""]) == 0
+    assert capsys.readouterr() == ("words\nanna\nberta\n", "")
