@@ -13,7 +13,7 @@ infinities, which are 0 in the body. The body holds the times in milliseconds si
 order of the head as integers in the unit of their decimals: each as its difference from the one before, doubled, and
 inverted if it is negative; the lowest bytes of all, then the next higher ones. A column without known values is left
 out, and one with numbers that are too large or small for this is in `rare`: its number of decimals, then its
-differences, as all columns of the first layout were.
+differences.
 
 Stored precision: 6 significant digits, integers below 2**53 exactly, and milliseconds.
 """
@@ -39,7 +39,7 @@ from training_monitor.core.store_files import tell
 from training_monitor.core.units import known_number
 from training_monitor.fleet.values import FleetSample
 
-LISTS, LAYOUT = 1, 2  # of chunks: the first one, which is only read, and the one that is written
+LAYOUT = 2  # of chunks
 BUCKET = 300.0  # seconds; thinning leaves one sample of each
 LONGEST_STATUS = 40
 FIELDS = (
@@ -152,18 +152,16 @@ def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetS
         fields: only these are decoded, which is faster; all others are unknown.
 
     Raises:
-        ParseError: it is invalid, or a later version wrote it.
+        ParseError: it is invalid, or another version wrote it.
     """
     try:
         reader = zlib.decompressobj()
         chunk = json.loads(reader.decompress(packed) + reader.flush())
         if (layout := chunk["layout"]) == LAYOUT:
             return _read_chunk(chunk, zlib.decompress(reader.unused_data), fields)
-        if layout == LISTS:
-            return _read_lists(chunk, fields)
     except (zlib.error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ParseError(f"samples that cannot be read ({type(error).__name__}: {error})", source=_SOURCE) from error
-    raise ParseError(f"samples in layout {layout!r} of a later version; update training_monitor", source=_SOURCE)
+    raise ParseError(f"samples in layout {layout!r} of another version of training_monitor", source=_SOURCE)
 
 
 def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) -> list[FleetSample]:
@@ -182,16 +180,6 @@ def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) 
     return [
         FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
         for time, state, *values in zip(times, states, *(columns[name] for name in FIELDS), strict=True)
-    ]
-
-
-def _read_lists(chunk: Mapping[str, Any], fields: Collection[str]) -> list[FleetSample]:
-    states = [text for text, count in chunk["status"] for _ in range(count)]
-    there, unknown = chunk["columns"], [None] * len(states)
-    columns = [_unlist_column(there[name]) if name in there and name in fields else unknown for name in FIELDS]
-    return [
-        FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
-        for time, state, *values in zip(accumulate(chunk["times"]), states, *columns, strict=True)
     ]
 
 
