@@ -6,12 +6,13 @@ this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
+from training_monitor.core.frozen import fields
 from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.reports import (
     CheckReport,
@@ -33,29 +34,49 @@ from training_monitor.core.values import (
     NotSeen,
     StallAnalysis,
     TerminationReport,
-    UploadedFile,
     UploadReport,
     WaitReport,
 )
 from training_monitor.fleet.trends import RunComparison, Trend
-from training_monitor.fleet.values import FleetAlert
-from training_monitor.runs.values import Estimate, OwnResources, Scalar, TreeRow, Usage
+from training_monitor.fleet.values import FleetAlert, FleetSummary
+from training_monitor.jobs.claims import Owner
+from training_monitor.runs.values import Run, RunRow, RunsSnapshot, Variable
 from training_monitor.service.credits import Movement
 from training_monitor.service.dataset import DatasetReport
 from training_monitor.service.sweeper import SweepReport
-from training_monitor.targets.proc_stat import Identity
-from training_monitor.vast.account import SshKeyReport
-from training_monitor.vast.cost import Limit
+from training_monitor.vast.account import Balance, SshKeyReport
+from training_monitor.vast.cost import BurnForecast, Limit
 from training_monitor.vast.offers import Offer, OfferQuery
-from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
+from training_monitor.vast.training_request import QueuedJob
 from training_monitor.watch.kept_waits import KeptWait
 
 StatusWord = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED", "UNKNOWN"]
+
+_Class = TypeVar("_Class", bound=type)
 
 EventKind = Literal[
     "progress", "started", "adopted", "resumed", "detected", "refused", "waiting", "unreachable", "reached", "moved",
     "stopping", "explained", "stopped", "removed", "finished",
 ]  # fmt: skip
+
+
+def _with_keys_of(value: type, **renamed: str) -> Callable[[_Class], _Class]:
+    """Add the keys of a dataclass to a TypedDict, whose own keys replace those of the same names.
+
+    Args:
+        value: the dataclass.
+        renamed: names of fields, and what their keys are called; "" leaves one out.
+    """
+
+    def add(document: _Class) -> _Class:
+        hints = get_type_hints(value, include_extras=True)
+        keys = {renamed.get(each.name, each.name): hints[each.name] for each in fields(value)}
+        keys |= get_type_hints(document, include_extras=True)
+        made = cast(Any, TypedDict)(document.__name__, {name: kind for name, kind in keys.items() if name})
+        made.__doc__ = document.__doc__
+        return cast(_Class, made)
+
+    return add
 
 
 class OfTarget(TypedDict):
@@ -164,14 +185,10 @@ class WaitDocument(MonitorReport, OfTarget):
     """How a training ended, or that it stalls or time ran out; `duration` in seconds."""
 
 
+@_with_keys_of(Owner)
 class Supervisor(TypedDict):
     """Who supervises a training: since when (epoch seconds), and how many seconds ago it last said so."""
 
-    host: str
-    user: str
-    pid: int
-    boot: str
-    folder: str
     since: float
     age: float
 
@@ -257,36 +274,16 @@ class WatchResult(OfTarget):
     termination: TerminationReport | None
 
 
+@_with_keys_of(TerminationReport)
 class TerminateResult(OfTarget):
     """How a training was ended, as `TerminationReport` defines it."""
 
     kind: Literal["result"]
-    success: bool
-    end: str
-    reason: str
-    stopped: bool | None
-    left: list[str]
-    checkpoints: list[Checkpoint]
-    checkpoint: Checkpoint | None
-    uploads: list[UploadReport]
-    destroyed: bool | None
-    kept: str | None
-    duration: float
-    errors: list[str]
-    gone: bool | None
-    unlisted_checkpoints: int
-    explanation: str | None
-    roll_call: str | None
 
 
+@_with_keys_of(UploadReport)
 class UploadDocument(OfTarget):
     """An upload, as `UploadReport` defines it."""
-
-    destination: str
-    verified: bool
-    files: list[UploadedFile]
-    attempts: int
-    error: str | None
 
 
 # ---------------------------------------------------------------- one reading
@@ -369,22 +366,16 @@ class FleetMember(VerdictKeys):
     explained_job_id: str | None
 
 
+@_with_keys_of(
+    FleetSummary,
+    levels="verdicts",
+    dollars_per_hour="cost_per_hour",
+    dollars_spent="total_cost",
+    dollars_to_completion="cost_to_completion",
+    hidden_dollars_per_hour="hidden_cost_per_hour",
+)
 class FleetSums(TypedDict):
     """The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each."""
-
-    verdicts: Mapping[str, int]
-    cost_per_hour: float
-    unpriced: int
-    total_cost: float
-    without_total: int
-    credit: float | None
-    credit_hours: float | None
-    cost_to_completion: float | None
-    seconds_to_completion: float | None
-    without_price: int
-    without_eta: int
-    hidden: int
-    hidden_cost_per_hour: float
 
 
 class FleetDocument(Judged):
@@ -410,88 +401,33 @@ class WebDocument(TypedDict):
     pid: int
 
 
+@_with_keys_of(Variable)
 class RunVariable(TypedDict):
     """A variable of a script, as `Variable` defines it."""
 
-    name: str
-    value: Scalar
-    type: str
-    edit: str | None
-    error: str | None
-    pending: str | None
     editable: bool
 
 
+@_with_keys_of(Run)
 class RunFile(TypedDict):
     """What a run wrote of itself, as `Run` defines it."""
 
-    name: str
-    path: str
-    control_path: str
-    folder: str | None
-    status: str | None
-    phase: str | None
-    epoch: int | None
-    total_epochs: int | None
-    batch: int | None
-    total_batches: int | None
-    validation_batch: int | None
-    total_validation_batches: int | None
-    step: int | None
-    total_steps: int | None
-    run: Estimate
-    epoch_time: Estimate
-    training: Estimate
-    validation: Estimate
-    validation_seconds: float | None
-    metrics: Mapping[str, Scalar]
-    losses: list[float | None]
     variables: list[RunVariable]
-    process: Identity | None
-    started_at: float | None
-    ended_at: float | None
-    updated_at: float | None
-    step_at: float | None
-    error_message: str | None
-    exit_code: int | None
-    script: str | None
-    stdout_path: str | None
-    stderr_path: str | None
-    wandb_url: str | None
-    resources: OwnResources
-    error: str | None
 
 
+@_with_keys_of(RunRow)
 class TopRun(VerdictKeys):
     """A run and its processes, as `RunRow` defines them."""
 
     run: RunFile
-    status: str
     loss: float | None
-    is_alive: bool | None
-    cpu_percent: float | None
-    rss_bytes: int | None
-    gpu_mib: float | None
-    processes: int | None
-    threads: int | None
-    tree: list[TreeRow]
-    eta_seconds: float | None
-    rate: float | None
-    quiet_seconds: float | None
 
 
+@_with_keys_of(RunsSnapshot, rows="", is_refreshing="refreshing")
 class TopDocument(Judged):
     """A look at a folder of runs, as `RunsSnapshot` defines it; `verdict` is the worst of the runs."""
 
     runs: list[TopRun]
-    usage: Usage
-    timestamp: float
-    where: str
-    error: str | None
-    stale_since: float | None
-    machine_error: str | None
-    gpu_error: str | None
-    refreshing: bool
 
 
 class HistoryKeys(TypedDict):
@@ -572,19 +508,11 @@ class CostHistory(TypedDict):
 # ---------------------------------------------------------------- rented machines
 
 
+@_with_keys_of(QueuedJob, id="job_id")
 class RentedJob(TypedDict):
     """A training on rented machines, as `QueuedJob` defines it; `state` is a `JobState`, or one of a later version."""
 
-    job_id: str
     state: str
-    request: TrainingRequest
-    work: JobWork
-    created_at: float
-    changed_at: float
-    progressed_at: float
-    worker: str | None
-    lease_until: float | None
-    to_end: tuple[JobState, str] | None
     total_cost: float
     limit: Limit | None
 
@@ -658,23 +586,15 @@ class OffersDocument(TypedDict):
     loosen: Mapping[str, LooseWish]
 
 
+@_with_keys_of(BurnForecast, dollars_per_hour="cost_per_hour", unknown="cost_unknown")
 class Forecast(TypedDict):
     """The cost of the rented instances while they stay as they are, as `BurnForecast` defines it."""
 
-    cost_per_hour: float
-    hours_left: float | None
-    instances: int
-    storage_only: int
-    cost_unknown: int
 
-
+@_with_keys_of(Balance)
 class CreditDocument(TypedDict):
     """The credit at vast.ai, as `Balance` defines it, and how long it lasts."""
 
-    credit: float
-    balance: float | None
-    balance_threshold: float | None
-    can_pay: bool | None
     forecast: Forecast | None
     error: str | None
 
@@ -712,13 +632,10 @@ class CompletionDocument(TypedDict):
     script: str
 
 
+@_with_keys_of(Delivery)
 class ChannelResult(TypedDict):
     """What came of a test by one channel."""
 
-    channel: str
-    success: bool
-    attempts: int
-    error: str | None
     hint: str | None
 
 
