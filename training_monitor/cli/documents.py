@@ -13,7 +13,7 @@ from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core.frozen import fields
-from training_monitor.core.models import Checkpoint, Failure
+from training_monitor.core.models import Checkpoint, Event
 from training_monitor.core.reports import (
     CheckReport,
     EfaClusterReport,
@@ -35,10 +35,12 @@ from training_monitor.core.values import (
     StallAnalysis,
     TerminationReport,
     UploadReport,
+    Verdict,
     WaitReport,
 )
+from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import RunComparison, Trend
-from training_monitor.fleet.values import FleetAlert, FleetSummary
+from training_monitor.fleet.values import FleetSnapshot, FleetSummary
 from training_monitor.jobs.claims import Owner
 from training_monitor.runs.values import Run, RunRow, RunsSnapshot, Variable
 from training_monitor.service.credits import Movement
@@ -117,18 +119,11 @@ class ProgressKeys(TypedDict):
     finished: bool | None
 
 
+@_with_keys_of(Verdict, stall="")
 class VerdictKeys(Judged):
     """What the judge says, as `Verdict` defines it."""
 
     state: StateWord
-    reason: str
-    since: float | None
-    confidence: str
-    recommendation: str
-    seconds_without_step: float | None
-    limit_seconds: float | None
-    remedies: list[str]
-    failure: Failure | None
 
 
 class StatusKeys(ProgressKeys, VerdictKeys):
@@ -152,14 +147,11 @@ class StatusKeys(ProgressKeys, VerdictKeys):
     end: str | None
 
 
+@_with_keys_of(Event, view="")
 class EventDocument(TypedDict):
     """What was seen or done, as `Event` defines it."""
 
     kind: EventKind
-    text: str
-    job_id: str | None
-    attempt: int
-    checkpoint: str | None
     outcome: str | None
 
 
@@ -317,50 +309,20 @@ class CheckpointsDocument(OfTarget):
 # ---------------------------------------------------------------- many trainings
 
 
+@_with_keys_of(
+    TrainingMetrics,
+    gpu_util="gpu_utilization",
+    memory_util="memory_utilization",
+    disk_util="disk_utilization",
+    ram_util="ram_utilization",
+    explained="",
+)
 class FleetMember(VerdictKeys):
     """A member, as `TrainingMetrics` defines its values; verdict and reason are those of its row on the screen."""
 
-    key: str
-    name: str
-    groups: list[str]
-    instance_id: int | str
-    gpu_type: str | None
-    status: str
-    job_status: str | None
-    is_running: bool | None
-    finished: bool | None
-    missing: bool
-    run: int
-    step: int | None
-    total_steps: int | None
-    epoch: float | None
-    total_epochs: int | None
-    epochs_done: float | None
-    progress: float | None
-    loss: float | None
-    loss_analysis: LossAnalysis | None
-    learning_rate: float | None
-    grad_norm: float | None
-    steps_per_second: float | None
-    eta_seconds: float | None
-    gpu_utilization: float | None
-    memory_utilization: float | None
-    disk_utilization: float | None
-    ram_utilization: float | None
-    gpu_power: float | None
-    gpu_temperature: float | None
-    cost_per_hour: float | None
-    total_cost: float | None
-    runtime_seconds: float | None
-    started_at: float | None
-    last_updated: float | None
-    stale_since: float | None
-    log_age: float | None
     recent_logs: list[str]
     extra: Mapping[str, float | None]
-    message: str | None
-    error: str | None
-    absent: str | None
+    progress: float | None
     explanation: str | None
     explained_at: float | None
     explained_job_id: str | None
@@ -378,20 +340,12 @@ class FleetSums(TypedDict):
     """The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each."""
 
 
+@_with_keys_of(FleetSnapshot, rows="")
 class FleetDocument(Judged):
     """A look at a fleet, as `FleetSnapshot` defines it; `verdict` is the worst of its members."""
 
-    timestamp: float
     members: list[FleetMember]
     summary: FleetSums
-    alerts: list[FleetAlert]
-    groups: list[str]
-    interval: float
-    paused: bool
-    refreshing: bool
-    listed_at: float | None
-    error: str | None
-    stale_since: float | None
 
 
 class WebDocument(TypedDict):
