@@ -202,6 +202,7 @@ class FailureReport(TypedDict):
     evidence: str
     rank: int | None
     fingerprint: str
+    advice: str
 
 
 class AttemptReport(TypedDict):
