@@ -1,8 +1,8 @@
 """Validate a folder of images for LoRA training before a machine is rented for it.
 
 The layout is the one that image trainers share: NAME.png with its caption NAME.txt beside it, in the folder itself or
-in folders one level below (`10_name`). The image format is detected from the content, and files are read whole: the
-data of a PNG is inflated, the structure of other formats is checked. Nothing is changed.
+in folders one level below (`10_name`). The image format is detected from the content; signature, size and end of each
+image are checked. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.read_fence import check_here
 from training_monitor.core.regex import regex
-from training_monitor.core.units import format_bytes, plural
+from training_monitor.core.units import plural
 from training_monitor.service.file_lists import find_file_problem, find_name_problem, list_folder
 from training_monitor.service.images import (
     HEAD_BYTES,
     ImageHeader,
-    count_data_bytes,
     detect_image_format,
     find_damage,
-    find_png_damage,
-    find_structure_damage,
     read_image_header,
 )
 
@@ -42,10 +38,8 @@ MOST_NAMES = 5
 MOST_CAPTION_CHARACTERS = 2000
 MOST_ASPECT_RATIO = 3.0
 MOST_PIXELS = 178_956_970  # Pillow's limit: twice its Image.MAX_IMAGE_PIXELS
-_TAIL_BYTES = 64 * 1024
-_MOST_READ_BYTES = 64 * 1024 * 1024  # of one image in memory; a PNG is read in pieces
+_MOST_HEAD_BYTES = 64 * 1024 * 1024  # of a JPEG with much metadata
 _MOST_CAPTION_BYTES = 64 * 1024  # more is too long in any script
-MOST_DATA_BYTES = 4 * 1024**3  # read and inflated for all images together: about ten seconds
 _NO_TEXT = regex("[\x00-\x08\x0e-\x1f\x7f]")
 _FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif", ".bmp": "bmp"}
 _OTHER_IMAGE_SUFFIXES = frozenset({".avif", ".heic", ".heif", ".jxl", ".jp2", ".tif", ".tiff", ".psd", ".svg"})
@@ -80,8 +74,6 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
     hidden: int = 0
     other: int = 0
-    data_left: int = 0  # bytes of image data that may still be read or inflated
-    skimmed: list[str] = field(default_factory=list)  # images that exceeded it and were only checked at both ends
 
 
 def walk_dataset(folder: Path, root: Path, findings: Findings) -> Iterator[DatasetFile]:
@@ -209,7 +201,7 @@ def validate_dataset(
         SettingsError: The path is not a readable folder, or another argument is out of range.
     """
     _check_arguments(min_images, min_side, max_images, trigger)
-    root, findings = _readable_folder(path), Findings(data_left=MOST_DATA_BYTES)
+    root, findings = _readable_folder(path), Findings()
     files = list(walk_dataset(root, root, findings))
     texts = {file.path: file for file in files if file.suffix == CAPTION_SUFFIX}
     seen = {file: _read_image(file, findings) for file in files if file.path not in texts}
@@ -218,9 +210,6 @@ def validate_dataset(
         findings.errors.append(f"{plural(len(images), 'usable image')}, at least {min_images} are needed: add images")
     if len(images) > max_images:
         findings.errors.append(f"{len(images)} images, at most {max_images} are allowed: check the folder")
-    if findings.skimmed:
-        most = f"over {format_bytes(_MOST_READ_BYTES)}, or over {format_bytes(MOST_DATA_BYTES)} with the others"
-        findings.warnings.append(f"{_some(findings.skimmed)}: only the beginning and the end were looked at ({most})")
     for image, header in images.items():
         _check_size(image.name, header, min_side, findings)
     _check_shared_names(images, findings)
@@ -260,8 +249,8 @@ def _read_image(file: DatasetFile, findings: Findings) -> ImageHeader | None:
             head = stream.read(HEAD_BYTES)
             header, kind = read_image_header(head), detect_image_format(head)
             if header is None and kind == "jpeg":
-                header = read_image_header(head + stream.read(max(0, _MOST_READ_BYTES - len(head))))
-            damage = _find_damage(stream, file, header, head, findings) if header else "has a damaged header"
+                header = read_image_header(head + stream.read(max(0, _MOST_HEAD_BYTES - len(head))))
+            damage = find_damage(header, file.size, stream) if header else "has a damaged header"
     except OSError as error:
         findings.errors.append(cannot_read(file.name, error))
         return None
@@ -273,23 +262,6 @@ def _read_image(file: DatasetFile, findings: Findings) -> ImageHeader | None:
         _tell_of_name(file, kind, findings)
         return header
     return None
-
-
-def _find_damage(
-    stream: BinaryIO, file: DatasetFile, header: ImageHeader, head: bytes, findings: Findings
-) -> str | None:
-    is_png = header.format == "png"
-    if header.width * header.height <= MOST_PIXELS:  # _check_size refuses larger ones
-        cost = max(file.size, (count_data_bytes(head[16:29]) or 0) if is_png else 0)
-        if cost <= findings.data_left and (is_png or file.size <= _MOST_READ_BYTES):
-            findings.data_left -= cost
-            if is_png:
-                return find_png_damage(stream)
-            stream.seek(0)
-            return find_damage(header, file.size, b"") or find_structure_damage(header.format, stream.read(file.size))
-        findings.skimmed.append(file.name)
-    stream.seek(max(file.size - _TAIL_BYTES, 0))
-    return find_damage(header, file.size, stream.read(_TAIL_BYTES))
 
 
 def _tell_no_image(file: DatasetFile, findings: Findings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import time
 
@@ -13,7 +14,6 @@ from training_monitor.service.images import (
     ImageHeader,
     detect_image_format,
     find_damage,
-    find_structure_damage,
     read_image_header,
 )
 
@@ -27,7 +27,6 @@ def test_format_and_size_are_read(subtests: pytest.Subtests) -> None:
             assert header is not None
             assert header.format in name.split()
             assert (header.width, header.height) == (40, 30)
-            assert find_damage(header, len(IMAGES[name]), IMAGES[name]) is None
 
 
 def test_no_cut_image_raises_and_none_is_misread(subtests: pytest.Subtests) -> None:
@@ -41,14 +40,17 @@ def test_no_cut_image_raises_and_none_is_misread(subtests: pytest.Subtests) -> N
 def test_a_size_behind_long_metadata_needs_more_than_the_head() -> None:
     data = jpeg(*[segment(0xE2, b"ICC" + b"\0" * 65000)] * 5)
     assert read_image_header(data[:HEAD_BYTES]) is None
-    assert read_image_header(data) == ImageHeader("jpeg", 40, 30)
+    header = read_image_header(data)
+    assert header is not None and (header.width, header.height) == (40, 30)
+    assert header.begin > 5 * 65000
 
 
 def test_the_sizes_of_large_images() -> None:
     assert read_image_header(vp8l(16384, 16384)) == ImageHeader("webp", 16384, 16384, len(vp8l()))
     assert read_image_header(vp8x(width=1 << 24, height=3)) == ImageHeader("webp", 1 << 24, 3, len(vp8x()))
     assert read_image_header(vp8(0x4000 | 700, 0xC000 | 500)) == ImageHeader("webp", 700, 500, len(vp8()))  # scaling
-    assert read_image_header(jpeg(width=65535, height=65535)) == ImageHeader("jpeg", 65535, 65535)
+    header = read_image_header(jpeg(width=65535, height=65535))
+    assert header is not None and (header.width, header.height) == (65535, 65535)
 
 
 def test_what_is_no_image_or_has_a_damaged_header_has_none(subtests: pytest.Subtests) -> None:
@@ -80,26 +82,6 @@ def test_format_is_told_of_a_damaged_header() -> None:
     assert detect_image_format(b"BMW builds cars") is None
 
 
-# ---------------------------------------------------------------- damage
-
-
-def damage(data: bytes) -> str | None:
-    header = read_image_header(data)
-    assert header is not None
-    return find_damage(header, len(data), data)
-
-
-def test_cut_files_are_told() -> None:
-    assert damage(png()[:-4]) == "is cut off: its last PNG chunk (IEND) is missing"
-    assert damage(vp8()[:-1]) == f"is cut off: it has {len(vp8()) - 1} of {len(vp8())} bytes"
-    assert damage(bmp()[:-1]) == f"is cut off: it has {len(bmp()) - 1} of {len(bmp())} bytes"
-
-
-def test_what_programs_append_is_no_damage() -> None:
-    for data in (png(), vp8(), bmp()):
-        assert damage(data + b"\0" * 512) is None
-
-
 # ---------------------------------------------------------------- hostile bytes
 
 
@@ -113,8 +95,7 @@ def test_changed_bytes_never_raise() -> None:
             header = read_image_header(bytes(data))
             assert header is None or (header.width > 0 and header.height > 0)
             if header:
-                find_damage(header, len(data), bytes(data))
-                find_structure_damage(header.format, bytes(data))
+                find_damage(header, len(data), io.BytesIO(data))
 
 
 def test_hostile_jpegs_take_no_time(subtests: pytest.Subtests) -> None:
