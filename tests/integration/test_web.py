@@ -243,7 +243,7 @@ def test_a_member_its_charts_and_the_cost(page: Served) -> None:
     window = f"begin={now - 3600}&end={now}&width=500&offset=3600"
     series = page.ask(f"/api/series?id={row['id']}&{window}").json
     assert [chart["field"] for chart in series["charts"]][:2] == ["loss", "steps_per_second"]
-    assert series["samples"] > 100 and all('width="500"' in chart["svg"] for chart in series["charts"])
+    assert series["samples"] >= 30 and all('width="500"' in chart["svg"] for chart in series["charts"])
     cost = page.ask(f"/api/cost?{window}").json
     assert cost["members"][0]["price"].startswith("$") and cost["chart"]["points"]
     for query in ("begin=1", f"begin={now}&end={now}", "begin=nan&end=1e999&width=1", window.replace("500", "9e9")):
@@ -311,7 +311,7 @@ def test_a_slow_browser_holds_up_nobody() -> None:
         for stream in streams:
             _, state = next(stream)
             assert state["whole"] and len(state["rows"]) == MEMBERS
-        page.fleet.refresh()
+        page.fleet.update_all_metrics()
         changed = [next(stream) for stream in streams]
         assert not any(state["whole"] for _, state in changed) and all(state["rows"] for _, state in changed)
         assert page.ask("/api/me").status == 200
