@@ -116,9 +116,6 @@ def _answer_at_once(words: list[str]) -> bool:
 
 
 def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
-    import gc
-
-    gc.set_threshold(10_000)  # most objects are made by imports, and stay
     from training_monitor.cli.argument_types import WrongUse
     from training_monitor.cli.parsing import parse
 
