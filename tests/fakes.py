@@ -194,6 +194,8 @@ class Behaviour:
     unkillable: int = 0
     quiet: bool = False
     last_words: str = ""
+    ignores_checkpoint: bool = False
+    line: str = "step {step}/{total} loss 0.5"  # also {left} steps after its beginning, as {done} of them
 
 
 @dataclass
@@ -252,7 +254,9 @@ class FakeJob:
         if does.quiet:
             return does.last_words if self.exit(now) else "", self.started
         first, step = self.first_step, self.step(now)
-        lines = [f"step {each}/{does.total} loss 0.5" for each in range(max(first, step - 20) + 1, step + 1)]
+        numbers = range(max(first, step - 20) + 1, step + 1)
+        left, total = does.total - first, does.total
+        lines = [does.line.format(step=each, total=total, done=each - first, left=left) for each in numbers]
         if does.save_every and (saved := step // does.save_every * does.save_every) > first:
             lines.insert(0, f"Saving model checkpoint to /checkpoints/step_{saved}")
         if does.last_words and self.exit(now):
@@ -440,6 +444,7 @@ class FakeJobs:
         first_step = int(resumed.rpartition("_")[2]) if resumed else 0
         assert not resumed or self.checkpoints[first_step] is None, f"{name} resumes from a damaged checkpoint"
         does = self.behaviours[min(len(self.starts), len(self.behaviours) - 1)]
+        first_step = 0 if does.ignores_checkpoint else first_step
         job = FakeJob(name, starter, given["_command"], env, self.now, first_step, does, survivors=does.survivors)
         self.jobs[name] = job
         self.starts.append(job)

@@ -57,8 +57,8 @@ StatusWord = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED", "UN
 _Class = TypeVar("_Class", bound=type)
 
 EventKind = Literal[
-    "progress", "started", "adopted", "resumed", "detected", "refused", "waiting", "unreachable", "reached", "moved",
-    "stopping", "explained", "stopped", "removed", "finished",
+    "progress", "started", "adopted", "resumed", "ignored", "detected", "refused", "waiting", "unreachable", "reached",
+    "moved", "stopping", "explained", "stopped", "removed", "finished",
 ]  # fmt: skip
 
 

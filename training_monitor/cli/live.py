@@ -25,6 +25,7 @@ from training_monitor.logs.job_progress import format_position, job_progress
 
 _COLOURS = {
     "detected": "red",
+    "ignored": "red",
     "refused": "yellow",
     "unreachable": "yellow",
     "waiting": "dim",
@@ -139,10 +140,9 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
         parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")
         parts += [f"{plural(attempt['steps_lost'], 'step')} lost"] if attempt["steps_lost"] else []
         say(f"  attempt {attempt['number']}: {attempt['status']}, {', '.join(parts)}")
-        if attempt["reason"]:
-            say(f"    {attempt['reason']}")
-        if attempt["explanation"]:
-            say(f"    {attempt['explanation']}")
+        for text in (attempt["resume_problem"], attempt["reason"], attempt["explanation"]):
+            if text:
+                say(f"    {text}")
         if attempt["roll_call"]:
             say(f"    all that was seen of its ranks: {attempt['roll_call']}")
         for refused in attempt["refused_checkpoints"]:

@@ -386,10 +386,10 @@ class JobView:
 class Event:
     """Something that a supervising loop saw or did, for display.
 
-    kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
-    stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence, that of `explained` a
-    paragraph; `view` is the look behind `progress`; `checkpoint` is the path that a `started` attempt resumes from;
-    `outcome` is how a `finished` run ended.
+    kind: progress | started | adopted | resumed | ignored | detected | refused | waiting | unreachable | reached |
+    moved | stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence, that of
+    `explained` a paragraph; `view` is the look behind `progress`; `checkpoint` is the path that a `started` attempt
+    resumes from; `outcome` is how a `finished` run ended.
     """
 
     kind: str

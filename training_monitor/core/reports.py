@@ -211,7 +211,9 @@ class AttemptReport(TypedDict):
     `progress` says whether it came further than all attempts before it, `node` is its Kubernetes node; None: unknown.
     `checkpoint_content` names the stored content, another one once it was written again. `stepped` says whether a step
     was made after the start; `nan_step` is the first step whose loss may have been NaN, if the newest one was.
-    `final_step_known` is False when it may have made more steps than were seen; `steps_lost` is then None.
+    `final_step_known` is False when it may have made more steps than were seen; `steps_lost` is then None, and where
+    the steps in its log cannot be compared with its checkpoints' numbers (`counts_job`). `resume_problem` says that its
+    `first_step` lay before the checkpoint that it was given; `start_step` is then where it really began.
     `explanation` is what the roll call said before it was ended as a hang, `roll_call` the folder with all of it;
     `suspect_nodes` are those of the ranks that the others waited for, `faulty_nodes` had a fault of their hardware.
     """
@@ -234,6 +236,10 @@ class AttemptReport(TypedDict):
     stepped: bool | None
     nan_step: int | None
     node: str | None
+    counts_job: bool | None
+    resume_problem: str | None
+    total_steps: int | None
+    first_step: int | None
     first_step_at: float | None
     last_step_at: float | None
     explanation: str | None
@@ -245,7 +251,7 @@ class AttemptReport(TypedDict):
 class RestartReport(TypedDict):
     """The result of a supervised run; `reason` begins with `outcome`; `goodput` is 0..1, `badput` seconds by cause.
 
-    `steps_lost` is None when an attempt may have made more steps than were seen. `explanation` says why the last
+    `steps_lost` is None when it is unknown for an attempt. `explanation` says why the last
     attempt that hung did so.
     """
 

@@ -86,6 +86,12 @@ def restarted(
     return _notice("restarted", "🔄 Training Restarted", job, fields, "", generation)
 
 
+def checkpoint_ignored(job: str, *, reason: str, generation: int = 0) -> Notice:
+    """Report that a run that was started again did not resume from its checkpoint."""
+    fields = [("Issue", reason)]
+    return _notice("checkpoint_ignored", "⚠️ Checkpoint Ignored", job, fields, "", generation, "high")
+
+
 def finished(
     job: str,
     *,

@@ -62,6 +62,8 @@ class RestartNotices:
             source = event.checkpoint or "the start"
             told: dict[str, Any] = {"explanation": self._explanation, "resumes_from": source, "attempt": event.attempt}
             return templates.restarted(self._job_name, reason=self._reason, **told)
+        if event.kind == "ignored":
+            return templates.checkpoint_ignored(self._job_name, reason=event.text)
         if event.outcome is RunOutcome.COMPLETED:
             return templates.finished(self._job_name, **where)
         if event.outcome is RunOutcome.STOPPED:

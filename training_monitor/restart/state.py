@@ -23,6 +23,7 @@ from training_monitor.judging.goodput import goodput, run_events, steps_lost
 from training_monitor.judging.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.logs.job_progress import format_position, job_progress
 from training_monitor.logs.training_log import ProgressReader, parse_progress
+from training_monitor.restart.counters import with_new_steps, with_steps_lost
 
 LATE_SECONDS = 10.0  # the file system may still write a job's files for this long after the job ended
 
@@ -90,7 +91,7 @@ def plan_attempt(
     *,
     adopted: bool = False,
 ) -> RunState:
-    """Record the next attempt before it starts, and how many steps the last one lost.
+    """Record the next attempt before it starts, and how many steps the earlier ones lost.
 
     The step from which an `adopted` job resumed is unknown.
     """
@@ -113,6 +114,10 @@ def plan_attempt(
         stepped=None,
         nan_step=None,
         node=None,
+        counts_job=None,
+        resume_problem=None,
+        total_steps=None,
+        first_step=None,
         first_step_at=None,
         last_step_at=None,
         explanation=None,
@@ -120,17 +125,11 @@ def plan_attempt(
         suspect_nodes=None,
         faulty_nodes=None,
     )
-    earlier = run.attempts
-    if earlier and (made := earlier[-1]["final_step"]) is not None:
-        resumed = max(checkpoint.step if checkpoint else 0, earlier[-1]["start_step"] or 0)
-        is_known = earlier[-1]["final_step_known"] and made >= resumed  # else it came further than was seen
-        lost = made - resumed if is_known and not adopted else None
-        earlier = (*earlier[:-1], {**earlier[-1], "steps_lost": lost})
     return replace(
         run,
         phase="starting",
         job_id=job_id,
-        attempts=(*earlier, attempt),
+        attempts=with_steps_lost((*run.attempts, attempt)),
         wrote_checkpoint=run.wrote_checkpoint or checkpoint is not None,
     )
 
@@ -155,7 +154,8 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
     if step is None:
         return run
     moved_at = now if step != last["final_step"] else last["last_step_at"]
-    return update_attempt(run, final_step=step, first_step_at=last["first_step_at"] or now, last_step_at=moved_at)
+    run = update_attempt(run, first_step_at=last["first_step_at"] or now, last_step_at=moved_at)
+    return replace(run, attempts=with_new_steps(run.attempts, view, run.config))
 
 
 def _first_nan_step(view: JobView) -> int | None:

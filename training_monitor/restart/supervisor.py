@@ -39,6 +39,7 @@ from training_monitor.judging.restart import RestartPolicy, choose_resume
 from training_monitor.judging.stall import stall_policy
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import failure_of
+from training_monitor.restart.counters import with_saved
 from training_monitor.restart.hands import Hands, end_what_ray_forgot, find_other_job, is_still_written
 from training_monitor.restart.state import (
     RunState,
@@ -251,6 +252,7 @@ class Supervisor(Hands):
             self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
         if choice.refusal:
             return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
+        run = replace(run, attempts=with_saved(run.attempts, found.checkpoints, now))
         number, name = highest + 1, run.job_name
         job_id = next_job_id(self.site, name, process=process, at_least=number)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
@@ -272,8 +274,11 @@ class Supervisor(Hands):
         except JobNotFound as error:
             return self.missing(run, error)
         self.missing_looks = 0
+        known = run.attempts[-1]["resume_problem"]
         run = self.keep(note_look(run, view, self.clock.time()))
         self.reached(run)
+        if (problem := run.attempts[-1]["resume_problem"]) and not known:
+            self.tell(run, "ignored", problem, view)
         if view.status.is_terminal:
             return self._end(run, view)
         verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
