@@ -195,6 +195,7 @@ class Behaviour:
     quiet: bool = False
     last_words: str = ""
     ignores_checkpoint: bool = False
+    evaluates: tuple[float, float] = (0.0, 0.0)  # seconds since its start, without steps
     line: str = "step {step}/{total} loss 0.5"  # also {left} steps after its beginning, as {done} of them
 
 
@@ -222,7 +223,9 @@ class FakeJob:
         """Seconds in which it made steps."""
         does = self.behaviour
         ends = (now, self.stopped_at, *(self.started + each for each in (does.crash_after, does.hang_after) if each))
-        return max(0.0, min(each for each in ends if each is not None) - self.started)
+        active = max(0.0, min(each for each in ends if each is not None) - self.started)
+        begin, end = does.evaluates
+        return active - max(0.0, min(active, end) - begin)
 
     def step(self, now: float) -> int:
         return min(self.behaviour.total, self.first_step + int(self.active(now)))
@@ -234,7 +237,9 @@ class FakeJob:
         if does.crash_after is not None:
             ends.append((self.started + does.crash_after, does.exit_code))
         if does.hang_after is None or self.first_step + does.hang_after >= does.total:
-            ends.append((self.started + max(0, does.total - self.first_step), 0))
+            ends.append(
+                (self.started + max(0, does.total - self.first_step) + does.evaluates[1] - does.evaluates[0], 0)
+            )
         ends += [(when, code) for when, code in ((self.finished_at, 0), (self.stopped_at, 143)) if when is not None]
         when, code = min(ends, default=(now + 1, 0))
         return (code, when) if when <= now else None
@@ -259,6 +264,9 @@ class FakeJob:
         lines = [does.line.format(step=each, total=total, done=each - first, left=left) for each in numbers]
         if does.save_every and (saved := step // does.save_every * does.save_every) > first:
             lines.insert(0, f"Saving model checkpoint to /checkpoints/step_{saved}")
+        begin, end = does.evaluates
+        if begin <= now - self.started < end:
+            lines.append("Running evaluation")
         if does.last_words and self.exit(now):
             lines.append(does.last_words)
         return "".join(f"{line}\n" for line in lines), self.started + int(active)

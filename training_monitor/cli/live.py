@@ -136,7 +136,8 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
     verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
     put(f"\nTraining {verdict}: {shown_lines(report['reason'])}\n")
     for attempt in report["attempts"]:
-        parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else "from the start"]
+        begun = "where it began is unknown" if attempt["start_step"] is None else "from the start"
+        parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else begun]
         parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")
         parts += [f"{plural(attempt['steps_lost'], 'step')} lost"] if attempt["steps_lost"] else []
         say(f"  attempt {attempt['number']}: {attempt['status']}, {', '.join(parts)}")
@@ -148,7 +149,7 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
         for refused in attempt["refused_checkpoints"]:
             say(f"    refused {refused}")
     lost = "an unknown number of steps" if report["steps_lost"] is None else plural(report["steps_lost"], "step")
-    goodput = "?" if report["goodput"] is None else f"{report['goodput']:.0%}"
+    goodput = "unknown: too little was seen" if report["goodput"] is None else f"{report['goodput']:.0%}"
     say(
         f"  {plural(len(report['attempts']), 'attempt')}, {plural(report['total_retries'], 'restart')}, "
         f"{lost} lost, goodput {goodput}, {format_duration(report['duration'])}"

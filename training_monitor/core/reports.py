@@ -213,7 +213,8 @@ class AttemptReport(TypedDict):
     was made after the start; `nan_step` is the first step whose loss may have been NaN, if the newest one was.
     `final_step_known` is False when it may have made more steps than were seen; `steps_lost` is then None, and where
     the steps in its log cannot be compared with its checkpoints' numbers (`counts_job`). `resume_problem` says that its
-    `first_step` lay before the checkpoint that it was given; `start_step` is then where it really began.
+    `first_step` lay before the checkpoint that it was given; `start_step` is then where it really began, and None for
+    an adopted one. `phases` are the seconds that it was seen to start up, save and evaluate.
     `explanation` is what the roll call said before it was ended as a hang, `roll_call` the folder with all of it;
     `suspect_nodes` are those of the ranks that the others waited for, `faulty_nodes` had a fault of their hardware.
     """
@@ -240,6 +241,7 @@ class AttemptReport(TypedDict):
     resume_problem: str | None
     total_steps: int | None
     first_step: int | None
+    phases: dict[str, float] | None
     first_step_at: float | None
     last_step_at: float | None
     explanation: str | None
@@ -251,8 +253,9 @@ class AttemptReport(TypedDict):
 class RestartReport(TypedDict):
     """The result of a supervised run; `reason` begins with `outcome`; `goodput` is 0..1, `badput` seconds by cause.
 
-    `steps_lost` is None when it is unknown for an attempt. `explanation` says why the last
-    attempt that hung did so.
+    What was not seen is None: `goodput` and phases of an attempt whose steps one look saw at most, the start-up of one
+    that had made steps before the first look, `steps_lost` if it is unknown for an attempt. `explanation` says why the
+    last attempt that hung did so.
     """
 
     success: bool
@@ -264,7 +267,7 @@ class RestartReport(TypedDict):
     attempts: list[AttemptReport]
     steps_lost: int | None
     goodput: float | None
-    badput: dict[str, float]
+    badput: dict[str, float | None]
     duration: float
     explanation: str | None
 

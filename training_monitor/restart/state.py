@@ -11,15 +11,15 @@ why it failed, and whether it came further than all before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from training_monitor.core.frozen import asdict, dataclass, field, fields, replace
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import CheckpointListing, KeptRollCall
-from training_monitor.judging.goodput import goodput, run_events, steps_lost
+from training_monitor.core.values import CheckpointListing, KeptRollCall, Observation
+from training_monitor.judging.goodput import run_goodput, seen_phases, steps_lost
 from training_monitor.judging.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.logs.job_progress import format_position, job_progress
 from training_monitor.logs.training_log import ProgressReader, parse_progress
@@ -56,7 +56,7 @@ class RunState:
         """Return the documented result."""
         ended = self.ended_at or self.started_at
         steps = [attempt["final_step"] for attempt in self.attempts if attempt["final_step"] is not None]
-        spent = goodput(run_events(self.attempts, self.started_at, ended))
+        share, spent = run_goodput(self.attempts, self.started_at, ended)
         return RestartReport(
             success=self.success,
             final_step=steps[-1] if steps else None,
@@ -66,8 +66,8 @@ class RunState:
             job_id=self.job_id,
             attempts=list(self.attempts),
             steps_lost=steps_lost(self.attempts),
-            goodput=spent.goodput,
-            badput={cause: seconds for cause, seconds in spent.seconds.items() if cause != "productive"},
+            goodput=share,
+            badput=spent,
             duration=ended - self.started_at,
             explanation=next((text for each in reversed(self.attempts) if (text := each["explanation"])), None),
         )
@@ -118,6 +118,7 @@ def plan_attempt(
         resume_problem=None,
         total_steps=None,
         first_step=None,
+        phases=None,
         first_step_at=None,
         last_step_at=None,
         explanation=None,
@@ -156,6 +157,13 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
     moved_at = now if step != last["final_step"] else last["last_step_at"]
     run = update_attempt(run, first_step_at=last["first_step_at"] or now, last_step_at=moved_at)
     return replace(run, attempts=with_new_steps(run.attempts, view, run.config))
+
+
+def note_phases(run: RunState, looks: Sequence[Observation], until: float = inf) -> RunState:
+    """Record how long the last attempt was seen in each phase, by the looks at its job up to a time."""
+    last = run.attempts[-1]
+    seen = [each for each in looks if run.started_at <= each.timestamp <= until]
+    return update_attempt(run, phases=seen_phases(seen, None if last["start_step"] is None else last["started_at"]))
 
 
 def _first_nan_step(view: JobView) -> int | None:

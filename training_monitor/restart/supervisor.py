@@ -50,6 +50,7 @@ from training_monitor.restart.state import (
     note_end,
     note_last_words,
     note_look,
+    note_phases,
     note_roll_call,
     own_failure,
     plan_attempt,
@@ -275,7 +276,7 @@ class Supervisor(Hands):
             return self.missing(run, error)
         self.missing_looks = 0
         known = run.attempts[-1]["resume_problem"]
-        run = self.keep(note_look(run, view, self.clock.time()))
+        run = self.keep(note_phases(note_look(run, view, self.clock.time()), observer.looks.all()))
         self.reached(run)
         if (problem := run.attempts[-1]["resume_problem"]) and not known:
             self.tell(run, "ignored", problem, view)
@@ -388,6 +389,8 @@ class Supervisor(Hands):
         found = self.list_checkpoints(run)
         now = self.clock.time()
         run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
+        if status == "STALLED" and (stepped_at := run.attempts[-1]["last_step_at"]):
+            run = note_phases(run, self._observer(run).looks.all(), until=stepped_at)
         faulty = run.attempts[-1]["faulty_nodes"] or ()
         run = note_end(run, status, reason, failure or own_failure(status, reason, faulty), found)
         if run.config is None:

@@ -6,7 +6,8 @@ import pytest
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import RunEvent
-from training_monitor.judging.goodput import goodput
+from training_monitor.core.values import Observation
+from training_monitor.judging.goodput import goodput, seen_phases
 
 
 def events(*rows: tuple[float, str, int | None]) -> list[RunEvent]:
@@ -58,3 +59,22 @@ def test_no_time_is_no_share(rows: list[tuple[float, str, int | None]]) -> None:
 def test_another_phase_is_refused_by_name() -> None:
     with pytest.raises(SettingsError, match="phase: got 'lunch'"):
         goodput(events((0, "lunch", None), (1, "end", None)))
+
+
+def looks(*rows: tuple[float, int | None] | tuple[float, int, str]) -> list[Observation]:
+    return [Observation(row[0], row[1], phase=row[2] if len(row) > 2 else None) for row in rows]
+
+
+def test_a_phase_lasts_until_the_next_look() -> None:
+    found = seen_phases(
+        looks((0, None), (30, 5), (60, 20, "evaluation"), (90, 20, "evaluation"), (120, 40, "checkpoint"), (125, 41)), 0
+    )
+    assert found == {"startup": 30, "evaluation": 60, "checkpoint": 5}
+
+
+def test_what_no_look_saw_is_left_out() -> None:
+    assert seen_phases([], 0) == {}
+    assert seen_phases(looks((50, 300)), 0) == {}  # it ended before a look
+    assert seen_phases(looks((50, 300), (80, 300)), None) == {}
+    assert seen_phases(looks((1, None), (50, 300)), 0) == {"startup": 50}
+    assert seen_phases(looks((50, 10), (80, 20)), None) == {"checkpoint": 0, "evaluation": 0}
