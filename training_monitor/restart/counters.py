@@ -99,9 +99,8 @@ def with_steps_lost(attempts: Sequence[AttemptReport]) -> tuple[AttemptReport, .
 
 def _steps_lost(attempt: AttemptReport, later: Sequence[int | None]) -> int | None:
     made, begun = attempt["final_step"], attempt["start_step"] or 0
-    starts = [each for each in later if each is not None]
-    if made is None or not attempt["final_step_known"] or not starts or len(starts) < len(later):
+    if made is None or not attempt["final_step_known"] or not later or later[0] is None:
         return None
-    kept = max(begun, min(starts))
+    kept = max(begun, min(each for each in later if each is not None))
     is_comparable = attempt["counts_job"] or (attempt["counts_job"] is None and kept == 0)
-    return max(0, made - kept) if is_comparable and made >= max(begun, starts[0]) else None
+    return max(0, made - kept) if is_comparable and made >= max(begun, later[0]) else None
