@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
+from typing import Any
 
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
@@ -33,7 +34,8 @@ def _wait_for_end(args: Namespace) -> int:
 
     meant = find_one(args.target, args.what, args.namespace)
     job, interval = replace(meant.job, name=meant.name), INTERVAL if args.interval is None else args.interval
-    report = monitor_job(args.target, job, interval, args.timeout, args.stall_after, namespace=args.namespace)
+    options: dict[str, Any] = {"namespace": args.namespace, "on_view": lambda view: None}  # only the end is printed
+    report = monitor_job(args.target, job, interval, args.timeout, args.stall_after, **options)
     if args.json:
         print_json(args, report)
     else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import SettingsError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import logging
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_loops = 0  # how many loops use the setup of `logging_of_loop`
 
 
 def get_logger() -> logging.Logger:
@@ -41,6 +43,8 @@ def setup_logging(
     """
     import logging
 
+    from training_monitor.core.shown import shown_lines
+
     chosen = level if level is not None else environ.get(LOG_LEVEL) or "INFO"
     number = chosen if isinstance(chosen, int) else logging.getLevelName(chosen.upper())
     if not isinstance(number, int):
@@ -53,7 +57,7 @@ def setup_logging(
 
     class Masking(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return redact(super().format(record))
+            return shown_lines(redact(super().format(record)))
 
     handler.setFormatter(Masking(_FORMAT))
     logger = logging.getLogger("training_monitor")
@@ -63,3 +67,31 @@ def setup_logging(
     logger.addHandler(handler)
     logger.setLevel(number)
     return logger
+
+
+@contextmanager
+def logging_of_loop(*, prints: bool) -> Iterator[None]:
+    """Log while a loop of the library runs, unless the application has configured logging.
+
+    By TRAINING_MONITOR_LOG_FILE to that file; else to stdout if the loop `prints`, since nobody hears its events.
+    """
+    global _loops
+    import logging
+
+    logger = get_logger()
+    own = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
+    is_configured = own or (logging.getLogger().handlers and not os.environ.get(LOG_FILE))
+    if not _loops and (is_configured or not (prints or os.environ.get(LOG_FILE))):
+        yield
+        return
+    level = logger.level
+    [handler] = own if _loops else setup_logging().handlers
+    _loops += 1
+    try:
+        yield
+    finally:
+        _loops -= 1
+        if not _loops and handler in logger.handlers:
+            logger.removeHandler(handler)
+            handler.close()
+            logger.setLevel(level)

@@ -174,7 +174,7 @@ class Hands:
         return view if by_other and is_process_job(job_id) else None
 
     def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None, **more: Any) -> None:
-        get_logger().log(10 if kind == "progress" else 20, "%s: %s", run.job_name, text)
+        get_logger().info("%s: %s", run.job_name, text)
         if self.on_event:
             self.on_event(Event(kind, text, run.job_id, len(run.attempts), view, **more))
 

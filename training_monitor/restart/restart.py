@@ -61,8 +61,8 @@ def auto_restart(
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name.
         initial_job_id: an existing job to supervise.
         take_over: take the training over from a living supervisor elsewhere, which then ends.
-        on_event: called with each event; on_look: called after every look, with None or with the error of a failed
-            look.
+        on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
+            `setup_logging`. on_look: called after every look, with None or with the error of a failed look.
         keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
         roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended,
             at least 5; 0: none is taken.
@@ -81,6 +81,7 @@ def auto_restart(
         KeyboardInterrupt: passed on; the job keeps running; call again to continue supervising it.
     """
     from training_monitor.core.interrupts import only_looking
+    from training_monitor.core.logger import logging_of_loop
     from training_monitor.core.values import check_roll_call_timeout
     from training_monitor.judging.restart import RestartPolicy
     from training_monitor.restart.state import RunState
@@ -94,7 +95,7 @@ def auto_restart(
     site, store = Site.of(head_pod, namespace, transport, clock), store or Store()
     key = _key(site.target, job_name)
     new = RunState(key, str(site), job_name, checkpoint_dir or "", clock.time(), config=job_config)
-    with store.hold(new.key):
+    with logging_of_loop(prints=on_event is None), store.hold(new.key):
         made = Supervisor(store, site, policy, on_event, take_over=take_over, on_look=on_look)
         with closing(made) as supervisor, only_looking(_INTERRUPTED.format(job_name)):
             return _supervise(supervisor, new, initial_job_id)

@@ -11,13 +11,13 @@ from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import checked, dataclass, field, replace
-from training_monitor.core.logger import get_logger
+from training_monitor.core.logger import get_logger, logging_of_loop
 from training_monitor.core.models import JobStatus, JobView, Progress
 from training_monitor.core.reports import MonitorReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.judging.stall import stall_policy
-from training_monitor.logs.job_progress import job_progress
+from training_monitor.logs.job_progress import format_position, job_progress
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import Look
 from training_monitor.observe.meant import named_job
@@ -163,7 +163,8 @@ def monitor_job(
         timeout: seconds to watch at most; None: no limit.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
         on_status_change: called with (new, old) status; on_stall: called once when it stalls.
-        on_view: called with every look.
+        on_view: called with every look. Without it and `on_status_change`, each look is printed to stdout if the
+            application has configured no logging, see `setup_logging`.
 
     Returns:
         status SUCCEEDED | FAILED | STOPPED | STALLED | TIMEOUT | UNKNOWN (it disappeared, or it ended and no log tells
@@ -175,7 +176,8 @@ def monitor_job(
     """
     monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
     watch = _Watch(monitor, check_interval, timeout, stagnation_threshold, on_status_change, on_stall, on_view)
-    report = watch.run()
+    with logging_of_loop(prints=on_status_change is None and on_view is None):
+        report = watch.run()
     assert report  # nobody stops it
     return report
 
@@ -215,8 +217,8 @@ class _Watch(Looker[dict[str, Any], MonitorReport]):
         assert monitor.view
         if self.on_view:
             self.on_view(monitor.view)
+        get_logger().info("%s: %s %s", monitor.job_id, status, format_position(job_progress(monitor.view.progress)))
         if status != before:
-            get_logger().info("%s: %s -> %s", monitor.job_id, before, status)
             if self.on_status_change:
                 self.on_status_change(status, before)
             self.status = status
@@ -243,6 +245,7 @@ class _Watch(Looker[dict[str, Any], MonitorReport]):
         return self.check_interval
 
     def report(self, status: str, reason: str) -> MonitorReport:
+        get_logger().info("%s: %s: %s", self.monitor.job_id, status, reason)
         return self.monitor.report(status, reason, self.clock.monotonic() - self.started)
 
 
