@@ -94,7 +94,7 @@ class Supervisor(Hands):
         self.suspect: str | None = None  # the job that seemed stalled at the last look
         self.missing_looks = self.stop_failures = 0
         self.waits_for_quiet = False  # waiting because a process still writes to the checkpoint folder
-        self.unreachable_since: float | None = None
+        self.answered_at, self.is_unreachable = self.clock.monotonic(), False
         self.unsaved: StateError | None = None  # why what was seen last is not on disk
 
     def step(self, run: RunState) -> RunState:
@@ -426,9 +426,8 @@ class Supervisor(Hands):
 
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Conclude nothing while the target is unreachable: no restart, no count; look for a replaced pod."""
-        now = self.clock.monotonic()
-        if self.unreachable_since is None:
-            self.unreachable_since = now
+        if not self.is_unreachable:
+            self.is_unreachable = True
             self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
         self.on_look(error)
         self.exit_watch.close()
@@ -443,10 +442,11 @@ class Supervisor(Hands):
         return run
 
     def reached(self, run: RunState) -> None:
-        if self.unreachable_since is not None:
-            gap = format_duration(self.clock.monotonic() - self.unreachable_since)
-            self.unreachable_since = None
-            self.tell(run, "reached", f"{self.site} answers again after {gap}")
+        now = self.clock.monotonic()
+        if self.is_unreachable:
+            self.is_unreachable = False
+            self.tell(run, "reached", f"{self.site} answers again after {format_duration(now - self.answered_at)}")
+        self.answered_at = now
         self.on_look(self.unsaved)
 
     def pause(self, run: RunState, seconds: float) -> None:

@@ -126,7 +126,7 @@ class TrainingStep:
             save_what_there_is(ctx)
             give_up_instance(ctx, reason)
             return
-        if self._supervisor.unreachable_since is not None:
+        if self._supervisor.is_unreachable:
             self._look_for_instance()
             return
         ctx.answered()
