@@ -17,7 +17,7 @@ ASK = "nothing was done: ask the user, then call again with confirm: true"
 
 def _act(confirm: bool, would: str, *words: str) -> ActDocument:
     """Run a command, or say what it would do."""
-    return _plan(would, words) if not confirm else {**run_command(ActDocument, *words), "done": True}
+    return _plan(would, words) if not confirm else cast(ActDocument, {**run_command(*words), "done": True})
 
 
 def _start(confirm: bool, would: str, *words: str) -> StartedDocument:
@@ -37,11 +37,8 @@ def stop_job(
     """Stop a job or process: TERM to all of it, then KILL, and see that nothing is left. It is not restarted.
 
     Args:
-        target: {TARGET}.
         job: a Ray submission id, process:NAME, a PID or a log file.
         stop_grace: seconds between TERM and KILL.
-        namespace: of a bare pod name.
-        confirm: do it. Ask the user first.
     """
     words = ["stop", *options(namespace=namespace, stop_grace=stop_grace), *positional(target=target, job=job)]
     return _act(confirm, f"stop {job} on {target}", *words)
@@ -60,14 +57,10 @@ def terminate_training(
     """End a training for good: stop it, upload its newest checkpoint, and destroy what was rented, if asked to.
 
     Args:
-        target: {TARGET}.
-        what: a PID, a log file, a job or a name. Default: the one training that runs there.
         upload_to: hf:OWNER/NAME or s3://BUCKET/PREFIX, the next where one fails; env:NAME for a presigned URL.
         destroy: destroy the vast.ai instance once the upload is verified.
         reason: why, for notices.
         more: more options of `training-monitor terminate`.
-        namespace: of a bare pod name.
-        confirm: do it. Ask the user first.
     """
     given = options(namespace=namespace, upload=list(upload_to), destroy=destroy, reason=reason)
     words = ["terminate", *given, *more, *positional(target=target, what=what)]
@@ -78,10 +71,8 @@ def upload_checkpoint(target: str, path: str, destination: str, confirm: bool = 
     """Upload a file or folder from a target, and see that it arrived.
 
     Args:
-        target: {TARGET}.
         path: on the target.
         destination: hf:OWNER/NAME[@BRANCH] or s3://BUCKET/PREFIX.
-        confirm: do it. Ask the user first.
     """
     words = ["upload", *positional(target=target, path=path, destination=destination)]
     return _start(confirm, f"upload {path} from {target} to {destination}", *words)
@@ -99,11 +90,9 @@ def run_training(
 
     Args:
         command: the words of the command; {checkpoint} stands for the checkpoint that it resumes from.
-        target: {TARGET}.
         checkpoint_dir: a folder on the target. Default: the one that the command names.
         name: of the job. Default: made from the command, so that the same call adopts the same job.
         more: more options of `training-monitor run`, such as --max-retries=3 or --notify.
-        confirm: do it. Ask the user first.
     """
     given = options(target=target, checkpoint_dir=checkpoint_dir, name=name)
     words = ["run", *given, *more, "--", *command]
@@ -125,8 +114,6 @@ def restart_training(
         job_name: jobs are called NAME or NAME-attempt-N.
         checkpoint_dir: a folder on the head. Default: the one that its command names.
         more: more options of `training-monitor restart`, such as --max-retries=3.
-        namespace: of a bare pod name.
-        confirm: do it. Ask the user first.
     """
     given = options(namespace=namespace, checkpoint_dir=checkpoint_dir)
     words = ["restart", *given, *more, *positional(target=target, job_name=job_name)]
@@ -143,11 +130,7 @@ def watch_training(
     """Watch a training until it ends, send notices, and end it when it stalls, if the options say so.
 
     Args:
-        target: {TARGET}.
-        what: a PID, a log file, a job or a name. Default: the one training that runs there.
         more: options of `training-monitor watch`, such as --notify, or --terminate --upload=hf:OWNER/NAME.
-        namespace: of a bare pod name.
-        confirm: do it. Ask the user first.
     """
     words = ["watch", "--poll", *options(namespace=namespace), *more, *positional(target=target, what=what)]
     return _start(confirm, f"watch {what or 'the training'} on {target}", *words)
@@ -159,7 +142,6 @@ def launch_training(id: str, more: Sequence[str], confirm: bool = False) -> ActD
     Args:
         id: of the job, your own; the same call again goes on with it.
         more: options of `training-monitor launch`, such as --dataset=DIR --name=NAME --trigger=WORD --budget=5.
-        confirm: do it. Ask the user first.
     """
     return _act(confirm, f"queue the training {id}, which spends money", "launch", *options(id=id), *more)
 
@@ -169,7 +151,6 @@ def run_worker(more: Sequence[str] = ("--until-empty",), confirm: bool = False) 
 
     Args:
         more: options of `training-monitor worker`.
-        confirm: do it. Ask the user first.
     """
     return _start(confirm, "rent machines for the queued trainings, which spends money", "worker", *more)
 
@@ -180,18 +161,13 @@ def cancel_queued(job: str, reason: str = "cancelled by hand", confirm: bool = F
     Args:
         job: its id.
         reason: why.
-        confirm: do it. Ask the user first.
     """
     words = ["queue", "--cancel", *options(reason=reason), *positional(job=job)]
     return _act(confirm, f"end {job} and destroy its machine", *words)
 
 
 def sweep_instances(confirm: bool = False) -> ActDocument:
-    """Destroy the rented instances that no training needs; `plan_sweep` says which. What is on them is lost.
-
-    Args:
-        confirm: do it. Ask the user first.
-    """
+    """Destroy the rented instances that no training needs; `plan_sweep` says which. What is on them is lost."""
     return _act(confirm, "destroy the rented instances that no training needs", "sweep", "--force")
 
 
@@ -209,27 +185,18 @@ def send_notice(
         user: one of the settings file's users. Default: the channels' own.
         priority: low, normal, high or urgent.
         channel: only by these.
-        confirm: do it. Ask the user first.
     """
     words = ["notify", *options(user=user, priority=priority, channel=list(channel)), *positional(message=message)]
     return _act(confirm, f"send: {message}", *words)
 
 
 def test_channels(confirm: bool = False) -> ActDocument:
-    """Send a test by every configured channel.
-
-    Args:
-        confirm: do it. Ask the user first.
-    """
+    """Send a test by every configured channel."""
     return _act(confirm, "send a test by every configured channel", "notify", "--test")
 
 
 def setup_ssh_key(confirm: bool = False) -> ActDocument:
-    """Make an ssh key for rented machines if there is none, and register it with vast.ai.
-
-    Args:
-        confirm: do it. Ask the user first.
-    """
+    """Make an ssh key for rented machines if there is none, and register it with vast.ai."""
     return _act(confirm, "make an ssh key and register it with vast.ai", "keys", "--setup")
 
 

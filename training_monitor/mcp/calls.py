@@ -11,15 +11,14 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from training_monitor.core.errors import CommandFailed, SettingsError, TrainingMonitorError, last_lines
 from training_monitor.core.masking import redact_argv
 from training_monitor.targets.transport import LocalTransport
 
-Document = TypeVar("Document")
 COMMAND_SECONDS = 900.0
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Without -m, which would look for modules in the current folder first.
@@ -78,12 +77,15 @@ def options(**values: object) -> list[str]:
     return words
 
 
-def positional(**values: str | None) -> list[str]:
+def positional(**values: str | Sequence[str] | None) -> list[str]:
     """Return arguments that are no options. Raises SettingsError for one that would be taken for an option."""
-    for name, value in values.items():
-        if value is not None and (value.startswith("-") or not value.strip()):
-            raise SettingsError(name, value, "a name that does not begin with -")
-    return [value for value in values.values() if value is not None]
+    words = []
+    for name, given in values.items():
+        for value in [given] if isinstance(given, str) else given or ():
+            if value.startswith("-") or not value.strip():
+                raise SettingsError(name, value, "a name that does not begin with -")
+            words.append(value)
+    return words
 
 
 def command_line(words: Iterable[str]) -> list[str]:
@@ -107,11 +109,10 @@ def shown_command(words: Iterable[str]) -> str:
     return shlex.join(["training-monitor", *words])
 
 
-def run_command(document: type[Document], *words: str) -> Document:
+def run_command(*words: str) -> dict[str, Any]:
     """Run a command of this package and return the JSON document that it prints.
 
     Args:
-        document: its type.
         words: the command and its arguments.
 
     Returns:
@@ -133,4 +134,4 @@ def run_command(document: type[Document], *words: str) -> Document:
         raise CommandFailed(what, hint="look at the arguments") from None
     if {"error", "kind", "hint"} <= found.keys() and isinstance(found["error"], str):
         raise Refused(found)
-    return cast(Document, {**found, "exit_status": result.exit_code, "said": said})
+    return {**found, "exit_status": result.exit_code, "said": said}

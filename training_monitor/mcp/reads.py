@@ -18,8 +18,9 @@ from training_monitor.core.reports import (
     RankReport,
     RayResourcesReport,
 )
-from training_monitor.mcp import documents as doc
+from training_monitor.mcp.answers import Table
 from training_monitor.mcp.calls import options, positional, run_command
+from training_monitor.mcp.documents import ROWS, TABLE, TEXTS, LogReading, tells
 from training_monitor.service.dataset import DatasetReport
 
 
@@ -32,9 +33,7 @@ def check_training(
     means could not be told, not failed: look again in a minute. null is not known, never 0.
 
     Args:
-        target: {TARGET}.
         what: a PID, a log file or pattern, a Ray submission id, process:NAME, or a name. Default: all that is found.
-        namespace: of a bare pod name.
         stall_after: seconds without a step that are a stall. Default: by the evidence.
     """
     from training_monitor.observe.check import check_training
@@ -75,61 +74,52 @@ def _without_stacks(rank: RankReport) -> RankReport:
     return {**rank, "stacks": [], "children": children}
 
 
-def list_jobs(target: str = "local", namespace: str = "default") -> doc.JobsDocument:
-    """List the Ray jobs and process jobs of a target, each with its verdict.
-
-    Args:
-        target: {TARGET}.
-        namespace: of a bare pod name.
-    """
+@tells(target=str, jobs=ROWS, not_seen=ROWS)
+def list_jobs(target: str = "local", namespace: str = "default") -> Table:
+    """List the Ray jobs and process jobs of a target, each with its verdict."""
     words = [*options(namespace=namespace), *positional(target=target)]
-    return run_command(doc.JobsDocument, "status", *words)
+    return run_command("status", *words)
 
 
-def job_status(target: str, job: str, namespace: str = "default") -> doc.JobsDocument:
-    """Look at one job: its status, step, verdict, supervisor, and the kind of its failure.
-
-    Args:
-        target: {TARGET}.
-        job: a Ray submission id, process:NAME, a PID, a log file or a name.
-        namespace: of a bare pod name.
-    """
+@tells(target=str, jobs=ROWS, not_seen=ROWS)
+def job_status(target: str, job: str, namespace: str = "default") -> Table:
+    """Look at one job: its status, step, verdict, supervisor, and the kind of its failure."""
     words = [*options(namespace=namespace), *positional(target=target, job=job)]
-    return run_command(doc.JobsDocument, "status", *words)
+    return run_command("status", *words)
 
 
-def current_step(target: str, job: str, namespace: str = "default") -> doc.StepDocument:
-    """Read the current step of a job, its speed and the time left.
-
-    Args:
-        target: {TARGET}.
-        job: a Ray submission id, process:NAME, a PID, a log file or a name.
-        namespace: of a bare pod name.
-    """
+@tells(
+    job_id=str, step=int | None, total_steps=int | None, progress=float | None, loss=float | None,
+    steps_per_second=float | None, eta_seconds=float | None,
+)  # fmt: skip
+def current_step(target: str, job: str, namespace: str = "default") -> Table:
+    """Read the current step of a job, its speed and the time left."""
     words = [*options(namespace=namespace), *positional(target=target, job=job)]
-    return run_command(doc.StepDocument, "step", *words)
+    return run_command("step", *words)
 
 
-def job_logs(target: str, job: str, tail: int = 50, namespace: str = "default") -> doc.LogDocument:
+@tells(job_id=str, text=str)
+def job_logs(target: str, job: str, tail: int = 50, namespace: str = "default") -> Table:
     """Read the end of a job's log.
 
     Args:
-        target: {TARGET}.
-        job: a Ray submission id, process:NAME, a PID, a log file or a name.
         tail: how many lines.
-        namespace: of a bare pod name.
     """
     words = [*options(namespace=namespace, tail=tail), *positional(target=target, job=job)]
-    return run_command(doc.LogDocument, "logs", *words)
+    return run_command("logs", *words)
 
 
+@tells(
+    verdict=str, healthy=bool, issues=TEXTS, remedies=TEXTS, silent=TEXTS, gpu=TABLE, efa=TABLE, checkpoints=TABLE,
+    ray=TABLE, job=TABLE | None, pods=ROWS, disk=ROWS,
+)  # fmt: skip
 def check_health(
     target: str,
     pods: Sequence[str] = (),
     checkpoint_dir: str | None = None,
     job: str | None = None,
     namespace: str = "default",
-) -> doc.HealthDocument:
+) -> Table:
     """Report on GPUs, network, checkpoints, Ray, pods and disks, with one verdict, issues and remedies.
 
     Args:
@@ -139,18 +129,13 @@ def check_health(
         job: also report on this job.
         namespace: of bare pod names.
     """
-    named = positional(target=target) + [each for pod in pods for each in positional(pods=pod)]
+    named = positional(target=target, pods=pods)
     words = options(namespace=namespace, checkpoint_dir=checkpoint_dir, job=job)
-    return run_command(doc.HealthDocument, "health", named[0], *words, *(["--pods", *named[1:]] if pods else []))
+    return run_command("health", named[0], *words, *(["--pods", *named[1:]] if pods else []))
 
 
 def check_gpus(target: str = "local", namespace: str = "default") -> GpuReport:
-    """Read the GPUs of a target: utilization, memory, power, temperature, errors, processes.
-
-    Args:
-        target: {TARGET}.
-        namespace: of a bare pod name.
-    """
+    """Read the GPUs of a target: utilization, memory, power, temperature, errors, processes."""
     from training_monitor.health import check_gpu_utilization
 
     return check_gpu_utilization(target, namespace)
@@ -174,25 +159,27 @@ def check_ray_resources(target: str, namespace: str = "default") -> RayResources
 
     Args:
         target: the head pod, or any other target with Ray.
-        namespace: of a bare pod name.
     """
     from training_monitor.health import verify_ray_resources
 
     return verify_ray_resources(target, namespace)
 
 
-def list_checkpoints(target: str, directory: str, namespace: str = "default") -> doc.CheckpointsDocument:
+@tells(checkpoints=ROWS, checkpoint=TABLE | None, unlisted_checkpoints=int)
+def list_checkpoints(target: str, directory: str, namespace: str = "default") -> Table:
     """List the checkpoints of a folder: which are complete, which are damaged and why, and the latest complete one.
 
     Args:
-        target: {TARGET}.
         directory: a folder on the target.
-        namespace: of a bare pod name.
     """
     words = [*options(namespace=namespace), *positional(target=target, directory=directory)]
-    return run_command(doc.CheckpointsDocument, "checkpoints", *words)
+    return run_command("checkpoints", *words)
 
 
+@tells(
+    is_running=bool | None, step=int | None, total_steps=int | None, progress=float | None, loss=float | None,
+    verdict=str, state=str, reason=str, checkpoints=ROWS | None, errors=TEXTS, end=str | None,
+)  # fmt: skip
 def look_at_training(
     target: str,
     what: str | None = None,
@@ -200,22 +187,21 @@ def look_at_training(
     pid_file: str | None = None,
     output_dir: str | None = None,
     namespace: str = "default",
-) -> doc.WatchDocument:
+) -> Table:
     """Look once at a training that somebody else started: progress, verdict, checkpoints.
 
     Args:
-        target: {TARGET}.
         what: a PID, a log file or pattern, a job or a name. Default: the one training that runs there.
         log: what the training writes, instead of `what`.
         pid_file: the file with its pid, with `log`.
         output_dir: the folder of its checkpoints. Default: found, if it can be.
-        namespace: of a bare pod name.
     """
     words = options(once=True, namespace=namespace, log=log, pid_file=pid_file, output_dir=output_dir)
-    return run_command(doc.WatchDocument, "watch", *words, *positional(target=target, what=what))
+    return run_command("watch", *words, *positional(target=target, what=what))
 
 
-def list_fleet(targets: Sequence[str] = (), group: str | None = None, namespace: str = "default") -> doc.FleetDocument:
+@tells(verdict=str, timestamp=float, members=ROWS, summary=TABLE, alerts=ROWS, error=str | None)
+def list_fleet(targets: Sequence[str] = (), group: str | None = None, namespace: str = "default") -> Table:
     """Look at many trainings at once: step, loss, GPUs, cost and alerts of each.
 
     Args:
@@ -223,11 +209,11 @@ def list_fleet(targets: Sequence[str] = (), group: str | None = None, namespace:
         group: only the members of this group.
         namespace: of bare pod names.
     """
-    named = [each for target in targets for each in positional(targets=target)]
-    return run_command(doc.FleetDocument, "fleet", *options(namespace=namespace, group=group), *named)
+    return run_command("fleet", *options(namespace=namespace, group=group), *positional(targets=targets))
 
 
-def list_vast(instances: Sequence[int] = (), mock: bool = False) -> doc.FleetDocument:
+@tells(verdict=str, timestamp=float, members=ROWS, summary=TABLE, alerts=ROWS, error=str | None)
+def list_vast(instances: Sequence[int] = (), mock: bool = False) -> Table:
     """Look at the trainings on all running vast.ai instances: step, loss, GPUs, cost and alerts of each.
 
     Args:
@@ -235,63 +221,51 @@ def list_vast(instances: Sequence[int] = (), mock: bool = False) -> doc.FleetDoc
         mock: made-up instances, which need no account.
     """
     chosen = ",".join(map(str, instances)) or None
-    return run_command(doc.FleetDocument, "vast", *options(instances=chosen, mock=mock))
+    return run_command("vast", *options(instances=chosen, mock=mock))
 
 
-def list_runs(folder: str, namespace: str = "default") -> doc.RunsDocument:
+@tells(verdict=str, runs=ROWS, usage=TABLE, where=str, error=str | None)
+def list_runs(folder: str, namespace: str = "default") -> Table:
     """Look at runs that write progress files with TrainingMonitor: how far, at what speed, which stall or are dead.
 
     Args:
         folder: with the progress files: {FOLDER}.
-        namespace: of a bare pod name.
     """
-    return run_command(doc.RunsDocument, "top", *options(namespace=namespace, once=True), *positional(folder=folder))
+    return run_command("top", *options(namespace=namespace, once=True), *positional(folder=folder))
 
 
+@tells(members=ROWS)
 def show_history(
     members: Sequence[str] = (), since: str = "24h", until: str | None = None, fields: Sequence[str] = ()
-) -> doc.HistoryDocument:
+) -> Table:
     """Show what was seen of trainings in the past: first, last, low, high and trend of each field, and the cost.
 
     Args:
         members: keys of members, such as vast://30007012, or parts of them. Default: all, the newest values only.
-        since: how long ago (90m, 7d) or a time (2030-01-31T12:00).
-        until: the same. Default: now.
         fields: only these, such as loss or gpu_utilization.
     """
-    named = [each for member in members for each in positional(members=member)]
-    return run_command(doc.HistoryDocument, "history", *options(since=since, until=until, field=list(fields)), *named)
+    return run_command("history", *options(since=since, until=until, field=list(fields)), *positional(members=members))
 
 
-def compare_runs(members: Sequence[str] = (), since: str = "24h", until: str | None = None) -> doc.ComparisonDocument:
-    """Compare trainings over the steps that all have reached: loss, speed, cost.
-
-    Args:
-        members: keys of members, or parts of them. Default: all.
-        since: how long ago (90m, 7d) or a time (2030-01-31T12:00).
-        until: the same. Default: now.
-    """
-    named = [each for member in members for each in positional(members=member)]
-    return run_command(doc.ComparisonDocument, "history", "--compare", *options(since=since, until=until), *named)
+@tells(members=ROWS)
+def compare_runs(members: Sequence[str] = (), since: str = "24h", until: str | None = None) -> Table:
+    """Compare trainings over the steps that all have reached: loss, speed, cost."""
+    return run_command("history", "--compare", *options(since=since, until=until), *positional(members=members))
 
 
-def cost_by_day(members: Sequence[str] = (), since: str = "7d", until: str | None = None) -> doc.CostDocument:
-    """Say what each training, each group and all together cost on each day, in dollars.
-
-    Args:
-        members: keys of members, or parts of them. Default: all.
-        since: how long ago (90m, 7d) or a time (2030-01-31T12:00).
-        until: the same. Default: now.
-    """
-    named = [each for member in members for each in positional(members=member)]
-    return run_command(doc.CostDocument, "history", "--cost", *options(since=since, until=until), *named)
+@tells(days=TEXTS, members=ROWS, groups=ROWS, all=TABLE)
+def cost_by_day(members: Sequence[str] = (), since: str = "7d", until: str | None = None) -> Table:
+    """Say what each training, each group and all together cost on each day, in dollars."""
+    return run_command("history", "--cost", *options(since=since, until=until), *positional(members=members))
 
 
-def list_instances() -> doc.InstancesDocument:
+@tells(instances=ROWS, cost_per_hour=float, cost_unknown=int)
+def list_instances() -> Table:
     """List what is rented at vast.ai, for which training, and what it costs."""
-    return run_command(doc.InstancesDocument, "instances")
+    return run_command("instances")
 
 
+@tells(offers=ROWS, found=int, query=TABLE, loosen=TABLE)
 def list_offers(
     gpu: Sequence[str] = (),
     max_price: float | None = None,
@@ -299,7 +273,7 @@ def list_offers(
     disk: float | None = None,
     limit: int = 10,
     bid: bool = False,
-) -> doc.OffersDocument:
+) -> Table:
     """List what is for rent at vast.ai, best first; without offers, which wish is in the way.
 
     Args:
@@ -311,53 +285,59 @@ def list_offers(
         bid: cheaper machines that may be taken away at any time.
     """
     words = options(gpu=list(gpu), max_price=max_price, min_vram=min_vram, disk=disk, limit=limit, bid=bid)
-    return run_command(doc.OffersDocument, "offers", *words)
+    return run_command("offers", *words)
 
 
-def show_credits(account: str | None = None) -> doc.CreditsDocument:
+@tells(credit=float, balance=float | None, forecast=TABLE | None, account=str, movements=ROWS, error=str | None)
+def show_credits(account: str | None = None) -> Table:
     """Show the credit at vast.ai and how long it lasts, or an account of the ledger here.
 
     Args:
         account: of the ledger. Default: vast.ai's own.
     """
-    return run_command(doc.CreditsDocument, "credits", *positional(account=account))
+    return run_command("credits", *positional(account=account))
 
 
-def check_ssh_key() -> doc.KeyDocument:
+@tells(private_key=str, public_key=str, registered=bool, open_to_others=bool)
+def check_ssh_key() -> Table:
     """Check whether rented machines will let this machine's ssh key in."""
-    return run_command(doc.KeyDocument, "keys")
+    return run_command("keys")
 
 
-def list_queue(ended: bool = False) -> doc.QueueDocument:
+@tells(jobs=ROWS)
+def list_queue(ended: bool = False) -> Table:
     """List the trainings on rented machines: state, step, machine, cost.
 
     Args:
         ended: also those that have ended.
     """
-    return run_command(doc.QueueDocument, "queue", *options(all=ended))
+    return run_command("queue", *options(all=ended))
 
 
-def show_queued(job: str) -> doc.QueueDocument:
+@tells(jobs=ROWS)
+def show_queued(job: str) -> Table:
     """Show one training on rented machines: state, reason, warnings, machines, uploads, cost.
 
     Args:
         job: its id.
     """
-    return run_command(doc.QueueDocument, "queue", *positional(job=job))
+    return run_command("queue", *positional(job=job))
 
 
-def plan_sweep() -> doc.SweepDocument:
+@tells(instances_checked=int | None, planned=ROWS, terminated=ROWS, kept=ROWS, foreign=ROWS, alerts=ROWS, errors=ROWS)
+def plan_sweep() -> Table:
     """Say which rented instances no training needs. Nothing is destroyed."""
-    return run_command(doc.SweepDocument, "sweep")
+    return run_command("sweep")
 
 
-def list_notices(job: str | None = None) -> doc.NoticesDocument:
+@tells(notices=ROWS)
+def list_notices(job: str | None = None) -> Table:
     """List the notices that were sent.
 
     Args:
         job: only those about this job.
     """
-    return run_command(doc.NoticesDocument, "notify", "--list", *options(job=job))
+    return run_command("notify", "--list", *options(job=job))
 
 
 def check_dataset(
@@ -376,23 +356,24 @@ def check_dataset(
     return validate_dataset(path, min_images=min_images, require_captions=require_captions, trigger=trigger)
 
 
-def run_doctor(targets: Sequence[str] = ()) -> doc.DoctorDocument:
+@tells(checks=ROWS)
+def run_doctor(targets: Sequence[str] = ()) -> Table:
     """Say which tools, contexts and keys work on this machine, and what mends those that do not.
 
     Args:
         targets: also see whether these answer.
     """
-    named = [each for target in targets for each in positional(targets=target)]
-    return run_command(doc.DoctorDocument, "doctor", *named)
+    return run_command("doctor", *positional(targets=targets))
 
 
-def check_config(file: str | None = None) -> doc.SettingsDocument:
+@tells(file=str, problems=ROWS, counts=dict[str, int])
+def check_config(file: str | None = None) -> Table:
     """Check the settings file: all that is wrong in it, by line.
 
     Args:
         file: default: the one that is read.
     """
-    return run_command(doc.SettingsDocument, "config", "--check", *options(file=file))
+    return run_command("config", "--check", *options(file=file))
 
 
 def classify_failure(text: str, exit_code: int | None = None) -> Failure:
@@ -407,7 +388,7 @@ def classify_failure(text: str, exit_code: int | None = None) -> Failure:
     return classify_failure(text, exit_code=exit_code)
 
 
-def read_log(text: str) -> doc.LogReading:
+def read_log(text: str) -> LogReading:
     """Read the newest progress from the text of a log: step, epoch, loss, speed, time left.
 
     Args:

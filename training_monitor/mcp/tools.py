@@ -39,6 +39,17 @@ _LIMIT_SCHEMA = {
     "maximum": MOST_CHARACTERS,
     "description": "The most characters of the answer. Default: 8000, about 2,000 tokens.",
 }
+# What is said of an argument that a tool's docstring says nothing of.
+_USUAL = {
+    "target": "{TARGET}.",
+    "namespace": "of a bare pod name.",
+    "confirm": "do it. Ask the user first.",
+    "job": "a Ray submission id, process:NAME, a PID, a log file or a name.",
+    "what": "a PID, a log file, a job or a name. Default: the one training that runs there.",
+    "members": "keys of members, or parts of them. Default: all.",
+    "since": "how long ago (90m, 7d) or a time (2030-01-31T12:00).",
+    "until": "the same. Default: now.",
+}
 _FORMS = {  # what a word in a docstring stands for
     "{TARGET}": one_of(list_forms("a pod")),
     "{FOLDER}": one_of(["a folder here", *list_folder_forms()]),
@@ -75,7 +86,9 @@ class Tool:
     @cached_property
     def input_schema(self) -> Table:
         schema = arguments_schema(self.function)
-        for each in schema["properties"].values():
+        for name, each in schema["properties"].items():
+            if name in _USUAL:
+                each.setdefault("description", _USUAL[name])
             for word, forms in _FORMS.items():
                 if word in each.get("description", ""):
                     each["description"] = each["description"].replace(word, forms)

@@ -54,14 +54,12 @@ def start_wait(
     It returns at once. The waiting goes on when this server ends, and costs nothing meanwhile.
 
     Args:
-        target: {TARGET}.
         what: a PID, a log file or pattern, a job or a name. Default: the one training that runs there.
         conditions: finished, failed, stalled, step=N, epoch=N, gpu-idle, checkpoint or log=REGEX: the first that holds
             ends the wait. Default: until it ends or stalls.
         timeout: such as 90s, 15m or 2h. Default: none.
         more: options of `training-monitor wait`, such as --stall-after=1h.
         name: of this wait: the same name again gives the same handle.
-        namespace: of a bare pod name.
     """
     for word in more:
         if word.startswith(_NOTHING_TO_WAIT_FOR):
@@ -113,7 +111,6 @@ def stop_work(handle: str, confirm: bool = False) -> StartedDocument:
 
     Args:
         handle: of the tool that started it.
-        confirm: do it. Ask the user first.
     """
     command = shown_command(["stop", HERE, _checked(handle)])
     if not confirm:
