@@ -5,15 +5,33 @@ An unknown reading is None, never 0; an `error` text tells "could not ask" from 
 The annotations here are no strings, each of which would be compiled at import.
 """
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast
 
+from training_monitor.core.frozen import asdict
 from training_monitor.core.models import Checkpoint
 from training_monitor.core.values import NotSeen
 
+Report = TypeVar("Report")
 VerdictWord = Annotated[str, Literal["ok", "warning", "failed", "unknown"]]
 StateWord = Annotated[
     str, Literal["starting", "running", "slow", "suspended", "stalled", "finished", "failed", "stopped", "unknown"]
 ]
+
+
+def report_of(kind: type[Report], *values: Any, **own: Any) -> Report:
+    """Return a report of this kind.
+
+    Args:
+        kind: its TypedDict.
+        values: dataclasses or dicts that have some of its keys; a later one goes before an earlier one. With None
+            among them, keys that nothing has are None; else they are an error.
+        own: keys that go before those of all values.
+    """
+    told: dict[str, Any] = dict.fromkeys(kind.__annotations__) if None in values else {}
+    for value in (*values, own):
+        if value is not None:
+            told |= value if isinstance(value, dict) else asdict(value)
+    return cast(Report, {name: told[name] for name in kind.__annotations__})
 
 
 class GpuProcessReport(TypedDict):

@@ -24,7 +24,7 @@ from training_monitor.core.reports import (
     FindingReport,
     RankGroupReport,
     RankReport,
-    ThreadStackReport,
+    report_of,
 )
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
@@ -58,7 +58,6 @@ from training_monitor.judging.ranks import (
     Rank,
     RankGroup,
     RollCall,
-    Stack,
 )
 from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.judging.stall import stall_policy
@@ -370,17 +369,16 @@ def _read_host(
 
 def format_explanation(told: Explained) -> ExplanationReport:
     """Return the documented dict, secrets replaced."""
-    said, verdict = told.explanation, told.verdict
-    report = ExplanationReport(
+    said = told.explanation
+    report = report_of(
+        ExplanationReport,
+        told.verdict,
         schema=schema_name("why"),
         target=told.target,
         name=told.meant.name,
         job_id=told.meant.job.job_id,
         at=told.began,
         seconds=told.seconds,
-        state=verdict.state if verdict else None,
-        verdict=verdict.verdict if verdict else None,
-        reason=verdict.reason if verdict else None,
         explanation=said.text,
         confidence=said.confidence,
         culprits=[_culprit(each) for each in said.culprits],
@@ -388,7 +386,7 @@ def format_explanation(told: Explained) -> ExplanationReport:
         missing_ranks=list(said.missing),
         unseen_ranks=list(said.unseen),
         ranks=[_rank(each) for each in told.seen.ranks],
-        findings=[_finding(each) for each in told.seen.findings],
+        findings=[report_of(FindingReport, each) for each in told.seen.findings],
         silent=[{"host": host, "why": why} for host, why in told.seen.silent.items()],
         remedies=list(told.remedies),
         unknown=list(told.unknown),
@@ -398,15 +396,7 @@ def format_explanation(told: Explained) -> ExplanationReport:
 
 
 def _culprit(each: Culprit) -> CulpritReport:
-    seen = each.seen
-    return CulpritReport(
-        rank=each.rank,
-        pid=seen.pid if seen else None,
-        host=seen.host if seen else None,
-        node=seen.node if seen else None,
-        where=each.where,
-        why=each.why,
-    )
+    return report_of(CulpritReport, each.seen, rank=each.rank, where=each.where, why=each.why)
 
 
 def _group(each: RankGroup) -> RankGroupReport:
@@ -421,59 +411,6 @@ def _group(each: RankGroup) -> RankGroupReport:
 
 
 def _rank(each: Rank) -> RankReport:
-    return RankReport(
-        rank=each.rank,
-        local_rank=each.local_rank,
-        world_size=each.world_size,
-        local_world_size=each.local_world_size,
-        host=each.host,
-        node=each.node,
-        pid=each.pid,
-        command=each.command,
-        state=each.state,
-        wait_channel=each.wait_channel,
-        waits_for=each.waits_for,
-        cpu_cores=each.cpu_cores,
-        bytes_per_second=each.bytes_per_second,
-        threads=each.threads,
-        memory_bytes=each.memory_bytes,
-        gpus=[{"index": gpu.index, "gpu_utilization": gpu.utilization, "gpu_power": gpu.power} for gpu in each.gpus],
-        batches=each.batches,
-        where=where_is(each),
-        stacks_from=each.stacks_from,
-        no_stacks=each.no_stacks,
-        stacks=[_stack(stack) for stack in each.stacks],
-        children=[_child(child) for child in each.children],
-    )
-
-
-def _child(each: Rank) -> ChildReport:
-    return ChildReport(
-        pid=each.pid,
-        command=each.command,
-        state=each.state,
-        waits_for=each.waits_for,
-        cpu_cores=each.cpu_cores,
-        where=where_is(each),
-        stacks=[_stack(stack) for stack in each.stacks],
-    )
-
-
-def _stack(stack: Stack) -> ThreadStackReport:
-    return ThreadStackReport(
-        thread=stack.thread,
-        is_main=stack.is_main,
-        frames=[{"function": each.function, "file": each.file, "line": each.line} for each in stack.frames],
-    )
-
-
-def _finding(each: Finding) -> FindingReport:
-    return FindingReport(
-        kind=each.kind,
-        text=each.text,
-        host=each.host,
-        node=each.node,
-        is_hardware=each.is_hardware,
-        ranks=list(each.ranks),
-        pids=list(each.pids),
-    )
+    gpus = [{"index": gpu.index, "gpu_utilization": gpu.utilization, "gpu_power": gpu.power} for gpu in each.gpus]
+    children = [report_of(ChildReport, child, where=where_is(child)) for child in each.children]
+    return report_of(RankReport, each, gpus=gpus, where=where_is(each), children=children)

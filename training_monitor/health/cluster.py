@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.models import RayResources
-from training_monitor.core.reports import RayResourcesReport
+from training_monitor.core.reports import RayResourcesReport, report_of
 from training_monitor.jobs.ray_jobs import resources_question
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
@@ -29,12 +29,5 @@ def verify_ray_resources(
 
 def format_resources_report(found: RayResources | None, error: str | None = None) -> RayResourcesReport:
     """Format a cluster's resources as the documented dict."""
-    return RayResourcesReport(
-        healthy=found is not None and error is None,
-        gpus_available=found.gpus_available if found else None,
-        gpus_used=found.gpus_used if found else None,
-        cpus_available=found.cpus_available if found else None,
-        cpus_used=found.cpus_used if found else None,
-        pending_demands=list(found.pending_demands) if found else [],
-        error=error,
-    )
+    healthy, demands = found is not None and error is None, list(found.pending_demands) if found else []
+    return report_of(RayResourcesReport, found, healthy=healthy, pending_demands=demands, error=error)

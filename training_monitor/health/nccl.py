@@ -21,7 +21,7 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Answer, NcclTransport, Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.core.reports import EfaClusterReport, EfaReport, NodeEfaReport
+from training_monitor.core.reports import EfaClusterReport, EfaReport, NodeEfaReport, report_of
 from training_monitor.core.units import plural
 from training_monitor.logs.text import log_pieces
 from training_monitor.targets.asking import ask_many
@@ -258,15 +258,7 @@ def _report(answer: Answer[EfaReading]) -> EfaReport:
     if answer.value is not None:
         return format_efa_report(answer.value)
     said = answer.error or "no answer"
-    return EfaReport(
-        efa_active=None,
-        transport="unknown",
-        details=said,
-        provider=None,
-        efa_devices=None,
-        bytes_moved=None,
-        error=said,
-    )
+    return report_of(EfaReport, None, transport="unknown", details=said, error=said)
 
 
 def combine_efa_reports(nodes: list[NodeEfaReport]) -> EfaClusterReport:
@@ -278,13 +270,12 @@ def combine_efa_reports(nodes: list[NodeEfaReport]) -> EfaClusterReport:
     if len(names) > 1:
         pods = {name: ", ".join(node["pod"] for node in nodes if node["transport"] == name) for name in names}
         details = "; ".join(f"{name} on {pods[name]}" for name in names)
-    return EfaClusterReport(
+    return report_of(
+        EfaClusterReport,
+        first,
         efa_active=False if False in active else True if True in active else None,
         transport="mixed" if len(names) > 1 else first["transport"],
         details=details,
-        provider=first["provider"],
-        efa_devices=first["efa_devices"],
-        bytes_moved=first["bytes_moved"],
         error=next((node["error"] for node in nodes if node["error"]), None),
         per_node=nodes,
     )

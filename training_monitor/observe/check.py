@@ -16,7 +16,7 @@ from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.models import Answer, Gpu, JobView, Progress, Question
-from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
+from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
 from training_monitor.core.values import JobListing, KeptRollCall, NotSeen, Verdict, WatchedJob
@@ -268,27 +268,17 @@ def _explained(site: Site, seen: _Seen, store: Store) -> KeptRollCall | None:
 def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall | None) -> JobCheckReport:
     from training_monitor.checkpoints.checkpoints import newest_complete
 
-    look, progress, meant = seen.look or Look(), seen.progress, seen.meant
-    done, newest = job_progress(progress), newest_complete(look.checkpoints or ())
+    look, meant = seen.look or Look(), seen.meant
+    done, newest = job_progress(seen.progress), newest_complete(look.checkpoints or ())
     identity = look.process.identity if look.process else None
-    return JobCheckReport(
-        verdict=verdict.verdict,
-        state=verdict.state,
-        reason=verdict.reason,
-        since=verdict.since,
-        confidence=verdict.confidence,
-        recommendation=verdict.recommendation,
+    return report_of(
+        JobCheckReport,
+        seen.progress,
+        done,
+        verdict,
         remedies=[*verdict.remedies, *meant.remedies, *_sharpen(site, seen, verdict)],
-        step=done.step,
-        total_steps=done.total_steps,
-        epoch=done.epoch,
-        total_epochs=done.total_epochs,
         progress=done.fraction,
-        steps_per_second=progress.steps_per_second,
         eta_seconds=done.eta_seconds if verdict.state in ("running", "slow") else None,
-        loss=progress.loss,
-        seconds_without_step=verdict.seconds_without_step,
-        limit_seconds=verdict.limit_seconds,
         name=meant.name,
         job_id=meant.job.job_id,
         pid=identity.pid if identity else meant.job.pid,
@@ -296,7 +286,6 @@ def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall |
         log=look.log.path if look.log else meant.job.log_file,
         checkpoint=asdict(newest) if newest else None,
         gpus=[_gpu_report(gpu) for gpu in look.gpus],
-        failure=asdict(verdict.failure) if verdict.failure else None,
         explanation=explained.text if explained else None,
         explained_at=explained.at if explained else None,
         explained_job_id=explained.job_id if explained else None,
@@ -320,12 +309,4 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
 
 
 def _gpu_report(gpu: Gpu) -> GpuCheckReport:
-    return {
-        "index": gpu.index,
-        "name": gpu.name,
-        "gpu_utilization": gpu.utilization,
-        "gpu_power": power_fraction(gpu),
-        "memory_used_mb": gpu.memory_used_mb,
-        "memory_total_mb": gpu.memory_total_mb,
-        "error": gpu.error,
-    }
+    return report_of(GpuCheckReport, gpu, gpu_utilization=gpu.utilization, gpu_power=power_fraction(gpu))

@@ -25,6 +25,7 @@ from training_monitor.core.reports import (
     NodeEfaReport,
     NodeGpuReport,
     PodReport,
+    report_of,
 )
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing, Observation, Verdict, WatchedJob
@@ -191,17 +192,8 @@ def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
             findings.append(
                 Finding("unknown", f"pod {target.name} could not be asked: {failure.what}", failure.hint or "try again")
             )
-        reports.append(
-            PodReport(
-                pod=target.name,
-                phase=pod.phase if pod else None,
-                ready=pod.ready if pod else None,
-                restarts=pod.restarts if pod else None,
-                node=pod.node if pod else None,
-                reason=pod.reason if pod else None,
-                error="there is no such pod" if gone else str(failure) if failure else seen.pods_error,
-            )
-        )
+        error = "there is no such pod" if gone else str(failure) if failure else seen.pods_error
+        reports.append(report_of(PodReport, pod, pod=target.name, error=error))
     return reports
 
 
@@ -278,29 +270,13 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
     elif answer.failure and not silent and job_id and not job_id.startswith("process:"):
         said = f"Ray could not be asked: {answer.failure.what}"
         findings.append(Finding("unknown", said, answer.failure.hint or "is this the head pod?"))
-    return HealthRayReport(
-        gpus_used=found["gpus_used"],
-        gpus_available=found["gpus_available"],
-        cpus_used=found["cpus_used"],
-        cpus_available=found["cpus_available"],
-        pending_demands=found["pending_demands"],
-        error=found["error"],
-        problem=answer.failure.what if answer.failure else None,
-    )
+    return report_of(HealthRayReport, found, problem=answer.failure.what if answer.failure else None)
 
 
 def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding]) -> HealthCheckpointReport:
     """Report on the checkpoints in the named folder; `pods` reports a head that gave no answer at all."""
     if directory is None:
-        return HealthCheckpointReport(
-            latest_step=None,
-            latest_path=None,
-            checkpoint_count=None,
-            checkpoint_dir=None,
-            not_looked_at=None,
-            refused=[],
-            error="no folder was named",
-        )
+        return report_of(HealthCheckpointReport, None, refused=[], error="no folder was named")
     answer: Answer[CheckpointListing | None] = answers["checkpoints"]
     silent, found = _silent(answers), answer.value or CheckpointListing(())
     latest = found.newest_complete
@@ -345,23 +321,13 @@ def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
     reports = []
     for target, answers in zip(seen.targets, seen.answers):
         disks: tuple[Disk, ...] = answers["disk"].value or ()
+        name = seen.name_of(target)
         for disk in disks:
-            findings += judge_disk(seen.name_of(target), disk.path, disk.used_percent)
-            reports.append(
-                DiskReport(
-                    pod=seen.name_of(target),
-                    path=disk.path,
-                    free_bytes=disk.free_bytes,
-                    used_percent=round(disk.used_percent, 1),
-                    error=None,
-                )
-            )
+            findings += judge_disk(name, disk.path, disk.used_percent)
+            used = round(disk.used_percent, 1)
+            reports.append(report_of(DiskReport, disk, pod=name, used_percent=used, error=None))
         if not disks:
-            reports.append(
-                DiskReport(
-                    pod=seen.name_of(target), path="", free_bytes=None, used_percent=None, error=answers["disk"].error
-                )
-            )
+            reports.append(report_of(DiskReport, None, pod=name, path="", error=answers["disk"].error))
     return reports
 
 
@@ -411,19 +377,15 @@ def judge_health_job(
 
 def _report(job_id: str, view: JobView | None, verdict: Verdict, error: str | None = None) -> JobReport:
     progress = view.progress if view else Progress()
-    job = job_progress(progress)
-    return JobReport(
+    return report_of(
+        JobReport,
+        view,
+        progress,
+        job_progress(progress),
+        verdict,
         job_id=job_id,
         status=view.status.value if view else "UNKNOWN",
-        message=view.message if view else None,
-        step=job.step,
-        total_steps=job.total_steps,
-        loss=progress.loss,
-        log_age=view.log_age if view else None,
         error=error,
-        state=verdict.state,
-        verdict=verdict.verdict,
-        reason=verdict.reason,
     )
 
 

@@ -20,7 +20,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import dataclass, fields, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Checkpoint, Event, OnEvent
 from training_monitor.core.units import format_bytes, format_duration, plural
@@ -82,19 +82,8 @@ class Termination:
             success=bool(self.stopped) and saved and not (to_destroy and self.gone is False),
             end=self.plan.end,
             reason=self.plan.reason,
-            stopped=self.stopped,
-            left=self.left,
-            checkpoints=self.checkpoints,
-            unlisted_checkpoints=self.unlisted_checkpoints,
-            checkpoint=self.checkpoint,
-            uploads=self.uploads,
-            destroyed=self.destroyed,
-            gone=self.gone,
-            kept=self.kept,
             duration=(self.ended_at or self.started_at) - self.started_at,
-            errors=self.errors,
-            explanation=self.explanation,
-            roll_call=self.roll_call,
+            **{each.name: getattr(self, each.name) for each in fields(TerminationReport) if hasattr(self, each.name)},
         )
 
 
