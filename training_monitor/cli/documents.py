@@ -1,6 +1,6 @@
 """The types of the JSON documents of the commands, from which `docs/write_schemas.py` writes their schemas.
 
-A document has `schema` and the keys of its class, with `target` and `verdict` where it has them. No command imports
+A document has `schema` and the keys of its type, with `target` and `verdict` where it has them. No command imports
 this module.
 """
 
@@ -12,32 +12,9 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
-from training_monitor.core.frozen import fields
-from training_monitor.core.models import Checkpoint, Event
-from training_monitor.core.reports import (
-    CheckReport,
-    EfaClusterReport,
-    ExplanationReport,
-    GpuReport,
-    HealthReport,
-    JobCheckReport,
-    MonitorReport,
-    RayResourcesReport,
-    RestartReport,
-    StateWord,
-    VerdictWord,
-)
+from training_monitor.core import models, reports, values
+from training_monitor.core.frozen import fields, is_dataclass
 from training_monitor.core.store import KeptNotice
-from training_monitor.core.values import (
-    Delivery,
-    LossAnalysis,
-    NotSeen,
-    StallAnalysis,
-    TerminationReport,
-    UploadReport,
-    Verdict,
-    WaitReport,
-)
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import RunComparison, Trend
 from training_monitor.fleet.values import FleetSnapshot, FleetSummary
@@ -62,6 +39,24 @@ EventKind = Literal[
 ]  # fmt: skip
 
 
+def _keys_of(value: type) -> dict[str, Any]:
+    hints = get_type_hints(value, include_extras=True)
+    return {each.name: hints[each.name] for each in fields(value)} if is_dataclass(value) else hints
+
+
+def _document(name: str, said: str, /, *values: type, **keys: Any) -> type:
+    """Return a TypedDict with the keys of values (dataclasses and TypedDicts) and its own; later ones replace earlier.
+
+    Args:
+        name: of the definition in the schema.
+        said: its description there.
+    """
+    inherited = {key: kind for value in values for key, kind in _keys_of(value).items()}
+    made: type = cast(Any, TypedDict)(name, inherited | keys)
+    made.__doc__ = said
+    return made
+
+
 def _with_keys_of(value: type, **renamed: str) -> Callable[[_Class], _Class]:
     """Add the keys of a dataclass to a TypedDict, whose own keys replace those of the same names.
 
@@ -71,12 +66,9 @@ def _with_keys_of(value: type, **renamed: str) -> Callable[[_Class], _Class]:
     """
 
     def add(document: _Class) -> _Class:
-        hints = get_type_hints(value, include_extras=True)
-        keys = {renamed.get(each.name, each.name): hints[each.name] for each in fields(value)}
-        keys |= get_type_hints(document, include_extras=True)
-        made = cast(Any, TypedDict)(document.__name__, {name: kind for name, kind in keys.items() if name})
-        made.__doc__ = document.__doc__
-        return cast(_Class, made)
+        keys = {renamed.get(name, name): kind for name, kind in _keys_of(value).items()} | _keys_of(document)
+        keys.pop("", None)
+        return cast(_Class, _document(document.__name__, document.__doc__ or "", **keys))
 
     return add
 
@@ -86,15 +78,7 @@ class OfTarget(TypedDict):
 
 
 class Judged(TypedDict):
-    verdict: VerdictWord
-
-
-class ErrorDocument(TypedDict):
-    """Why there is no other document, what kind of error it is, and what to try."""
-
-    error: str
-    kind: str
-    hint: str | None
+    verdict: reports.VerdictWord
 
 
 # ---------------------------------------------------------------- keys that several documents have
@@ -119,35 +103,25 @@ class ProgressKeys(TypedDict):
     finished: bool | None
 
 
-@_with_keys_of(Verdict, stall="")
+@_with_keys_of(values.Verdict, stall="")
 class VerdictKeys(Judged):
     """What the judge says, as `Verdict` defines it."""
 
-    state: StateWord
+    state: reports.StateWord
 
 
+@_with_keys_of(values.TrainingStatus, loss="loss_analysis", runtime="runtime_seconds", step="", progress="", verdict="")
 class StatusKeys(ProgressKeys, VerdictKeys):
     """One look at a watched training, as `TrainingStatus` defines it; `end` is how it ended, as far as that tells."""
 
-    is_running: bool | None
     status: StatusWord
-    exit_code: int | None
-    message: str | None
-    runtime_seconds: float | None
-    stall: StallAnalysis
-    loss_analysis: LossAnalysis | None
-    checkpoints: list[Checkpoint] | None
-    unlisted_checkpoints: int
-    recent_output: str
-    totals: dict[str, Any]
-    generation: int
-    timestamp: float
-    errors: list[str]
+    stall: values.StallAnalysis
+    loss_analysis: values.LossAnalysis | None
     kind: Literal["status"]
     end: str | None
 
 
-@_with_keys_of(Event, view="")
+@_with_keys_of(models.Event, view="")
 class EventDocument(TypedDict):
     """What was seen or done, as `Event` defines it."""
 
@@ -162,19 +136,8 @@ class ProgressDocument(EventDocument, ProgressKeys):
 # ---------------------------------------------------------------- jobs and trainings
 
 
-class StallJob(JobCheckReport):
+class StallJob(reports.JobCheckReport):
     stalled: bool | None
-
-
-class StallDocument(CheckReport):
-    """What `check` says; `stall_after` is the limit of the command line in seconds."""
-
-    stall_after: float | None
-    jobs: list[StallJob]  # type: ignore[misc]
-
-
-class WaitDocument(MonitorReport, OfTarget):
-    """How a training ended, or that it stalls or time ran out; `duration` in seconds."""
 
 
 @_with_keys_of(Owner)
@@ -200,110 +163,6 @@ class StatusJob(ProgressKeys, VerdictKeys):
     supervisor: Supervisor | None
     supervisor_error: str | None
     metrics: Mapping[str, float | None] | None
-
-
-class StatusDocument(OfTarget):
-    """The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs."""
-
-    jobs: list[StatusJob]
-    not_seen: list[NotSeen]
-    odd: list[NotSeen]
-
-
-class StepDocument(OfTarget, ProgressKeys):
-    job_id: str
-
-
-class LogsDocument(OfTarget):
-    job_id: str
-    text: str
-
-
-class StopDocument(OfTarget):
-    """A stopped job; `job_id` is None for a process that is no job."""
-
-    job_id: str | None
-    name: str
-    status: StatusWord
-
-
-class EventOfTarget(EventDocument, OfTarget):
-    pass
-
-
-class ProgressOfTarget(ProgressDocument, OfTarget):
-    pass
-
-
-class RestartResult(RestartReport, OfTarget):
-    kind: Literal["result"]
-
-
-class DemoResult(RestartReport):
-    kind: Literal["result"]
-
-
-class WatchStatus(StatusKeys, OfTarget):
-    pass
-
-
-class WatchLine(ProgressKeys, OfTarget):
-    """A line of a followed log."""
-
-    kind: Literal["line"]
-    line: str
-    timestamp: float
-    stall: StallAnalysis
-
-
-class WatchResult(OfTarget):
-    """How a watch ended."""
-
-    kind: Literal["result"]
-    end: str
-    reason: str
-    last_look: StatusKeys | None
-    termination: TerminationReport | None
-
-
-@_with_keys_of(TerminationReport)
-class TerminateResult(OfTarget):
-    """How a training was ended, as `TerminationReport` defines it."""
-
-    kind: Literal["result"]
-
-
-@_with_keys_of(UploadReport)
-class UploadDocument(OfTarget):
-    """An upload, as `UploadReport` defines it."""
-
-
-# ---------------------------------------------------------------- one reading
-
-
-class HealthDocument(HealthReport, OfTarget):
-    pass
-
-
-class GpuDocument(GpuReport, OfTarget, Judged):
-    pass
-
-
-class EfaDocument(EfaClusterReport, OfTarget, Judged):
-    pass
-
-
-class ResourcesDocument(RayResourcesReport, OfTarget, Judged):
-    pass
-
-
-class CheckpointsDocument(OfTarget):
-    """The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one."""
-
-    directory: str
-    checkpoint: Checkpoint | None
-    checkpoints: list[Checkpoint]
-    unlisted_checkpoints: int
 
 
 # ---------------------------------------------------------------- many trainings
@@ -348,13 +207,6 @@ class FleetDocument(Judged):
     summary: FleetSums
 
 
-class WebDocument(TypedDict):
-    """Where the page is, and the process that serves it."""
-
-    url: str
-    pid: int
-
-
 @_with_keys_of(Variable)
 class RunVariable(TypedDict):
     """A variable of a script, as `Variable` defines it."""
@@ -397,12 +249,6 @@ class ListedMember(HistoryKeys):
     newest: Mapping[str, float | None]
 
 
-class HistoryDocument(TypedDict):
-    """The newest value of some fields of each member."""
-
-    members: list[ListedMember]
-
-
 class ProjectedCost(TypedDict):
     """Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step."""
 
@@ -419,18 +265,6 @@ class DescribedMember(HistoryKeys):
     seen: int
     fields: Mapping[str, Trend]
     cost: ProjectedCost | None
-
-
-class DescribedHistory(TypedDict):
-    """Each field of some members."""
-
-    members: list[DescribedMember]
-
-
-class ComparedHistory(TypedDict):
-    """Members side by side (`--compare`)."""
-
-    members: list[RunComparison]
 
 
 class DailyCost(TypedDict):
@@ -450,15 +284,6 @@ class GroupCost(DailyCost):
     name: str
 
 
-class CostHistory(TypedDict):
-    """The cost of members, groups and all together on each of `days` (`--cost`)."""
-
-    days: list[str]
-    members: list[MemberCost]
-    groups: list[GroupCost]
-    all: DailyCost
-
-
 # ---------------------------------------------------------------- rented machines
 
 
@@ -471,13 +296,6 @@ class RentedJob(TypedDict):
     limit: Limit | None
 
 
-class LaunchResult(TypedDict):
-    """A queued training, or how it ended or was left with `--watch`."""
-
-    kind: Literal["result", "interrupted"]
-    job: RentedJob
-
-
 class QueueDocument(TypedDict):
     jobs: list[RentedJob]
 
@@ -487,10 +305,6 @@ class DamagedJob(TypedDict):
 
     job_id: str
     error: str
-
-
-class QueueListing(QueueDocument):
-    damaged: list[DamagedJob]
 
 
 class InstanceJob(TypedDict):
@@ -520,24 +334,7 @@ class Instance(TypedDict):
     machine_id: int | None
 
 
-class InstancesDocument(TypedDict):
-    """Instances, the sum of their known costs, and how many have an unknown one."""
-
-    instances: list[Instance]
-    cost_per_hour: float
-    cost_unknown: int
-
-
 LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
-
-
-class OffersDocument(TypedDict):
-    """The best of the `found` offers, and the wishes without which there would be some (`loosen`, by their options)."""
-
-    offers: list[Offer]
-    found: int
-    query: OfferQuery
-    loosen: Mapping[str, LooseWish]
 
 
 @_with_keys_of(BurnForecast, dollars_per_hour="cost_per_hour", unknown="cost_unknown")
@@ -545,135 +342,220 @@ class Forecast(TypedDict):
     """The cost of the rented instances while they stay as they are, as `BurnForecast` defines it."""
 
 
-@_with_keys_of(Balance)
-class CreditDocument(TypedDict):
-    """The credit at vast.ai, as `Balance` defines it, and how long it lasts."""
-
-    forecast: Forecast | None
-    error: str | None
-
-
-class AccountDocument(TypedDict):
-    """An account of the ledger here."""
-
-    account: str
-    credit: float
-    movements: list[Movement]
-
-
-# ---------------------------------------------------------------- setting up
-
-
-class DoctorDocument(TypedDict):
-    checks: list[Check]
-
-
-class SettingsTables(TypedDict):
-    """The settings file (empty: there is none), and the keys of its tables."""
-
-    file: str
-    tables: Mapping[str, list[str]]
-
-
-class NewSettings(TypedDict):
-    """The settings file that was written (`--init`)."""
-
-    file: str
-
-
-class CompletionDocument(TypedDict):
-    shell: Literal["bash", "zsh", "fish"]
-    script: str
-
-
-@_with_keys_of(Delivery)
+@_with_keys_of(values.Delivery)
 class ChannelResult(TypedDict):
     """What came of a test by one channel."""
 
     hint: str | None
 
 
-class ChannelsDocument(TypedDict):
-    """What came of a test by every channel (`--test`)."""
-
-    channels: list[ChannelResult]
-
-
-class NoticesDocument(TypedDict):
-    """The last notices, newest first (`--list`)."""
-
-    notices: list[KeptNotice]
-
-
-class SkillPage(TypedDict):
-    """One page of the skill: where it is, its text, and the names of the pages."""
-
-    path: str
-    text: str
-    pages: list[str]
-
-
-class SkillFolders(TypedDict):
-    """Where the skill was installed (`--install`)."""
-
-    skill: str
-    folders: list[Installation]
-
-
-class McpDocument(TypedDict):
-    """The tools as `tools/list` has them."""
-
-    tools: list[Mapping[str, Any]]
-
-
-class WaitsDocument(TypedDict):
-    """The waits that are kept, the last written first (`--list`)."""
-
-    waits: list[KeptWait]
+# ---------------------------------------------------------------- documents
 
 
 _EVENTS = (EventDocument, ProgressDocument)
-_EVENTS_OF_TARGET = (EventOfTarget, ProgressOfTarget)
+_EVENTS_OF_TARGET = (
+    _document("EventOfTarget", "", EventDocument, OfTarget),
+    _document("ProgressOfTarget", "", ProgressDocument, OfTarget),
+)
+_RESTART_RESULT = _document("RestartResult", "", reports.RestartReport, OfTarget, kind=Literal["result"])
 DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its documents
-    "check": (CheckReport,),
-    "why": (ExplanationReport,),
-    "stall": (StallDocument,),
-    "wait": (WaitDocument, WaitReport, WaitsDocument),
-    "status": (StatusDocument,),
-    "step": (StepDocument,),
-    "logs": (LogsDocument,),
+    "check": (reports.CheckReport,),
+    "why": (reports.ExplanationReport,),
+    "stall": (
+        _document(
+            "StallDocument",
+            "What `check` says; `stall_after` is the limit of the command line in seconds.",
+            reports.CheckReport,
+            stall_after=float | None,
+            jobs=list[StallJob],
+        ),
+    ),
+    "wait": (
+        _document(
+            "WaitDocument",
+            "How a training ended, or that it stalls or time ran out; `duration` in seconds.",
+            reports.MonitorReport,
+            OfTarget,
+        ),
+        values.WaitReport,
+        _document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
+    ),
+    "status": (
+        _document(
+            "StatusDocument",
+            "The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs.",
+            OfTarget,
+            jobs=list[StatusJob],
+            not_seen=list[values.NotSeen],
+            odd=list[values.NotSeen],
+        ),
+    ),
+    "step": (_document("StepDocument", "", OfTarget, ProgressKeys, job_id=str),),
+    "logs": (_document("LogsDocument", "", OfTarget, job_id=str, text=str),),
     "vast": (FleetDocument,),
     "fleet": (FleetDocument,),
-    "web": (WebDocument,),
+    "web": (_document("WebDocument", "Where the page is, and the process that serves it.", url=str, pid=int),),
     "metrics": (),
     "top": (TopDocument,),
-    "history": (HistoryDocument, DescribedHistory, ComparedHistory, CostHistory),
-    "run": (*_EVENTS_OF_TARGET, RestartResult),
-    "restart": (*_EVENTS_OF_TARGET, RestartResult),
-    "watch": (WatchStatus, WatchLine, *_EVENTS_OF_TARGET, WatchResult),
-    "terminate": (*_EVENTS_OF_TARGET, TerminateResult),
-    "upload": (UploadDocument,),
-    "stop": (StopDocument,),
-    "health": (HealthDocument,),
-    "gpu": (GpuDocument,),
-    "efa": (EfaDocument,),
-    "resources": (ResourcesDocument,),
-    "checkpoints": (CheckpointsDocument,),
-    "launch": (*_EVENTS, LaunchResult),
-    "queue": (QueueDocument, QueueListing),
+    "history": (
+        _document("HistoryDocument", "The newest value of some fields of each member.", members=list[ListedMember]),
+        _document("DescribedHistory", "Each field of some members.", members=list[DescribedMember]),
+        _document("ComparedHistory", "Members side by side (`--compare`).", members=list[RunComparison]),
+        _document(
+            "CostHistory",
+            "The cost of members, groups and all together on each of `days` (`--cost`).",
+            days=list[str],
+            members=list[MemberCost],
+            groups=list[GroupCost],
+            all=DailyCost,
+        ),
+    ),
+    "run": (*_EVENTS_OF_TARGET, _RESTART_RESULT),
+    "restart": (*_EVENTS_OF_TARGET, _RESTART_RESULT),
+    "watch": (
+        _document("WatchStatus", "", StatusKeys, OfTarget),
+        _document(
+            "WatchLine",
+            "A line of a followed log.",
+            ProgressKeys,
+            OfTarget,
+            kind=Literal["line"],
+            line=str,
+            timestamp=float,
+            stall=values.StallAnalysis,
+        ),
+        *_EVENTS_OF_TARGET,
+        _document(
+            "WatchResult",
+            "How a watch ended.",
+            OfTarget,
+            kind=Literal["result"],
+            end=str,
+            reason=str,
+            last_look=StatusKeys | None,
+            termination=values.TerminationReport | None,
+        ),
+    ),
+    "terminate": (
+        *_EVENTS_OF_TARGET,
+        _document(
+            "TerminateResult",
+            "How a training was ended, as `TerminationReport` defines it.",
+            values.TerminationReport,
+            OfTarget,
+            kind=Literal["result"],
+        ),
+    ),
+    "upload": (_document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, OfTarget),),
+    "stop": (
+        _document(
+            "StopDocument",
+            "A stopped job; `job_id` is None for a process that is no job.",
+            OfTarget,
+            job_id=str | None,
+            name=str,
+            status=StatusWord,
+        ),
+    ),
+    "health": (_document("HealthDocument", "", reports.HealthReport, OfTarget),),
+    "gpu": (_document("GpuDocument", "", reports.GpuReport, OfTarget, Judged),),
+    "efa": (_document("EfaDocument", "", reports.EfaClusterReport, OfTarget, Judged),),
+    "resources": (_document("ResourcesDocument", "", reports.RayResourcesReport, OfTarget, Judged),),
+    "checkpoints": (
+        _document(
+            "CheckpointsDocument",
+            "The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one.",
+            OfTarget,
+            directory=str,
+            checkpoint=models.Checkpoint | None,
+            checkpoints=list[models.Checkpoint],
+            unlisted_checkpoints=int,
+        ),
+    ),
+    "launch": (
+        *_EVENTS,
+        _document(
+            "LaunchResult",
+            "A queued training, or how it ended or was left with `--watch`.",
+            kind=Literal["result", "interrupted"],
+            job=RentedJob,
+        ),
+    ),
+    "queue": (QueueDocument, _document("QueueListing", "", QueueDocument, damaged=list[DamagedJob])),
     "worker": _EVENTS,
     "sweep": (SweepReport,),
-    "instances": (InstancesDocument,),
-    "offers": (OffersDocument,),
+    "instances": (
+        _document(
+            "InstancesDocument",
+            "Instances, the sum of their known costs, and how many have an unknown one.",
+            instances=list[Instance],
+            cost_per_hour=float,
+            cost_unknown=int,
+        ),
+    ),
+    "offers": (
+        _document(
+            "OffersDocument",
+            "The best of the `found` offers, and the wishes without which there would be some (`loosen`, by "
+            "their options).",
+            offers=list[Offer],
+            found=int,
+            query=OfferQuery,
+            loosen=Mapping[str, LooseWish],
+        ),
+    ),
     "dataset": (DatasetReport,),
     "keys": (SshKeyReport,),
-    "credits": (CreditDocument, AccountDocument),
-    "demo": (*_EVENTS, DemoResult),
-    "doctor": (DoctorDocument,),
-    "notify": (Delivery, ChannelsDocument, NoticesDocument),
-    "skill": (SkillPage, SkillFolders),
-    "mcp": (McpDocument,),
-    "completion": (CompletionDocument,),
-    "config": (SettingsCheck, SettingsTables, NewSettings),
-    "error": (ErrorDocument,),
+    "credits": (
+        _document(
+            "CreditDocument",
+            "The credit at vast.ai, as `Balance` defines it, and how long it lasts.",
+            Balance,
+            forecast=Forecast | None,
+            error=str | None,
+        ),
+        _document(
+            "AccountDocument", "An account of the ledger here.", account=str, credit=float, movements=list[Movement]
+        ),
+    ),
+    "demo": (*_EVENTS, _document("DemoResult", "", reports.RestartReport, kind=Literal["result"])),
+    "doctor": (_document("DoctorDocument", "", checks=list[Check]),),
+    "notify": (
+        values.Delivery,
+        _document("ChannelsDocument", "What came of a test by every channel (`--test`).", channels=list[ChannelResult]),
+        _document("NoticesDocument", "The last notices, newest first (`--list`).", notices=list[KeptNotice]),
+    ),
+    "skill": (
+        _document(
+            "SkillPage",
+            "One page of the skill: where it is, its text, and the names of the pages.",
+            path=str,
+            text=str,
+            pages=list[str],
+        ),
+        _document(
+            "SkillFolders", "Where the skill was installed (`--install`).", skill=str, folders=list[Installation]
+        ),
+    ),
+    "mcp": (_document("McpDocument", "The tools as `tools/list` has them.", tools=list[Mapping[str, Any]]),),
+    "completion": (_document("CompletionDocument", "", shell=Literal["bash", "zsh", "fish"], script=str),),
+    "config": (
+        SettingsCheck,
+        _document(
+            "SettingsTables",
+            "The settings file (empty: there is none), and the keys of its tables.",
+            file=str,
+            tables=Mapping[str, list[str]],
+        ),
+        _document("NewSettings", "The settings file that was written (`--init`).", file=str),
+    ),
+    "error": (
+        _document(
+            "ErrorDocument",
+            "Why there is no other document, what kind of error it is, and what to try.",
+            error=str,
+            kind=str,
+            hint=str | None,
+        ),
+    ),
 }
