@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
 from training_monitor.cli.config import SettingsCheck
+from training_monitor.cli.fleet import COSTS
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core import models, reports, values
@@ -17,7 +18,7 @@ from training_monitor.core.frozen import fields, is_dataclass
 from training_monitor.core.store import KeptNotice
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import RunComparison, Trend
-from training_monitor.fleet.values import FleetSnapshot, FleetSummary
+from training_monitor.fleet.values import REPORTED, FleetSnapshot, FleetSummary
 from training_monitor.jobs.claims import Owner
 from training_monitor.runs.values import Run, RunRow, RunsSnapshot, Variable
 from training_monitor.service.credits import Movement
@@ -168,14 +169,7 @@ class StatusJob(ProgressKeys, VerdictKeys):
 # ---------------------------------------------------------------- many trainings
 
 
-@_with_keys_of(
-    TrainingMetrics,
-    gpu_util="gpu_utilization",
-    memory_util="memory_utilization",
-    disk_util="disk_utilization",
-    ram_util="ram_utilization",
-    explained="",
-)
+@_with_keys_of(TrainingMetrics, **{field: key for key, field in REPORTED.items()}, explained="")
 class FleetMember(VerdictKeys):
     """A member, as `TrainingMetrics` defines its values; verdict and reason are those of its row on the screen."""
 
@@ -187,14 +181,7 @@ class FleetMember(VerdictKeys):
     explained_job_id: str | None
 
 
-@_with_keys_of(
-    FleetSummary,
-    levels="verdicts",
-    dollars_per_hour="cost_per_hour",
-    dollars_spent="total_cost",
-    dollars_to_completion="cost_to_completion",
-    hidden_dollars_per_hour="hidden_cost_per_hour",
-)
+@_with_keys_of(FleetSummary, levels="verdicts", **COSTS)
 class FleetSums(TypedDict):
     """The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each."""
 

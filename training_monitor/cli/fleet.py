@@ -37,7 +37,7 @@ from training_monitor.targets.target import parse_target
 
 PIPED_WIDTH = 400  # wide enough that nothing is cut
 _VERDICTS = {level: verdict for verdict, level in LEVELS.items()}
-_COSTS = {  # sums, and their names in JSON
+COSTS = {  # sums, and their names in JSON
     "dollars_per_hour": "cost_per_hour",
     "dollars_spent": "total_cost",
     "dollars_to_completion": "cost_to_completion",
@@ -183,7 +183,7 @@ def _snapshot_keys(snapshot: FleetSnapshot, config: FleetConfig) -> dict[str, An
     del keys["rows"]
     levels = summary.pop("levels")
     summary["verdicts"] = {verdict: levels.get(level, 0) for verdict, level in LEVELS.items()}
-    for told, name in _COSTS.items():
+    for told, name in COSTS.items():
         summary[name] = summary.pop(told)
     members = [_member_keys(row, config, snapshot.timestamp) for row in snapshot.rows]
     return {**keys, "members": members, "summary": summary}

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Set as AbstractSet
 from typing import Any, TypedDict
 
 from training_monitor.core.frozen import dataclass, field, replace
+from training_monitor.core.reports import report_of
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.limits import reached_limit
@@ -384,14 +385,7 @@ def describe_alert(judged: JudgedInstance) -> SweepAlert | None:
     """Return the alert for an instance; None when there is none."""
     if judged["kind"] not in _ALERTS:
         return None
-    return SweepAlert(
-        type=_ALERTS[judged["kind"]],
-        instance_id=judged["instance_id"],
-        reason=judged["reason"],
-        job_id=judged["job_id"],
-        seconds=judged["runtime_seconds"],
-        cost_per_hour=judged["cost_per_hour"],
-    )
+    return report_of(SweepAlert, judged, type=_ALERTS[judged["kind"]], seconds=judged["runtime_seconds"])
 
 
 def _text(value: object) -> str | None:
