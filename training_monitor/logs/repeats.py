@@ -57,6 +57,9 @@ class _Repeat:
         return step, float(line[self.loss]) if self.loss else self.bad_loss
 
 
+_NOTHING = _Repeat(None, None, None, None, None, math.inf, frozenset(), None)
+
+
 class Repeats:
     """What is known of the lines that repeat; kept from one part of a log to the next."""
 
@@ -91,7 +94,12 @@ class Repeats:
             if not piece:
                 continue
             shown: Mapping[str, Any] = {}
-            if shows_progress(piece, of_piece):
+            events, tells = events_in(piece, of_piece), shows_progress(piece, of_piece)
+            if not tells and events is NO_EVENTS:
+                known[shape] = _NOTHING
+                found.append((None, None))
+                continue
+            if tells:
                 self._finish(reader, newest, shapes, lines, range(since, at))
                 newest.clear()
                 since, learned = at + 1, reader.learned
@@ -99,7 +107,6 @@ class Repeats:
                 if learned != reader.learned:
                     known.clear()
                     parts = None
-            events = events_in(piece, of_piece)
             if parts is not None and shape not in known:
                 known[shape] = _find_repeat(raw, piece, parts, shown, reader, events)
             loss = shown.get("loss")

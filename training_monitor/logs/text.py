@@ -224,7 +224,6 @@ def strip_prefixes(line: str) -> str:
     return RAY_REPEATED.sub("", line[start:]) if "[repeated " in line else line[start:]
 
 
-@by_shape
 def _prefix_length(line: str) -> int:
     start = 0
     for _ in range(4):
