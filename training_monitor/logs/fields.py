@@ -548,7 +548,7 @@ def _counters(pairs: Mapping[str, _Pair]) -> Iterator[_Counter]:
 def _counts_steps(name: str, pair: _Pair, pairs: Mapping[str, _Pair]) -> bool:
     """Whether a number counts steps, unlike `step: 1172.13` (a time), `steps: 4000` (a setting) or `step=3.1e+4`."""
     if name in _STEP_NAMES_WITH_TOTAL and pair.total_at is None:
-        is_measured = any("loss" in other or other in _NUMBER_FIELDS["learning_rate"] for other in pairs)
+        is_measured = any("loss" in other for other in pairs)
         return is_measured and name != "iterations" and not pair.unit and pair.form == "digits"
     return not pair.unit and pair.form != "exponent" and (pair.form != "decimal" or name == "global_step")
 
@@ -624,6 +624,8 @@ def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:
     if step is None or step < 0:
         return False
     total = int(line[counter.total_at].replace(",", "")) if counter.total_at else None
+    if counter.name == "batch" and total is not None and step > total:  # `by batch 512/256`
+        return False
     if counter.is_micro and total and _beside_epoch(fields, step, total):
         fields["epoch_step"], fields["epoch_steps"] = step, total
         return True

@@ -43,7 +43,7 @@ _EPOCH_UNITS = frozenset({"epoch", "epochs", "ep"})
 _UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
 OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
-    r"|resolving|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
+    r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s)(?:val|eval|test|map|filter|pack|score|inference|shards?|predict|warmup)\b"
     r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
@@ -63,6 +63,7 @@ _NOT_PROGRESS = regex(
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
     r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
     r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
+    r"|^best\b[^\n]{0,60}? at (?:epoch|step|iter)|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b|\bschedule: "
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
     r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
@@ -74,7 +75,7 @@ _EVALUATION_LINE = regex(
 )
 _EVALUATION_PART = regex(
     rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
-    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
+    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on '|(?<=ing) (?:batch|step)\b)"
 )
 _MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
@@ -87,7 +88,7 @@ _OTHER_WORK_BEGINS = regex(
     r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
 )
 _SAVE = regex(
-    r"\b(?:saved?|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
+    r"\b(?:saved?(?! (?:every|each))|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
     r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
 )
 _SAVED_STEP = regex(
@@ -484,11 +485,13 @@ def saved_step(line: str) -> int | None:
 
 def read_header(line: str) -> tuple[str, ...] | None:
     """Return the column names if a lower-case line is the header of a table whose first column counts."""
-    if not _HEADER.fullmatch(line) or "loss" not in line:
+    if not _HEADER.fullmatch(line):
         return None
     apart = tuple(name.strip() for name in _COLUMN_GAP.split(line.strip(" |#")) if name)
     if apart and _COUNTERS.fullmatch(apart[0]):
         apart = (*apart[0].split(), *apart[1:])
+    if len(apart) <= 2 and "loss" not in line:
+        return None
     names = apart if len(apart) > 2 else tuple(in_known_words(line).replace("|", " ").split())
     if not 2 <= len(names) <= MOST_COLUMNS or any(_CELL.match(name) for name in names):
         return None

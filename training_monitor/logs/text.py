@@ -89,6 +89,7 @@ _WORDINGS = tuple(
             r"(?:^|(?<=\] ))\[(\d{1,9}), {0,9}(\d{1,12})\] (?=loss[:=]?\s?(?:\d|nan))",
             r"epoch \1 batch \2 ",
         ),
+        (("batch ",), r"(?:^|(?<=info ))\s{0,9}batch\s{1,9}(\d{1,12}):(?=\s[^\n]{0,300}\blr\b)", r"step \1:"),
         (("-- iter: ",), r"-- iter: (?=\d{1,12}/\d)", "-- samples "),
         (("tick ",), r"^tick (\d{1,12})(?=\s{1,12}kimg\b)", r"step \1"),
         ((" loss total",), r"\b([a-z]{2,20}) loss total\b", r"\1_loss_total"),

@@ -88,7 +88,10 @@ class ProgressReader:
         micro, counted: smaller iterations are counted beside steps, and iterations beside environment steps.
         epochs_drawn: a bar counts several epochs.
         columns: of the table that is being read.
-        slash, slashed: the newest `Batch 0/900` of a line; it is the epoch and the batch, not the batch and its total.
+        rows, is_steady: the newest numbers in its first column, which counts if they rise evenly, or beside a loss.
+        slash, slashed: the newest `Batch 0/900` of a line; whether it is the epoch and the batch rather than the batch
+            and its total, None before a second line tells.
+        batch, is_size: the newest epoch and `batch 64` without a total; it stays the same while the epoch moves.
     """
 
     epochs: EpochCount = field(default_factory=EpochCount)
@@ -102,8 +105,12 @@ class ProgressReader:
     counted: bool = False
     epochs_drawn: bool = False
     columns: tuple[str, ...] | None = None
+    rows: tuple[int, ...] = ()
+    is_steady: bool = False
     slash: tuple[int, int] | None = None
-    slashed: bool = False
+    slashed: bool | None = None
+    batch: tuple[float, int] | None = None
+    is_size: bool = False
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # in the newest piece
     _progress: Progress | None = field(default=None, init=False, repr=False)
 
@@ -125,14 +132,14 @@ class ProgressReader:
     def learned(self) -> object:
         """What decides how later pieces are read; equal as long as nothing was learned."""
         job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
-        signs = self.micro, self.counted, self.epochs_drawn, self.columns, self.slashed
+        signs = self.micro, self.counted, self.epochs_drawn, self.columns, self.is_steady, self.slashed, self.is_size
         unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
         return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
 
     @property
     def most(self) -> float | None:
         """The greatest step that a piece may show without teaching anything; None if none may."""
-        if self.shown.get("finished") or self._is_full or self.slash:
+        if self.shown.get("finished") or self._is_full or self.is_size or self.slash:
             return None
         return min(self.shown.get("total_steps") or math.inf, self.job.total - 1 if self.job else math.inf)
 
@@ -177,8 +184,13 @@ class ProgressReader:
             self.finished_at = self.shown.get("step")
         if told.no_progress:
             return
-        self.columns = (read_header(line) if told.header else None) or self.columns
+        if told.header:
+            self.columns, self.rows = read_header(line), ()
+            self.is_steady = "loss" in line
         if self.columns and (pairs := row_as_pairs(self.columns, line)):
+            first = pairs.removeprefix(f"{self.columns[0]}: ").partition(",")[0]
+            if not self.is_steady and not self._rises(int(first)):
+                return
             line, told = pairs, told_by(pairs)
         self._take(self._line_fields(line[: told.end], told), line, told.signs)
 
@@ -196,8 +208,11 @@ class ProgressReader:
         elif told.other_work and not measured:
             return {}
         counter = fields.pop("counter", None)
-        if counter == "batch" and {"loss", "total_steps"} <= fields.keys():
-            self._read_slash(fields)
+        if counter == "batch" and {"loss", "total_steps"} <= fields.keys() and "epoch" not in fields:
+            if self.slashed is not False:
+                self._read_slash(fields)
+        elif "epoch" in fields and fields.get("epoch_step") is not None and fields["epoch_steps"] is None:
+            self._read_batch(fields)
         if self._is_other_counter(counter, fields):
             fields.pop("step", None)
             fields.pop("total_steps", None)
@@ -207,14 +222,35 @@ class ProgressReader:
             self.job = _Job(None, fields["total_steps"], measured)
         return fields
 
+    def _rises(self, first: int) -> bool:
+        """Whether the first column of a table rises evenly, of which three rows tell."""
+        self.rows = (*self.rows, first)[-3:]
+        self.is_steady = len(self.rows) == 3 and self.rows[2] - self.rows[1] == self.rows[1] - self.rows[0] > 0
+        return self.is_steady
+
     def _read_slash(self, fields: dict[str, Any]) -> None:
-        """Rename what is no counter and total: of a total that grows beside the same counter, it is the batch."""
-        slash = fields["step"], fields["total_steps"]
-        if self.slash and self.slash[0] == slash[0] and self.slash[1] < slash[1] and "epoch" not in fields:
-            self.slashed, self.job = True, None
+        """Rename what is no counter and total: of a total that grows beside the same counter, it is the batch.
+
+        A 0 is no counter before a second line tells.
+        """
+        slash, before = (fields["step"], fields["total_steps"]), self.slash
         self.slash = slash
+        if before and before[0] == slash[0] and before[1] < slash[1]:
+            self.slashed, self.job = True, None
+        elif before and not self.slashed and before[0] < slash[0] and before[1] == slash[1]:
+            self.slashed, self.slash = False, None
         if self.slashed:
             fields.update(epoch=float(slash[0]), step=None, total_steps=None, epoch_step=slash[1], epoch_steps=None)
+        elif not slash[0]:
+            del fields["step"], fields["total_steps"]
+
+    def _read_batch(self, fields: dict[str, Any]) -> None:
+        """Forget a batch that is a size: of what stays the same while epochs pass."""
+        batch, before = (fields["epoch"], fields["epoch_step"]), self.batch
+        self.batch = batch
+        self.is_size = before is not None and before[1] == batch[1] and (before[0] != batch[0] or self.is_size)
+        if self.is_size:
+            fields["epoch_step"] = None
 
     def _is_other_counter(self, counter: str | None, fields: Mapping[str, Any]) -> bool:
         """Whether a counter is not the step: `iter` beside `step`, or environment steps beside iterations."""
