@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from training_monitor.core.regex import regex
-from training_monitor.logs.shapes import MOST_SHAPES, by_shape
+from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
 from training_monitor.logs.text import as_whole, joined, last_match, parse_duration, parts_in_known_words, places_of
 
 _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
@@ -233,11 +233,12 @@ _FIELD_OF_NAME = {  # with its rank among the names of the field
     for rank, name in enumerate(names)
 }
 _KNOWN_NAMES = frozenset((*_STEP_RANK, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF_NAME))
-# Texts of which a line contains one if it has a field
+# Texts of which a line contains one if it has a field, and names that are no part of a word
 FIELD_SIGNS = tuple(
-    "loss lr l.r learn norm step iter itr ep up. cost update batch time sec eta remain left required / [ %) dt"
-    " tps tok wps ups fps sample throughput trees _per_".split()
+    "loss l.r learn norm step iter itr ep up. cost update batch time sec eta remain left required / [ %) tok sample"
+    " throughput trees _per_".split()
 ) + ("to go", "tick ")
+_SHORT_NAMES = regex(r"(?<![a-z])(?:lr|dt|tps|wps|ups|fps)(?![a-z])")
 _DECIMALS = frozenset("0123456789.,")
 _DIGITS = frozenset("0123456789,")
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
@@ -272,6 +273,7 @@ class Finds:
     def __init__(self, shape: str) -> None:
         self.parts = parts_in_known_words(shape)  # None: it is in these words already
         line = shape if self.parts is None else joined(self.parts, shape)
+        self.shape = shape_of(line)
         self.pairs = tuple(_pairs(line))
         self.digit_names = tuple(pair.name_at for pair in self.pairs if pair.name is None)
         epoch = last_match(_EPOCH, line) or _TIMM_EPOCH.search(line)
@@ -377,15 +379,18 @@ class Numbers(NamedTuple):
 
 
 def _origin(places: Sequence[int], at: slice) -> slice | None:
-    found = places[at]
-    start = found[0] if found else -1
-    return slice(start, start + len(found)) if start >= 0 and [*found] == [*range(start, start + len(found))] else None
+    start, length = places[at.start], at.stop - at.start
+    return slice(start, start + length) if start >= 0 and places[at.stop - 1] - start == length - 1 else None
+
+
+def may_have_fields(line: str) -> bool:
+    return any(map(line.__contains__, FIELD_SIGNS)) or _SHORT_NAMES.search(line) is not None
 
 
 @by_shape
 def find_fields(line: str) -> Finds | None:
     """Return where the fields stand in a lower-case line; None if it has none."""
-    if not any(map(line.__contains__, FIELD_SIGNS)):
+    if not may_have_fields(line):
         return None
     found = Finds(line)
     return None if found.is_empty else found
@@ -432,16 +437,19 @@ def find_numbers(finds: Finds | None, line: str) -> Numbers | None:
     """
     if finds is None:
         return Numbers()
-    if finds.parts is None:
-        return _numbers_in(finds, line)
-    found = _numbers_in(finds, joined(finds.parts, line))
-    return found and found.moved(places_of(finds.parts))
+    line = line if finds.parts is None else joined(finds.parts, line)
+    is_one_epoch = bool(finds.epoch and finds.epoch[1]) and int(line[finds.epoch[1]]) == 1
+    return _find_numbers(finds, tuple([line[at] for at in finds.digit_names]), is_one_epoch)
 
 
-def _numbers_in(finds: Finds, line: str) -> Numbers | None:
-    epoch_at, epochs_at = finds.epoch or (None, None)
-    names = tuple([line[at] for at in finds.digit_names])
-    plan = _plan(finds, names, epochs_at is not None and int(line[epochs_at]) == 1)
+@lru_cache(maxsize=MOST_SHAPES)
+def _find_numbers(finds: Finds, digit_names: tuple[str, ...], is_one_epoch: bool) -> Numbers | None:
+    found = _numbers_in(finds, _plan(finds, digit_names, is_one_epoch))
+    return found and found.moved(places_of(finds.parts)) if finds.parts else found
+
+
+def _numbers_in(finds: Finds, plan: _Plan) -> Numbers | None:
+    line, (epoch_at, epochs_at) = finds.shape.decode(errors="surrogatepass"), finds.epoch or (None, None)
     counter = next(iter(plan.counters), None)
     fractional = epoch_at is not None and "." in line[epoch_at]
     rates = [at for field, at, _ in plan.numbers if field.endswith("_per_second")]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from training_monitor.core.regex import regex
-from training_monitor.logs.fields import FIELD_SIGNS, Finds, Numbers, find_fields, find_numbers, read_found
+from training_monitor.logs.fields import Finds, Numbers, find_fields, find_numbers, may_have_fields, read_found
 from training_monitor.logs.job_progress import EpochSigns, epoch_signs
 from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
 from training_monitor.logs.text import (
@@ -138,9 +138,8 @@ _CELL = regex(
 _SPACED_CELL = regex(r"[^\s|]+")
 _COMMA_CELL = regex(r"(?:(?<=,)|^)[^,]*")
 _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist of
-# Texts of which a line contains one, or is a row, if it tells anything
+# Texts of which a line contains one if it tells anything else than fields and rows
 _SIGNS = (
-    *FIELD_SIGNS,
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
     *("state:", "job ", "group", "success", "process ", "trial ", "sav", "wrote", "writ", "stor", "checkpoint"),
 )
@@ -432,7 +431,8 @@ def parts_of(piece: str) -> tuple[_Part, ...]:
 def _words_part(piece: str, start: int, end: int) -> _Part:
     at = _stripped(piece, (start, end))
     line = piece[at].lower()
-    told = told_by(line) if _ROW.fullmatch(line) or any(map(line.__contains__, _SIGNS)) else None
+    tells = any(map(line.__contains__, _SIGNS)) or may_have_fields(line) or _ROW.fullmatch(line)
+    told = told_by(line) if tells else None
     return _Part(at, None if told is None or told.is_nothing else told, None)
 
 

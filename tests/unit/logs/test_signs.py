@@ -15,8 +15,7 @@ from training_monitor.logs.shapes import shape_of
 FIELD_PATTERNS = ("_RATE", "_EPOCH", "_TIMM_EPOCH", "_ETA", "_TIME_LEFT", "_SPENT_AND_LEFT", "_STEPS_TOOK")
 NAME_PATTERNS = ("_FIRST_RATE", "_STEP_TIME", "_STEP_RATE")
 LINE_PATTERNS = ("_NEW_ATTEMPT", "_OTHER_WORK_BEGINS", "_FINISHED", "_FINISHED_MESSAGE", "_SPELLED_BAR", "_SAVE")
-
-
+SIGNS = (*fields.FIELD_SIGNS, *parts._SIGNS)
 EVENT_PATTERNS = ("_SAVE", "_SAMPLE", "_HINT", "_UTILIZATION", "_GPU_MEMORY")
 
 
@@ -28,13 +27,13 @@ def without_sign(pattern: str, signs: tuple[str, ...]) -> list[set[str]]:
 
 @pytest.mark.parametrize("name", [*FIELD_PATTERNS, *NAME_PATTERNS])
 def test_each_pattern_of_a_field_contains_a_sign(name: str) -> None:
-    assert without_sign(getattr(fields, name).pattern, fields.FIELD_SIGNS) == []
+    assert without_sign(getattr(fields, name).pattern, (*fields.FIELD_SIGNS, "lr")) == []
 
 
 def test_each_name_of_a_field_contains_a_sign() -> None:
     subjects = {subject for subject, _ in fields._SPELLED_FIELDS.values()}
     names = fields._KNOWN_NAMES | fields._STEP_TIMES | fields._COUNTED_STEP_TIMES | subjects | {"batch_cost"}
-    assert [name for name in names if not any(sign in name for sign in fields.FIELD_SIGNS)] == []
+    assert [name for name in names if not fields.may_have_fields(name)] == []
 
 
 def test_each_wording_that_brings_a_name_in_contains_a_sign() -> None:
@@ -48,7 +47,7 @@ def test_each_pattern_of_a_line_contains_a_sign() -> None:
     found: dict[str, Any] = {name: getattr(parts, name).pattern for name in LINE_PATTERNS}
     found |= {f"announced {name}": each.pattern for name, each in parts.ANNOUNCED}
     found["end of an epoch"] = job_progress._KERAS_BAR.pattern
-    assert {name: said for name, each in found.items() if (said := without_sign(each, parts._SIGNS))} == {}
+    assert {name: said for name, each in found.items() if (said := without_sign(each, SIGNS))} == {}
 
 
 @pytest.mark.parametrize("name", EVENT_PATTERNS)
