@@ -140,12 +140,16 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process on a GPU as nvidia-smi reports it; `memory_used_mb` None is "not reported", never zero."""
+    """A process on a GPU as nvidia-smi reports it; `memory_used_mb` None is "not reported", never zero.
+
+    `is_here`: a process of this number exists where nvidia-smi was asked, which reports the numbers of the host.
+    """
 
     pid: int
     name: str
     gpu_uuid: str | None
     memory_used_mb: float | None
+    is_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)

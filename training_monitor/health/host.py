@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from training_monitor.core.averages import average
 from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
 from training_monitor.core.reports import GpuReport
 from training_monitor.health.nvidia_smi import (
@@ -22,7 +22,7 @@ from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
-_SEPARATOR = "-- processes --"
+_SEPARATOR, _HERE = "-- processes --", "-- here --"
 
 
 GPU_SECONDS = 4.0  # beside other questions: a driver that hangs must not hold up their answers
@@ -39,8 +39,10 @@ def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProce
         if 128 < reply.exit_code <= 192:  # 255 is its own: NVML, unknown error
             what = f"nvidia-smi was ended by signal {reply.exit_code - 128}"
             raise ParseError(what, source="nvidia-smi", text=reply.output[-500:])
-        gpus, _, processes = reply.output.partition(_SEPARATOR)
-        return parse_gpus(gpus), parse_gpu_processes(processes)
+        gpus, _, rest = reply.output.partition(_SEPARATOR)
+        processes, _, here = rest.partition(_HERE)
+        found, pids = parse_gpu_processes(processes), here.split()
+        return parse_gpus(gpus), tuple(replace(each, is_here=str(each.pid) in pids) for each in found)
 
     return Question("gpu", script, parse, limit)
 

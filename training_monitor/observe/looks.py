@@ -426,10 +426,15 @@ def _of(answer: Answer[Any], errors: list[str]) -> Any:
 
 
 def gpus_behind(answer: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]], pids: Sequence[int]) -> tuple[Gpu, ...]:
-    """Return the GPUs that `pids` use, or else all; none if they could not be asked."""
+    """Return the GPUs that `pids` use, or else those whose users may be among them; none if they could not be asked.
+
+    A GPU is that of others if all processes on it are known here and are not among `pids`.
+    """
     table, processes = answer.value or (GpuTable(()), ())
     mine = {each.gpu_uuid for each in processes if each.pid in pids and each.gpu_uuid}
-    return tuple(gpu for gpu in table.gpus if not mine or gpu.uuid in mine)
+    unsure = {each.gpu_uuid for each in processes if not each.is_here or not pids}
+    others = {each.gpu_uuid for each in processes} - unsure - {None}
+    return tuple(gpu for gpu in table.gpus if (gpu.uuid in mine if mine else gpu.uuid not in others))
 
 
 def observation_of(look: Look, progress: Progress, text: str, now: float, *, first: bool) -> Observation:

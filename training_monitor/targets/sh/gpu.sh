@@ -1,4 +1,4 @@
-# GPUs and the processes on them, as nvidia-smi prints them.
+# GPUs and the processes on them, as nvidia-smi prints them, and which of those exist here: it prints pids of the host.
 # needs: fields minimal_fields
 
 query_gpus() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1; }
@@ -9,8 +9,9 @@ show() {
   gpus=$(query_gpus "$fields"); code=$?
   case $gpus in *'not a valid field'*) gpus=$(query_gpus "$minimal_fields"); code=$? ;; esac
   [ $code -le 128 ] || [ $code -gt 192 ] || { echo "$gpus"; return $code; } # it was killed: there may be more GPUs
-  printf '%s\n-- processes --\n' "$gpus"
-  nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid,used_memory --format=csv,noheader,nounits 2>/dev/null
+  apps=$(nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid,used_memory --format=csv,noheader,nounits 2>/dev/null)
+  printf '%s\n-- processes --\n%s\n-- here --\n' "$gpus" "$apps"
+  echo "$apps" | while IFS=, read -r pid _; do [ ! -e "/proc/$pid/stat" ] || echo "$pid"; done
   return 0
 }
 
