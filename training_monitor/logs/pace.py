@@ -6,6 +6,7 @@ Times are those in the log itself: at the beginning of its lines, else the elaps
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import NamedTuple
 
 from training_monitor.core.averages import median
@@ -44,6 +45,7 @@ _EPOCH_SECONDS = regex(r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{
 _TEN_DIGITS = regex(r"\d{10}")
 _DIGITS = regex(r"\d{1,20}(?:[.,]\d{1,20})*")
 _NUMBERS = regex(r"(?<![\w.])\d{1,15}(?:\.\d{1,9})?(?!s\b)")
+_FEW_LINES = 8
 _IS_HEARTBEAT = regex(
     r"\b(?:wait|retr(?:y|ies)|heart ?beat|keep ?alive|alive|uptime|elapsed|watchdog|time ?out|still|ping|attempt)",
     re.IGNORECASE,
@@ -271,20 +273,27 @@ def seconds_between(first: LogTime, second: LogTime) -> float | None:
 def find_heartbeat(text: str) -> bool | None:
     """Return whether the last lines of a log only repeat: one shape, in which nothing but the time rises.
 
-    Waits, retries and uptimes count as the time. None while fewer than two lines have the shape of the last one.
+    Waits, retries and uptimes count as the time. Lines of ever new shapes are news. None if neither can be told.
     """
-    lines = [line for line in strip_ansi(text[-4096:]).replace("\r", "\n").split("\n")[-20:] if line.strip()]
+    lines = [line for line in strip_ansi(text[-16_384:]).replace("\r", "\n").split("\n")[-200:] if line.strip()]
     shapes = [_DIGITS.sub("0", line) for line in lines]
-    alike = [line for line, shape in zip(lines, shapes) if shape == shapes[-1]]
+    alike = [line for line, shape in zip(lines[-20:], shapes[-20:]) if shape == shapes[-1]]
+    if lines and _IS_HEARTBEAT.search(lines[-1]):
+        return True if len(alike) > 1 else None
     if len(alike) < 2 or len(set(shapes[-2:])) > 1:
-        return None
-    if _IS_HEARTBEAT.search(alike[-1]):
-        return True
+        counts = Counter(shapes)
+        is_new = len(shapes) >= _FEW_LINES and sum(count for count in counts.values() if count > 1) < len(shapes) / 2
+        return False if is_new else None
     begun, ended = read_time(alike[0]), read_time(alike[-1])
     passed = seconds_between(begun, ended) if begun and ended else None
     first, last = ([float(each) for each in _NUMBERS.findall(_without_time(line))] for line in (alike[0], alike[-1]))
-    rises = [after - before for before, after in zip(first, last) if after > before]
+    rises = [after - before for before, after in zip(first, last) if after > before and not _is_clock(after)]
     return all(passed is not None and abs(rise - passed) <= max(1.5, passed / 10.0) for rise in rises)
+
+
+def _is_clock(number: float) -> bool:
+    """Whether a number is a time in seconds, milliseconds, ... since 1970."""
+    return any(1e9 <= number / unit < 2e9 for unit in (1.0, 1e3, 1e6))
 
 
 def _without_time(line: str) -> str:

@@ -32,3 +32,16 @@ def test_a_number_that_rises_otherwise_than_the_clock_is_news(line: str) -> None
 @pytest.mark.parametrize("text", ["", "one line\n", STEPS + "saved\n"])
 def test_too_few_lines_show_neither(text: str) -> None:
     assert find_heartbeat(text) is None
+
+
+def test_lines_of_ever_new_shapes_are_news() -> None:
+    names = ("ada", "bob", "cy", "dan", "eve", "flo", "gil", "hal", "ivy", "joe")
+    lines = (f"shard {name}-{at} packed, {37 * at} texts\n" for at, name in enumerate(names))
+    assert find_heartbeat("".join(lines)) is False
+    report = "--- status ---\nhost a is up\nhost b is up\nhost c is up\n"
+    assert find_heartbeat(report * 5) is None  # the same lines again and again
+
+
+def test_a_time_within_a_line_is_a_clock_also_since_1970() -> None:
+    lines = "".join(f'{{"step": 51, "loss": 1.5, "time": {1_750_000_000.25 + 3 * at}}}\n' for at in range(4))
+    assert find_heartbeat(lines) is True
