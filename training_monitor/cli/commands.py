@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
 _LABEL = 11
-_WITHOUT_ETA = ("stalled", *ENDS)  # states without remaining time
+_WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
 
 

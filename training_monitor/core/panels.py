@@ -24,7 +24,7 @@ _LARGEST = 1e300
 # By what a value says of itself.
 LEVELS = {
     **dict.fromkeys(("ok", "healthy", "succeeded"), "ok"),
-    **dict.fromkeys(("warning", "stopped"), "warning"),
+    **dict.fromkeys(("warning", "slow", "suspended", "stopped"), "warning"),
     **dict.fromkeys(("failed", "error", "stalled"), "failed"),
     **dict.fromkeys(("unknown", "timeout"), "unknown"),
 }

@@ -111,7 +111,7 @@ class Verdict:
     """The conclusion of `judge` about a training; every command shows this and no other.
 
     Attributes:
-        state: starting | running | slow | stalled | finished | failed | stopped | unknown.
+        state: starting | running | slow | suspended | stalled | finished | failed | stopped | unknown.
         verdict: ok | warning | failed | unknown. Decides the exit status: 0 for ok and warning, 1, 3.
         reason: one sentence with the evidence: the silence and its limit, the decisive line, or why it is unknown.
         since: the start of this state, epoch seconds.

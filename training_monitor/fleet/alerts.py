@@ -204,7 +204,7 @@ def _judge_stall(told: ToldMember, found: _Found) -> ToldMember:
         return replace(found.judge(told, "stall", False, "info", ""), stalled_step=None)
     if verdict is None:
         return told
-    if verdict.state in ("stalled", "slow"):
+    if verdict.state in ("stalled", "suspended", "slow"):
         judged = found.judge(told, "stall", True, LEVELS[verdict.verdict], format_verdict(verdict), step)
         return judged if judged is told else replace(judged, stalled_step=step)
     has_moved = "stall" in told.open and step is not None and step != told.stalled_step

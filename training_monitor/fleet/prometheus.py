@@ -172,7 +172,7 @@ def _is_finite_loss(member: ShownMember) -> float | None:
 
 def _steps_per_second(member: ShownMember) -> float | None:
     """Return the speed; None where it is an earlier one, since the training stalls or has ended."""
-    return None if member.judged.state in ("stalled", *ENDS) else member.now.get("steps_per_second")
+    return None if member.judged.state in ("stalled", "suspended", *ENDS) else member.now.get("steps_per_second")
 
 
 def _of_stall(member: ShownMember, name: str) -> float | None:

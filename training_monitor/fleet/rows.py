@@ -245,7 +245,7 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
     found["job_status"] = None if seen.status is JobStatus.UNKNOWN else seen.status.value.lower()
     if reading.absent is not None:
         return found
-    is_stalled = seen.verdict is not None and seen.verdict.state == "stalled"
+    is_stalled = seen.verdict is not None and seen.verdict.state in ("stalled", "suspended")
     return found | {
         "steps_per_second": None if is_stalled else progress.steps_per_second,
         "eta_seconds": job.eta_seconds,

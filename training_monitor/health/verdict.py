@@ -188,6 +188,7 @@ def _watts(gpus: Sequence[Gpu]) -> str:
 _JOB_REMEDIES = {
     "starting": "see ray.pending_demands for what it waits for",
     "slow": "compare the GPUs of its nodes: one that is slow slows all",
+    "suspended": "continue its processes, as its reason says",
     "stalled": "auto_restart resumes it from its last complete checkpoint",
     "failed": "read its log's end; auto_restart resumes it from its last complete checkpoint",
     "stopped": "start it again on purpose if that was not meant",

@@ -147,7 +147,7 @@ def _causes(row: TrainingMetrics, health: Health, thresholds: Thresholds) -> Ite
         yield "GPU%"
     if is_full(row, thresholds):
         yield "DISK%"
-    if state in ("stalled", "slow"):
+    if state in ("stalled", "suspended", "slow"):
         yield "PROGRESS"
 
 

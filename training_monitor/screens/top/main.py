@@ -54,8 +54,8 @@ from training_monitor.targets.proc_stat import name_state
 
 _LOW, _MOST_USAGE = 13, 3  # lines
 _BAR, _MOST_ERROR = 10, 40  # cells
-_SAID = ("stalled", "slow")  # verdicts that are problems
-_COUNTED = ("stalled", FAILED, KILLED, "slow", UNKNOWN, RUNNING, CANCELED, FINISHED)
+_SAID = ("stalled", "suspended", "slow")  # verdicts that are problems
+_COUNTED = ("stalled", FAILED, KILLED, "suspended", "slow", UNKNOWN, RUNNING, CANCELED, FINISHED)
 # Columns that are useful in a single snapshot.
 _TITLES = frozenset("Status Done Rate ETA Loss CPU RAM GPU Phase Epoch Batch PID".split()) | {"Run Elapsed"}
 
@@ -213,8 +213,8 @@ def _of(used: float | None, limit: float | None, unit: float) -> str:
 
 
 def _counts(rows: Sequence[RunRow]) -> list[Piece]:
-    """Count the runs by their states, the worst first; a run that is stalled or slow is RUNNING as well."""
-    styles = {"stalled": "bad", "slow": "warn", RUNNING: "batch", UNKNOWN: "warn"}
+    """Count the runs by their states, the worst first; a run that is stalled, suspended or slow is RUNNING as well."""
+    styles = {"stalled": "bad", "suspended": "warn", "slow": "warn", RUNNING: "batch", UNKNOWN: "warn"}
     counts = Counter([row.verdict.state for row in rows] + [row.status for row in rows])
     return [
         (f"{counts[word]} {UNKNOWN_WORD if word == UNKNOWN else word}", styles.get(word, word.lower()))
