@@ -43,7 +43,7 @@ _FORMATS = tuple(
 _EPOCH_SECONDS = regex(r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])")
 
 _TEN_DIGITS = regex(r"\d{10}")
-_DIGITS = regex(r"\d{1,20}(?:[.,]\d{1,20})*")
+_WITH_DIGITS = regex(r"[A-Za-z_]{0,20}\d{1,20}(?:[.,]\d{1,20})*")
 _NUMBERS = regex(r"(?<![\w.])\d{1,15}(?:\.\d{1,9})?(?!s\b)")
 _FEW_LINES = 8
 _IS_HEARTBEAT = regex(
@@ -276,7 +276,7 @@ def find_heartbeat(text: str) -> bool | None:
     Waits, retries and uptimes count as the time. Lines of ever new shapes are news. None if neither can be told.
     """
     lines = [line for line in strip_ansi(text[-16_384:]).replace("\r", "\n").split("\n")[-200:] if line.strip()]
-    shapes = [_DIGITS.sub("0", line) for line in lines]
+    shapes = [_WITH_DIGITS.sub("0", line) for line in lines]
     alike = [line for line, shape in zip(lines[-20:], shapes[-20:]) if shape == shapes[-1]]
     if lines and _IS_HEARTBEAT.search(lines[-1]):
         return True if len(alike) > 1 else None
@@ -286,8 +286,9 @@ def find_heartbeat(text: str) -> bool | None:
         return False if is_new else None
     begun, ended = read_time(alike[0]), read_time(alike[-1])
     passed = seconds_between(begun, ended) if begun and ended else None
-    first, last = ([float(each) for each in _NUMBERS.findall(_without_time(line))] for line in (alike[0], alike[-1]))
-    rises = [after - before for before, after in zip(first, last) if after > before and not _is_clock(after)]
+    columns = zip(*([float(each) for each in _NUMBERS.findall(_without_time(line))] for line in alike))
+    rising = [each for each in columns if each[-1] > each[0] and list(each) == sorted(each)]
+    rises = [each[-1] - each[0] for each in rising if not _is_clock(each[-1])]
     return all(passed is not None and abs(rise - passed) <= max(1.5, passed / 10.0) for rise in rises)
 
 
