@@ -23,7 +23,7 @@ from training_monitor.core.units import format_duration
 from training_monitor.judging.limits import StallPolicy
 from training_monitor.judging.stall_history import Advance, Run
 
-COUNTS = (5, 8, 12, 20, 32, 64)  # of intervals whose median is compared
+COUNTS = (5, 6, 7, 8, 10, 12, 20, 32, 64)  # of intervals whose median is compared
 ENTER, LEAVE = 0.85, 0.5  # shares of the threshold, as logarithms: slow at 0.55 of the past speed, back at 0.71
 STEADY = 0.6  # of the threshold: the least for the mean and for the faster quarter
 PACE_GROWTH = 1.25  # how much slower the steps of a last third must be than those of the first for a flat ETA
@@ -163,8 +163,11 @@ def moments(count: int) -> Iterator[int]:
 
 
 def _is_slow(series: _Series, begin: int, end: int, past: _Past, policy: StallPolicy, threshold: float) -> bool:
-    """Whether these advances are slower than the past by the threshold, significantly, steadily and for long enough."""
-    if begin < 0 or series.seconds[end] - series.seconds[begin] < policy.slow_seconds:
+    """Whether these advances are slower than the past by the threshold, significantly, steadily and for long enough.
+
+    The first and the last of them may be slow in part: a patch of slow minutes looks longer than it is.
+    """
+    if begin < 0 or series.seconds[end - 1] - series.seconds[begin + 1] < policy.slow_seconds:
         return False
     if series.mean(begin, end) - past.base < STEADY * threshold:
         return False
