@@ -34,6 +34,7 @@ from training_monitor.judging.stall_history import (
     Move,
     Run,
     grows_with_news,
+    has_grown,
     kind_of,
     read_run,
     thin_looks,
@@ -45,6 +46,7 @@ WATCHED_AGAIN = 60.0  # seconds after a gap, from when on looks on both sides of
 FRESH_LOG = 120.0
 HABIT = 0.75  # factor for `pause_factor` after three pauses of similar length
 SAVES_APART = 1.4  # factor for the longest time between two checkpoints, for a run without other signs
+MOST_STARVED = 10.0  # factor for the limits of what works, where others take the processors
 _ALIKE = {  # kinds of pauses whose length bounds one of this kind
     "idle": ("idle", "spoken", "unknown", "phase", "quiet", "blocked"),
     "quiet": ("quiet", "blocked", "idle", "unknown"),
@@ -208,13 +210,16 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
         "quiet": policy.quiet_pause,
         "unknown": policy.unknown_pause,
     }
-    busy = policy.busy_pause * (2.0 if _saves(run) else 1.0)
+    work = run.waiting[begin].sign if begin else pause
+    starved = _starvation(run) if work in ("computing", "compiling") else 1.0
+    busy = policy.busy_pause * max(starved, 2.0 if _saves(run) else 1.0)
     floor = floors.get(pause, busy)
     if pause == "spinning" and any(each.sign == "busy" for each in run.waiting[1:]):
         floor *= 2.0  # they computed since: one of them may still do so now and then
     if not _has_step(run) or run.rotated:
         apart = max((each.seconds for each in run.moves), default=0.0) if run.saves else 0.0
-        return max(policy.startup_pause * (1.0 if pause in floors else 2.0), min(LONGEST_LIMIT, SAVES_APART * apart))
+        least = policy.startup_pause * (1.0 if pause in floors else 2.0 * starved)
+        return max(least, min(LONGEST_LIMIT, SAVES_APART * apart))
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
         floor = max(floor, policy.spoken_pause)  # a single look may fall between two writes
     elif _is_early(run, pause):
@@ -232,6 +237,16 @@ def _pause_factor(pause: str, same: Sequence[float], policy: StallPolicy) -> flo
     """Return how much longer than the longest one a pause may last: less if several were about as long."""
     is_habit = sum(each >= max(same) / 2.0 for each in same) >= 3
     return policy.pause_factor * (HABIT if is_habit and pause in ("idle", "spoken", "unknown") else 1.0)
+
+
+def _starvation(run: Run) -> float:
+    """Return how many times longer its processes took since the last step than without waits for a processor."""
+    first, last = run.waiting[0].seen, run.last.seen
+    if None in (first.cpu_seconds, last.cpu_seconds, first.delay_seconds, last.delay_seconds):
+        return 1.0
+    used = (last.cpu_seconds or 0.0) - (first.cpu_seconds or 0.0)
+    waited = (last.delay_seconds or 0.0) - (first.delay_seconds or 0.0)
+    return min(MOST_STARVED, 1.0 + waited / used) if used > 0.0 and waited > 0.0 else 1.0
 
 
 def _saves(run: Run) -> bool:
@@ -319,14 +334,14 @@ def _judge_pause(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Fou
 def _describe(run: Run, signals: dict[str, Any]) -> str:
     """Describe what is known about a pause, for its reason."""
     idle = "GPUs idle, " if run.last.seen.gpu_utilization is not None else ""
-    pause = signals["pause"]
+    pause, phase = signals["pause"], run.last.seen.phase
     proofs = {
         "spinning": "GPUs spin at idle power, a collective waits",
         "blocked": f"{idle}nothing written, its processes wait for a disk (state D)",
         "quiet": f"{idle}its processes do not compute, nothing written",
         "idle": "GPUs idle",
-        "spoken": f"{idle}although its log still grows",
-        "phase": f"long even for {run.last.seen.phase}",
+        "spoken": f"{idle}although its log still grows" if has_grown(run.waiting) else f"{idle}long even for {phase}",
+        "phase": f"long even for {phase}",
     }
     doubts = {
         "growing": " although its log grows",

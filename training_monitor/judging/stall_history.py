@@ -358,6 +358,12 @@ def _heard(sign: str, looks: Sequence[Look]) -> str:
     return "spoken" if growths and sign == "idle" else sign
 
 
+def has_grown(looks: Sequence[Look]) -> bool:
+    """Whether its log was seen to grow."""
+    sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
+    return bool(sizes) and sizes[-1] > sizes[0]
+
+
 def grows_with_news(looks: Sequence[Look]) -> bool:
     """Whether the log grows steadily, by lines that are known to report something other than the time."""
     sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]

@@ -339,6 +339,13 @@ def test_no_limit_exceeds_a_day() -> None:
     assert run.look().limit_seconds == 86_400.0
 
 
+def test_what_computes_gets_more_time_where_others_take_the_processors() -> None:
+    run = Watched().train(30 * MINUTE, cores=2.0, delay_seconds=0.0)
+    for minute in range(60):
+        verdict = run.look(60.0, cores=0.2, delay_seconds=60.0 * minute, **IDLE)
+    assert run.states == {"running"} and (verdict.limit_seconds or 0.0) > 2 * 3600
+
+
 def test_a_suspended_process_is_named_and_never_a_hang() -> None:
     run = Watched().train(30 * MINUTE, cores=2.0).wait(3600, cores=0.0, suspended=(17,), **IDLE)
     assert run.verdicts[-1].state == "suspended" and run.verdicts[-1].remedies == ("kill -CONT 17",)
