@@ -335,10 +335,11 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     """Describe what is known about a pause, for its reason."""
     idle = "GPUs idle, " if run.last.seen.gpu_utilization is not None else ""
     pause, phase = signals["pause"], run.last.seen.phase
+    written = "only lines without a step written" if has_grown(run.waiting) else "nothing written"
     proofs = {
         "spinning": "GPUs spin at idle power, a collective waits",
-        "blocked": f"{idle}nothing written, its processes wait for a disk (state D)",
-        "quiet": f"{idle}its processes do not compute, nothing written",
+        "blocked": f"{idle}{written}, its processes wait for a disk (state D)",
+        "quiet": f"{idle}its processes do not compute, {written}",
         "idle": "GPUs idle",
         "spoken": f"{idle}although its log still grows" if has_grown(run.waiting) else f"{idle}long even for {phase}",
         "phase": f"long even for {phase}",

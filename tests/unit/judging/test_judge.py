@@ -312,6 +312,7 @@ def test_an_early_hang_with_a_heartbeat_is_found_soon_and_its_limit_never_grows(
         run.look(cores=0.01, log_size=size, heartbeat=True)
     limits = [each.limit_seconds or 0.0 for each in run.verdicts[hung + 3 :]]
     assert limits == sorted(limits, reverse=True) and run.verdicts[-1].state == "stalled"
+    assert "only lines without a step written" in run.verdicts[-1].reason
     sure = [each.confidence for each in run.verdicts[hung:] if each.state == "running"]
     assert "high" not in sure[3:]
 
