@@ -71,7 +71,7 @@ _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
 _SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
 _COLUMN_HELP = (
-    ("Status", "how it ended; else RUNNING, starting, slow, suspended or stalled; ? unknown"),
+    ("Status", "how it ended; else RUNNING, starting, slow or stalled; ? unknown"),
     ("Done Rate", "of the whole run; batches a second, a minute or an hour"),
     ("CPU", "per cent of one core, over all processes"),
     ("RAM GPU", "memory over all processes; Share: of all that there is"),
