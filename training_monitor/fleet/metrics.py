@@ -151,9 +151,7 @@ class TrainingMetrics:
     explained: KeptRollCall | None = None
 
     def progress_percentage(self) -> float | None:
-        """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps."""
-        if self.total_steps is not None and self.total_steps <= 0:
-            return 0.0
+        """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps; None if unknown."""
         fraction = self._job().fraction
         return None if fraction is None else 100.0 * fraction
 
