@@ -59,7 +59,7 @@ def _advice(config: Mapping[str, Any] | None) -> str:
     given = config or {}
     if given.get("resume_argument") or "{checkpoint}" in str(given.get("command") or given.get("entrypoint") or ""):
         return "it does not resume from what it is given"
-    return "give --resume-argument"
+    return "give a resume argument"
 
 
 def with_saved(attempts: Sequence[AttemptReport], checkpoints: Sequence[Checkpoint], now: float) -> tuple[Any, ...]:

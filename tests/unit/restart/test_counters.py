@@ -42,8 +42,8 @@ def test_a_command_that_ignores_its_checkpoint_is_reported_at_the_first_look(ben
     report = bench.restart(on_event=hear, check_interval=5)
     outbox.close()
     assert bench.said("ignored") == [
-        "attempt 2 was given step_40, its log begins at step 1: give --resume-argument",
-        "attempt 3 was given step_80, its log begins at step 1: give --resume-argument",
+        "attempt 2 was given step_40, its log begins at step 1: give a resume argument",
+        "attempt 3 was given step_80, its log begins at step 1: give a resume argument",
     ]
     assert [each["resume_problem"] for each in report["attempts"]] == [None, *bench.said("ignored")]
     assert [each["start_step"] for each in report["attempts"]] == [0, 0, 0]
