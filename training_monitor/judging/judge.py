@@ -84,9 +84,9 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     if last.finished or all_steps_done(last):
         return _finished(seen)
     age = last.log_age or 0.0
-    if len(seen) > 1 and seen[-2].step not in (None, last.step) and age < policy.unknown_pause:
-        return None  # its step moved, whatever its log says
-    if _names_failure(last) and (last.processes == 0 or age >= policy.unknown_pause):
+    before = seen[-2] if len(seen) > 1 else last
+    survived = _names_failure(before) and before.step not in (None, last.step)
+    if _names_failure(last) and ((last.processes == 0 and not survived) or age >= policy.unknown_pause):
         return _failed(seen)
     if last.processes == 0 and any(each.processes for each in seen) and _is_partial(last) and age >= QUIET_SECONDS:
         return _failed(seen)
