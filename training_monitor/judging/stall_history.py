@@ -344,30 +344,39 @@ def kind_of(looks: Sequence[Look]) -> tuple[str, int]:
 
 def _heard(sign: str, looks: Sequence[Look]) -> str:
     """Refine the kind by what the log printed meanwhile other than steps. A heartbeat excuses nothing."""
-    sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
-    growths = sum(b > a for a, b in zip(sizes, sizes[1:]))
+    count, growths = _growths(looks)
     if grows_with_news(looks):
         return "growing"
     if sign == "spinning" or looks[-1].seen.heartbeat:
         return sign
     if sign in ("quiet", "blocked"):  # a steady report may excuse it
         in_phase = (looks[-1].seen.phase or "").lower().startswith(PHASES)
-        return "spoken" if in_phase or (growths > len(sizes) // 2 and len(sizes) > 4) else sign
-    if growths > len(sizes) // 3:
+        return "spoken" if in_phase or (growths > count // 2 and count > 4) else sign
+    if growths > count // 3:
         return "growing"
     return "spoken" if growths and sign == "idle" else sign
 
 
 def has_grown(looks: Sequence[Look]) -> bool:
     """Whether its log was seen to grow."""
-    sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
+    sizes = _log_sizes(looks)
     return bool(sizes) and sizes[-1] > sizes[0]
 
 
 def grows_with_news(looks: Sequence[Look]) -> bool:
     """Whether the log grows steadily, by lines that are known to report something other than the time."""
-    sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
-    return looks[-1].seen.heartbeat is False and sum(b > a for a, b in zip(sizes, sizes[1:])) > len(sizes) // 3
+    count, growths = _growths(looks)
+    return looks[-1].seen.heartbeat is False and growths > count // 3
+
+
+def _growths(looks: Sequence[Look]) -> tuple[int, int]:
+    """Return how many looks saw the size of its log, and how often it had grown since the one before."""
+    sizes = _log_sizes(looks)
+    return len(sizes), sum(b > a for a, b in zip(sizes, sizes[1:]))
+
+
+def _log_sizes(looks: Sequence[Look]) -> list[int]:
+    return [each.seen.log_size for each in looks if each.seen.log_size is not None]
 
 
 def _pause_within(run: Run, made: float) -> tuple[str, float]:

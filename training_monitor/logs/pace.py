@@ -275,7 +275,7 @@ def find_heartbeat(text: str) -> bool | None:
 
     Waits, retries and uptimes count as the time. Lines of ever new shapes are news. None if neither can be told.
     """
-    lines = [line for line in strip_ansi(text[-16_384:]).replace("\r", "\n").split("\n")[-200:] if line.strip()]
+    lines = [line for _, line in [*shapes_and_lines(strip_ansi(text[-16_384:]))][-200:] if line.strip()]
     shapes = [_WITH_DIGITS.sub("0", line) for line in lines]
     alike = [line for line, shape in zip(lines[-20:], shapes[-20:]) if shape == shapes[-1]]
     if lines and _IS_HEARTBEAT.search(lines[-1]):
