@@ -38,3 +38,21 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+class Reach:
+    """Whether a target answers. An outage begins with the last answer before it; sleep does not count."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._answered_at, self.is_lost = clock, clock.monotonic(), False
+
+    def miss(self) -> bool:
+        """Note a look without an answer; return whether it is the first one."""
+        was_lost, self.is_lost = self.is_lost, True
+        return not was_lost
+
+    def answer(self) -> float | None:
+        """Note an answer; return the seconds since the one before if looks had none in between."""
+        was_lost, self.is_lost = self.is_lost, False
+        before, self._answered_at = self._answered_at, self._clock.monotonic()
+        return self._answered_at - before if was_lost else None

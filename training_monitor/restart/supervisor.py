@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from training_monitor.core.clock import Reach
 from training_monitor.core.errors import (
     AlreadySupervised,
     CommandFailed,
@@ -94,7 +95,7 @@ class Supervisor(Hands):
         self.suspect: str | None = None  # the job that seemed stalled at the last look
         self.missing_looks = self.stop_failures = 0
         self.waits_for_quiet = False  # waiting because a process still writes to the checkpoint folder
-        self.answered_at, self.is_unreachable = self.clock.monotonic(), False
+        self.reach = Reach(self.clock)
         self.unsaved: StateError | None = None  # why what was seen last is not on disk
 
     def step(self, run: RunState) -> RunState:
@@ -426,8 +427,7 @@ class Supervisor(Hands):
 
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Conclude nothing while the target is unreachable: no restart, no count; look for a replaced pod."""
-        if not self.is_unreachable:
-            self.is_unreachable = True
+        if self.reach.miss():
             self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
         self.on_look(error)
         self.exit_watch.close()
@@ -442,11 +442,8 @@ class Supervisor(Hands):
         return run
 
     def reached(self, run: RunState) -> None:
-        now = self.clock.monotonic()
-        if self.is_unreachable:
-            self.is_unreachable = False
-            self.tell(run, "reached", f"{self.site} answers again after {format_duration(now - self.answered_at)}")
-        self.answered_at = now
+        if (gap := self.reach.answer()) is not None:
+            self.tell(run, "reached", f"{self.site} answers again after {format_duration(gap)}")
         self.on_look(self.unsaved)
 
     def pause(self, run: RunState, seconds: float) -> None:

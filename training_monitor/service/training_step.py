@@ -126,7 +126,7 @@ class TrainingStep:
             save_what_there_is(ctx)
             give_up_instance(ctx, reason)
             return
-        if self._supervisor.is_unreachable:
+        if self._supervisor.reach.is_lost:
             self._look_for_instance()
             return
         ctx.answered()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from training_monitor.core.clock import Reach
 from training_monitor.core.errors import (
     CommandError,
     InstanceNotFound,
@@ -130,8 +131,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             heartbeat=self.heartbeat,
         )
         self.status: TrainingStatus | None = None
-        self.answered_at = self.clock.monotonic()
-        self.is_unreachable = False
+        self.reach = Reach(self.clock)
         self.is_first = True  # no look was answered before this one
         self.is_suspect = False  # it was to be ended at the last look, but shows signs of work: look again
         self.line_of_end = threading.Event()  # a line came that tells of an end
@@ -191,7 +191,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
 
     def followed(self) -> tuple[Site, str] | None:
         job_id = self.watcher.job.job_id
-        return (self.watcher.reached(), job_id) if job_id and not self.is_unreachable else None
+        return (self.watcher.reached(), job_id) if job_id and not self.reach.is_lost else None
 
     def follow_up(self, status: TrainingStatus) -> WatchReport | None:
         """Act on a status."""
@@ -241,11 +241,8 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             self.on_event(event)
 
     def seen(self, status: TrainingStatus) -> None:
-        now = self.clock.monotonic()
-        if self.is_unreachable:
-            self.is_unreachable = False
-            self.tell("reached", f"{self.watcher.target} answers again after {format_duration(now - self.answered_at)}")
-        self.answered_at = now
+        if (gap := self.reach.answer()) is not None:
+            self.tell("reached", f"{self.watcher.target} answers again after {format_duration(gap)}")
         self.status = status
         self.plan_next()
         if self.on_look:
@@ -265,8 +262,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             job, reason = self.watcher.job.label, f"lost: {error.what}"
             self.post(templates.ended(job, reason=reason, generation=self.watcher.state.generation))
             return WatchReport("lost", error.what, self.status)
-        if not self.is_unreachable:
-            self.is_unreachable = True
+        if self.reach.miss():
             self.tell("unreachable", f"cannot ask: {error}; the run is left alone")
         self.lookout.note(error)
         return None
