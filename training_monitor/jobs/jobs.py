@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -382,11 +382,17 @@ def look_with_log(site: Site, job_id: str) -> JobView:
     view = read_look(job_id, answers)
     if view is None:
         raise JobNotFound(f"{site}: there is no job {job_id!r}")
-    answers[-1].get()
-    if not view.log_known:
-        what = f"the log of {job_id} has {view.log_size} bytes, and none came back: does `tail` work there?"
-        raise ParseError(what, source=str(site))
+    if failure := why_log_unread(view, answers):
+        raise failure
     return view
+
+
+def why_log_unread(view: JobView, answers: Sequence[Answer[Any]]) -> TrainingMonitorError | None:
+    """Return the failure that kept us from a job's log; None if it was read."""
+    if view.log_known:
+        return None
+    what = f"its log has {view.log_size} bytes, and none came back: does `tail` work there?"
+    return answers[-1].failure or ParseError(what, source=view.job_id)
 
 
 def get_current_step(

@@ -44,7 +44,7 @@ from training_monitor.health.verdict import (
     judge_ray,
     worst_verdict,
 )
-from training_monitor.jobs.jobs import is_process_job, look_questions, read_look
+from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, why_log_unread
 from training_monitor.jobs.ray_jobs import pids_of_ray_job, resources_question
 from training_monitor.judging.judge import judge, not_seen
 from training_monitor.judging.restart import why_none_is_complete
@@ -356,8 +356,9 @@ def judge_health_job(
     now: float,
 ) -> HealthJob:
     """Judge a job by the answers to `job_questions`, the GPUs of all nodes, and earlier observations."""
+    asked = [answers[question.name] for question in look_questions(job_id)]
     try:
-        view = read_look(job_id, [answers[question.name] for question in look_questions(job_id)])
+        view = read_look(job_id, asked)
     except TrainingMonitorError as failure:
         verdict = not_seen(f"could not be asked: {failure.what}")
         found = Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again")
@@ -366,6 +367,10 @@ def judge_health_job(
         verdict = Verdict("unknown", "failed", f"there is no job {job_id}")
         found = Finding("failed", verdict.reason, "ray job list in the head pod shows what there is")
         return HealthJob(_report(job_id, None, verdict), verdict, [found])
+    if not view.status.is_terminal and (unread := why_log_unread(view, asked)):
+        verdict = not_seen(f"its log could not be read: {unread.what}")
+        found = Finding("unknown", f"job {job_id}: {verdict.reason}", unread.hint or "try again")
+        return HealthJob(_report(job_id, view, verdict, str(unread)), verdict, [found])
     saved = answers["checkpoints"].value if "checkpoints" in answers else None
     checkpoints = saved.checkpoints if saved else ()
     seen = observe_job(view, now, gpus=gpus, checkpoints=checkpoints, evidence=answers["evidence"].value)

@@ -332,3 +332,11 @@ def test_newest_checkpoints_that_are_damaged_before_others_that_were_not_looked_
     saved = report["checkpoints"]
     assert report["verdict"] == "unknown" and issue(report, "none of 21 checkpoints is known to be complete (19 not")
     assert (saved["checkpoint_count"], saved["not_looked_at"], saved["latest_step"]) == (21, 19, None)
+
+
+def test_a_log_that_could_not_be_read_leaves_the_job_unknown_whatever_else_it_does() -> None:
+    report, _ = report_of(job_id="job1", log=cli("Killed", 137), evidence="end\n")
+    job = report["job"]
+    assert job and (job["state"], job["verdict"], report["verdict"]) == ("unknown", "unknown", "unknown")
+    assert "its log could not be read: ray job logs was killed" in job["reason"]
+    assert issue(report, "its log could not be read") == "look whether the ray command works there"
