@@ -110,11 +110,12 @@ def test_both_name_the_same_state_of_a_training_that_is_there(
     assert state == "starting" or by_top["verdict"] == by_check["verdict"], (by_top["reason"], by_check["reason"])
 
 
-def test_a_stopped_process_stalls_on_both_and_top_says_what_holds_it(training: Both) -> None:
+def test_a_stopped_process_is_suspended_on_both_which_say_how_it_goes_on(training: Both) -> None:
     training.write(steps(), 1500)
     training.process.send_signal(signal.SIGSTOP)
-    assert training.states() == ("stalled", "stalled")
-    assert "no step for 25m" in (reason := training.top()["reason"]) and "SIGCONT" in reason
+    assert training.states() == ("suspended", "suspended")
+    for seen in (training.top(), training.check()):
+        assert f"kill -CONT {training.process.pid}" in seen["reason"]
 
 
 def test_the_reason_of_a_run_elsewhere_is_that_of_its_verdict_on_both(training: Both) -> None:

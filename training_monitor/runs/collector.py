@@ -96,6 +96,7 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
         cpu_seconds=_cpu_seconds(row, look),
         cpu_cores=None if row.cpu_percent is None else row.cpu_percent / 100,
         blocked=sum(node.state == "D" for node in processes) if processes else None,
+        suspended=tuple(sorted(node.identity.pid for node in processes if node.state == "T")),
     )
 
 
