@@ -1,12 +1,16 @@
 """A Kubernetes API server on the loopback interface, for the real kubectl to talk to.
 
-Served: what `kubectl get pods`, `kubectl exec`, `kubectl auth can-i` and `kubectl apply --dry-run=client
---validate=false` ask for. That is discovery, pods (one, a list, by label), access reviews, and `exec` over a WebSocket
-as in the Kubernetes remotecommand
+Served: what `kubectl get pods`, `kubectl exec`, `kubectl logs`, `kubectl auth can-i` and `kubectl apply
+--dry-run=client --validate=false` ask for. That is discovery, pods (one, a list, by label), access reviews, the logs of
+containers, and `exec` over a WebSocket as in the Kubernetes remotecommand
 protocol (subprotocols v4 and v5.channel.k8s.io: each binary message starts with its channel, 0 stdin, 1 stdout,
 2 stderr, 3 the final Status; in v5, channel 255 closes the channel that its second byte names). See
 https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4006-transition-spdy-to-websockets
 and k8s.io/apimachinery/pkg/util/remotecommand.
+
+`Pod.start` runs a program as process 1 of a pod, in pid and mount namespaces of its own (util-linux `unshare`): its
+output is the container's log, a line each as containerd keeps them, with the time at which its end was read. As the
+kubelet does, a log is served from a whole second on, and one that was rotated only from its last file.
 
 A command in a pod is a local process with the pod's root folder as its working directory and home. As with a
 container runtime, an exec lasts until the command has exited and every holder of its stdout and stderr has closed
@@ -54,6 +58,12 @@ IMAGE = "loopback/image:1"
 UID_VARIABLE = "LOOPBACK_POD_UID"  # marks a pod's processes, so that they can be found when the pod goes
 
 
+def nanoseconds(at: float | None = None) -> str:
+    """RFC 3339 with nanoseconds, as container runtimes write it; `at` in epoch seconds, default: now."""
+    ns = time.time_ns() if at is None else round(at * 1e9)
+    return f"{datetime.fromtimestamp(ns // 10**9, timezone.utc):%Y-%m-%dT%H:%M:%S}.{ns % 10**9:09d}Z"
+
+
 def timestamp() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -89,6 +99,58 @@ class Pod:
     deletion_timestamp: str = ""
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: str = field(default_factory=timestamp)
+    gpus: dict[str, int] = field(default_factory=dict)  # limits of containers
+    logs: dict[str, list[str]] = field(default_factory=dict)  # by container: lines with their times
+    former_logs: dict[str, list[str]] = field(default_factory=dict)  # of the container before its last restart
+    restart_policy: str = "Always"
+    main: subprocess.Popen[bytes] | None = None  # its process 1, see `start`
+
+    def print(self, text: str, container: str = "main", at: float | None = None) -> None:
+        """Add lines to a container's log."""
+        lines = self.logs.setdefault(container, [])
+        lines += [f"{nanoseconds(at)} {line}" for line in text.splitlines(keepends=True)]
+
+    def start(self, argv: list[str], container: str = "main") -> None:
+        """Run a program as process 1 of the pod; `enter` then leads to its processes."""
+        alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *argv]
+        pipe, environment = subprocess.PIPE, self.environment()
+        self.main = subprocess.Popen(
+            alone, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, cwd=self.root, env=environment
+        )
+        children = Path(f"/proc/{self.main.pid}/task/{self.main.pid}/children")
+        while not (found := children.read_text().split()):
+            time.sleep(0.01)
+        self.enter = ("nsenter", "-t", found[0], "--pid", "--mount", f"--wdns={self.root}")
+        output = self.main.stdout
+        assert output
+
+        def collect() -> None:
+            for line in output:
+                self.print(line.decode("utf-8", "replace"), container)
+
+        threading.Thread(target=collect, daemon=True).start()
+
+    def end(self, phase: str, exit_code: int, reason: str = "", container: str = "main") -> None:
+        """Let the pod end: its process 1 with it."""
+        self.stop()
+        self.phase, self.enter = phase, ()
+        self.states[container] = ContainerState(terminated=reason, exit_code=exit_code)
+
+    def restart(self, argv: list[str], reason: str, exit_code: int, container: str = "main") -> None:
+        """Let the container end, and another take its place with the same processes."""
+        self.stop()
+        count = self.states.get(container, ContainerState()).restart_count + 1
+        self.states[container] = ContainerState(count, last_terminated=reason, exit_code=exit_code)
+        self.former_logs[container], self.logs[container] = self.logs.get(container, []), []
+        self.start(argv, container)
+
+    def stop(self) -> None:
+        """End its process 1, and wait until all it printed is in the log."""
+        if self.main:
+            self.main.kill()
+            self.main.wait()
+            time.sleep(0.1)
+            self.main = None
 
     def environment(self) -> dict[str, str]:
         basic = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.root), "HOSTNAME": self.name}
@@ -110,8 +172,13 @@ class Pod:
         metadata |= {"creationTimestamp": self.created, "resourceVersion": "1"}
         if self.deletion_timestamp:
             metadata |= {"deletionTimestamp": self.deletion_timestamp, "deletionGracePeriodSeconds": 30}
-        containers = [{"name": name, "image": IMAGE, "resources": {}} for name in self.containers]
-        spec = {"nodeName": self.node, "restartPolicy": "Always", "containers": containers}
+        containers = [
+            {"name": name, "image": IMAGE, "resources": {"limits": {"nvidia.com/gpu": str(self.gpus[name])}}}
+            if name in self.gpus
+            else {"name": name, "image": IMAGE, "resources": {}}
+            for name in self.containers
+        ]
+        spec = {"nodeName": self.node, "restartPolicy": self.restart_policy, "containers": containers}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": self._status()}
 
     def _status(self) -> Json:
@@ -432,6 +499,35 @@ class _Handler(BaseHTTPRequestHandler):
         self._permit("get", "pods", namespace, name)
         self._reply(self._pod(namespace, name).to_json())
 
+    def _log(self, namespace: str, name: str) -> None:
+        self._permit("get", "pods/log", namespace, name)
+        pod, asked = self._pod(namespace, name), {key: values[0] for key, values in self.query.items()}
+        container = asked.get("container", pod.containers[0])
+        if container not in pod.containers:
+            raise Refusal(400, "BadRequest", f"container {container} is not valid for pod {name}")
+        former = asked.get("previous") == "true"
+        lines = (pod.former_logs if former else pod.logs).get(container, [])
+        if former and container not in pod.former_logs:
+            problem = f'previous terminated container "{container}" in pod "{name}" not found'
+            raise Refusal(400, "BadRequest", problem)
+        if pod.phase == "Pending":
+            problem = f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'
+            raise Refusal(400, "BadRequest", problem)
+        self.api.log_reads.append(self.query)
+        if since := asked.get("sinceTime", ""):
+            lines = [line for line in lines if line[:19] >= since[:19]]
+        if "tailLines" in asked:
+            lines = lines[-int(asked["tailLines"]) :] if int(asked["tailLines"]) else []
+        shown = lines if asked.get("timestamps") == "true" else [line.partition(" ")[2] for line in lines]
+        text = "".join(shown).encode()
+        if "limitBytes" in asked:
+            text = text[: int(asked["limitBytes"])]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
     def _exec(self, namespace: str, name: str) -> None:
         pod = self._pod(namespace, name)
         container = self.query.get("container", pod.containers)[0]
@@ -508,6 +604,7 @@ _DISCOVERY: dict[str, Json] = {
              "verbs": ["get", "list"]},
             {"name": "pods/exec", "singularName": "", "namespaced": True, "kind": "PodExecOptions",
              "verbs": ["create", "get"]},
+            {"name": "pods/log", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": ["get"]},
             {"name": "events", "singularName": "event", "shortNames": ["ev"], "namespaced": True, "kind": "Event",
              "verbs": ["get", "list"]},
         ],
@@ -536,6 +633,7 @@ def groups_of(kinds: Mapping[str, Mapping[str, str]]) -> dict[str, Json]:
 _ROUTES: list[tuple[re.Pattern[str], Callable[..., None]]] = [
     (re.compile(rf"GET {_PODS}/(?P<name>[^/]+)"), _Handler._get_pod),
     (re.compile(rf"(GET|POST) {_PODS}/(?P<name>[^/]+)/exec"), _Handler._exec),
+    (re.compile(rf"GET {_PODS}/(?P<name>[^/]+)/log"), _Handler._log),
     (re.compile(rf"GET ({_PODS}|/api/v1/pods)"), _Handler._list_pods),
     (re.compile(r"GET /api/v1/namespaces/(?P<namespace>[^/]+)/events"), _Handler._list_events),
     (re.compile("GET (/api|/apis|/api/v1|/apis/[^/]+/[^/]+)"), _Handler._static),
@@ -594,6 +692,7 @@ class KubernetesApi:
         self.kinds: Mapping[str, Mapping[str, str]] = {}  # beside pods, see groups_of
         self.pods: dict[tuple[str, str], Pod] = {}  # by namespace and name
         self.events: list[Json] = []  # core/v1, of all namespaces
+        self.log_reads: list[dict[str, list[str]]] = []  # what was asked of each log
         self.execs: list[ExecRecord] = []  # every exec asked for, also those that a fault spoiled
         self.forbidden: set[str] = set()  # such as "get pods", "list pods", "create pods/exec"
         self.fail_exec_with: tuple[int, str] | None = None  # HTTP status and reason, e.g. (500, "InternalError")
@@ -644,7 +743,9 @@ class KubernetesApi:
 
     def remove_pod(self, name: str, namespace: str = "default") -> None:
         """Delete a pod and kill its processes, its detached ones too (where there is a /proc)."""
-        mark = f"{UID_VARIABLE}={self.pods.pop((namespace, name)).uid}".encode()
+        pod = self.pods.pop((namespace, name))
+        pod.stop()
+        mark = f"{UID_VARIABLE}={pod.uid}".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if mark in (folder / "environ").read_bytes().split(b"\0"):

@@ -247,7 +247,8 @@ class NewLog:
     `partial` is the unfinished last line, which the next read returns again. `skipped_bytes` before `text` were not
     read, `left_bytes` after it are for the next read. reset: None (the log continued) | truncated (emptied or
     rewritten) | rotated (another file). A `missing` file has no text and keeps the cursor of the request. `age` is the
-    seconds since the last write, by the target's clock; `path` is the file.
+    seconds since the last write, by the target's clock; `path` is the file. `lost` is the time (epoch seconds) from
+    and to which nothing is kept of it any more.
     """
 
     text: str = field(repr=False)
@@ -259,6 +260,7 @@ class NewLog:
     age: float | None = field(default=None, compare=False)
     path: str | None = field(default=None, compare=False)
     left_bytes: int = 0
+    lost: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ class WatchedJob:
             raise SettingsError("job", self.job_id, "either a job id, or a log file, or log paths, or a pid")
         if self.job_id is not None and (self.pid_file is not None or self.pid is not None):
             raise SettingsError("pid_file", self.pid_file, "no pid: a job id tells its processes")
-        if self.pid is not None and (self.pid_file is not None or self.pid < 2):
+        if self.pid is not None and (self.pid_file is not None or self.pid < 1):
             raise SettingsError("pid", self.pid, "the number of a process, without a pid file")
 
     @property

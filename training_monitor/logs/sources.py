@@ -15,7 +15,9 @@ from training_monitor.logs.job_progress import EpochCount
 if TYPE_CHECKING:
     from training_monitor.targets.asking import Site
 
-SOURCES: Mapping[str, str] = {}  # word: module:class of this package, made of what follows the colon and a label
+# word: module:class of this package, made of what follows the colon and a label
+SOURCES: Mapping[str, str] = {"container": "logs.container_log:ContainerLog"}
+CONTAINER_LOG = "container:"
 _FILE = "logs.following:FileSource"
 
 

@@ -172,6 +172,7 @@ class FoundTraining:
         has_gpu: whether one of its processes has a GPU open; None if that may not be read.
         pids: all its processes. age: seconds since it began.
         hints: what keeps us from knowing more.
+        with_first: whether its output goes where that of process 1 goes: in a container, to the container's log.
     """
 
     pid: int
@@ -190,6 +191,7 @@ class FoundTraining:
     age: float | None = None
     hints: tuple[str, ...] = ()
     script: str | None = None
+    with_first: bool = False
 
     @property
     def process(self) -> str:
@@ -328,7 +330,17 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         age if age >= 0 else None,
         tuple(_hints(seen, main, logs)),
         script_of(seen.words[main]),
+        any(_outputs(seen, 1) & _outputs(seen, pid) for pid in ordered),
     )
+
+
+def _outputs(seen: SeenProcesses, pid: int) -> set[str]:
+    """Return the pipes and terminals to which a process prints."""
+    return {
+        file.path
+        for file in seen.files.get(pid, ())
+        if file.writes and file.descriptor in (1, 2) and file.path.startswith(("pipe:", "/dev/"))
+    }
 
 
 def _tree(seen: SeenProcesses, members: Sequence[int]) -> list[int]:
@@ -349,7 +361,7 @@ def _written(seen: SeenProcesses, pid: int) -> list[OpenFile]:
 def _logs(seen: SeenProcesses, pids: Sequence[int]) -> tuple[str, ...]:
     """Return where the output of the processes goes, then the other logs that they write."""
     outputs = [file for pid in pids for file in _written(seen, pid) if file.descriptor in (1, 2)]
-    pipes = {file.path for pid in pids for file in seen.files.get(pid, ()) if file.writes and file.descriptor in (1, 2)}
+    pipes = set().union(*(_outputs(seen, pid) for pid in pids))
     behind = [
         file
         for pid, files in seen.files.items()

@@ -26,6 +26,7 @@ from training_monitor.core.models import (
     Reply,
 )
 from training_monitor.core.regex import regex
+from training_monitor.core.units import format_local
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
 from training_monitor.health.host import GPU_SECONDS, gpu_question
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
@@ -386,6 +387,10 @@ def read_watch(
         view = _read_view(job.job_id, rest, parse_tail=parse_tail)
     else:
         process = _of(rest[0], errors)
+    new: NewLog | None = log.get() if log else None
+    if new and new.lost:
+        begin, end = (format_local(at, "%m-%d %H:%M:%S") for at in new.lost)
+        errors.append(f"what it printed from {begin} to {end} is not kept any more")
     seen: Evidence = evidence.value or Evidence()
     mine = gpus_behind(gpus, (*(process.pids if process else ()), *seen.pids))
     utilization, power = gpu_load(mine)
@@ -393,7 +398,7 @@ def read_watch(
     return Look(
         view,
         process,
-        log.get() if log else None,
+        new,
         None if checkpoints is None or checkpoints.failure else found.checkpoints,
         utilization,
         power,

@@ -32,6 +32,7 @@ class Target:
         has_other_users: people who are no part of the training may write there.
         has_rsync: rsync works through its transport.
         is_machine: its host name is that of a machine, and not of a container.
+        keeps_output: its runtime keeps what its process 1 prints, see `read_output`.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Target:
     has_other_users: ClassVar[bool] = False
     has_rsync: ClassVar[bool] = True
     is_machine: ClassVar[bool] = True
+    keeps_output: ClassVar[bool] = False
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> Target | None:
@@ -105,6 +107,20 @@ class Target:
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> Target | None:
         """Return the one pod that took the place of this one, which had these labels; None if that is not known."""
         return None
+
+    def read_output(
+        self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False
+    ) -> str:
+        """Return what its process 1 printed, each line with its time: from a time on, or its last lines.
+
+        Args:
+            since: RFC 3339; everything from that second on, the oldest first, up to a limit. lines: only that many.
+            former: of the process 1 before the last restart.
+
+        Raises:
+            CommandError: it could not be asked for, or nothing of it is kept.
+        """
+        raise NotImplementedError
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
         """Return the warnings about the pods beside it, as its cluster's JSON. Raises CommandError."""

@@ -17,6 +17,7 @@ from training_monitor.targets.transport import KubectlTransport, LocalTransport,
 _NAME = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CONTEXT = regex(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
 _SECONDS = 20.0
+OUTPUT_BYTES = 4 * 1024 * 1024  # of a container's log in one answer
 _OF_RAY = ("ray.io/cluster", "ray.io/node-type")
 # Labels that the pods of one training share, the widest first: the pods of a JobSet belong to several Jobs, and the
 # launcher of an MPIJob to a Job of its own.
@@ -44,6 +45,7 @@ class PodTarget(Target):
 
     has_rsync: ClassVar[bool] = False
     is_machine: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> PodTarget | None:
@@ -144,6 +146,19 @@ class PodTarget(Target):
         ]
         return replace(self, name=running[0].name) if len(running) == 1 else None
 
+    def read_output(
+        self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False
+    ) -> str:
+        """Return its container's log with times, by `kubectl logs`; of `since` the API keeps whole seconds only."""
+        words = [self.name, *(["-c", self.container] if self.container else []), "--timestamps"]
+        words += ["--previous"] if former else []
+        words += [f"--since-time={since}"] if since else []
+        words += [f"--tail={lines}"] if lines else [f"--limit-bytes={OUTPUT_BYTES}"]
+        result = self._kubectl("logs", *words, transport=transport, timeout=_SECONDS)
+        if result.exit_code != 0:
+            raise explain_failure(result, str(self))
+        return result.stdout
+
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
         result = self._get("events", "--field-selector", "type!=Normal", transport=transport, timeout=timeout)
         if result.exit_code != 0:
@@ -152,6 +167,9 @@ class PodTarget(Target):
 
     def _get(self, kind: str, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
         """Run `kubectl get KIND WORDS -o json` in its namespace. Raises CommandError if it could not be run."""
+        return self._kubectl("get", kind, *words, "-o", "json", transport=transport, timeout=timeout)
+
+    def _kubectl(self, verb: str, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
         at = ["--context", self.context] if self.context else []
-        argv = ["kubectl", *at, "get", kind, "-n", self.namespace, *words, "-o", "json"]
+        argv = ["kubectl", *at, verb, "-n", self.namespace, *words]
         return (transport or LocalTransport()).run(argv, timeout=timeout)

@@ -54,7 +54,7 @@ find_trainings() {
   show_variables
   part workers; list_ray_workers
   part files
-  paths=$(list_paths fd)
+  paths="${spelling}proc/1/fd $(list_paths fd)" # a container's log is what its process 1 prints
   # shellcheck disable=SC2010
   ls -ln $paths "${spelling}proc/self/ns" |
     grep -Ev ' -> (socket:|anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$'

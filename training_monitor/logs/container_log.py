@@ -1,0 +1,120 @@
+"""The log of a container, as a cluster keeps it: what process 1 of a pod prints. Pure.
+
+Its lines have times of nanoseconds, and it is asked for from a time on, in whole seconds. So a position is the time of
+the newest line that was read and how many lines had just that time; what follows it is new. Where it is not in the
+answer, the container was restarted, or its log rotated: the log before the last restart has the rest, or it is lost.
+
+The times are by the clock of the node. Sources: Kubernetes API v1, PodLogOptions; the kubelet's `logs.go`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from training_monitor.core.errors import CommandError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact_next
+from training_monitor.core.models import LogCursor, NewLog, Question, Reply
+from training_monitor.core.regex import regex
+
+if TYPE_CHECKING:
+    from training_monitor.targets.asking import Site
+
+LAST_LINES = 1000  # that a first look reads
+_TIME = regex(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d) ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLog:
+    """The log of the target's container; `label` is its name in errors."""
+
+    label: str
+    file: None = None
+
+    @classmethod
+    def named(cls, text: str, label: str) -> ContainerLog:
+        return cls(label)
+
+    def read(
+        self, cursor: LogCursor | None = None, limit_bytes: int = 0, *, oldest_first: bool = False
+    ) -> Question[NewLog]:
+        """Ask for what follows `cursor`, the oldest first; without one, for the last lines within `limit_bytes`."""
+        at = cursor.check.split(" ")[0] if cursor else ""
+
+        def ask(site: Site) -> Reply:
+            read = site.target.read_output
+            newest = read(site.transport, since=at) if cursor else read(site.transport, lines=LAST_LINES)
+            former = None
+            if cursor and at and _rest(newest, cursor) is None:
+                try:
+                    former = read(site.transport, since=at, former=True)
+                except CommandError:
+                    former = ""
+            return Reply(json.dumps([newest, former, site.clock.time()]), 0, 0.0)
+
+        return Question("log", "", lambda reply: _parse(reply, cursor, limit_bytes, self.label), limit=30.0, beside=ask)
+
+    def count(self) -> None:
+        return None
+
+    def follow_on(self, site: Site) -> None:
+        return None
+
+
+def _rest(text: str, cursor: LogCursor) -> str | None:
+    """Return what follows the position in a log with times; None if it does not have it."""
+    at, _, count = cursor.check.partition(" ")
+    if not at:
+        return text
+    begins = [found.end() for found in re.finditer(rf"^{re.escape(at)} .*\n", text, re.MULTILINE)]
+    return text[begins[int(count) - 1] :] if len(begins) >= int(count) else None
+
+
+def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, label: str) -> NewLog:
+    newest, former, now = json.loads(reply.output)
+    reset, lost = None, None
+    if cursor is None:
+        timed = newest
+    elif former is None:
+        timed = _rest(newest, cursor) or ""
+    else:
+        reset, rest = "rotated", _rest(former, cursor)
+        timed = (rest or "") + newest
+        since, until = _seconds(cursor.check), _seconds(newest)
+        if rest is None and since is not None and until is not None:
+            lost = since, until
+    whole = timed[: timed.rfind("\n") + 1]
+    times = [found[0].rstrip() for found in _TIME.finditer(whole)]
+    at = cursor.check if cursor else ""
+    if times:
+        before = int(at.split(" ")[1]) if at.startswith(f"{times[-1]} ") and not reset else 0
+        at = f"{times[-1]} {before + times.count(times[-1])}"
+    text, partial = _TIME.sub("", whole), _TIME.sub("", timed[len(whole) :])
+    skipped = 0
+    if cursor is None and len(text) > limit_bytes:
+        end = text.find("\n", len(text) - limit_bytes) + 1
+        skipped, text = end, text[end:]
+    offset = (cursor.offset if cursor else 0) + skipped + len(text.encode(errors="replace"))
+    text, in_key = redact_next(text, cursor.in_key if cursor and not reset else False)
+    wrote = _seconds(timed[len(whole) :]) or _seconds(at)
+    return NewLog(
+        text,
+        LogCursor(offset, 0, at, in_key),
+        reset,
+        redact_next(partial, in_key)[0],
+        skipped,
+        age=None if wrote is None else max(0.0, now - wrote),
+        path=label,
+        lost=lost,
+    )
+
+
+def _seconds(text: str) -> float | None:
+    """Return the epoch seconds of the time at the beginning of a line, or of a position."""
+    if not (found := _TIME.match(f"{text} ")):
+        return None
+    whole = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
+    return whole.timestamp() + float(f"0{found[2] or ''}")
