@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,3 +60,50 @@ def test_process_1_is_not_to_be_ended_by_us(train: Pod, words: tuple[str, ...]) 
     refused = run_command(words[0], "train", "1", *words[1:])
     assert refused.returncode == 2 and "delete the pod" in refused.stderr, refused
     assert train.main and train.main.poll() is None
+
+
+ENDS = {
+    "finished": ("Succeeded", 0, "Completed", "finished", "ok", 0),
+    "failed": ("Failed", 1, "Error", "failed", "failed", 1),
+    "killed for memory": ("Failed", 137, "OOMKilled", "failed", "failed", 1),
+}
+
+
+@pytest.mark.parametrize(("phase", "code", "reason", "state", "verdict", "status"), ENDS.values(), ids=ENDS)
+def test_the_end_of_a_pod_is_the_answer(
+    train: Pod, phase: str, code: int, reason: str, state: str, verdict: str, status: int
+) -> None:
+    check("train")
+    train.end(phase, code, reason)
+    for words in (("train",), ("train", "1")):
+        job = check(*words, status=status)
+        assert (job["state"], job["verdict"]) == (state, verdict) and job["step"] >= 5, job["reason"]
+    waited = run_command("wait", "train", "--timeout", "20")
+    assert waited.returncode == status, waited.stdout + waited.stderr
+    if reason == "OOMKilled":
+        assert job["failure"]["category"] == "host_oom", job["failure"]
+
+
+def test_a_pod_that_ends_is_seen_by_the_next_look_of_watch_and_wait(train: Pod) -> None:
+    ends = threading.Timer(3.0, lambda: train.end("Failed", 1, "Error"))
+    ends.start()
+    waited = run_command("wait", "train", "--poll-interval", "1", "--timeout", "60")
+    assert (waited.returncode, "FAILED" in waited.stdout) == (1, True), waited
+    watched = run_command("watch", "train", "--poll-interval", "1")
+    assert (watched.returncode, "failed at step" in watched.stdout) == (1, True), watched
+
+
+def test_a_container_that_is_restarted_loses_no_line_of_its_log(train: Pod, kube: KubernetesApi) -> None:
+    from training_monitor.logs.sources import CONTAINER_LOG, source_named
+    from training_monitor.targets.asking import Site
+
+    site, text, cursor = Site.of("train"), "", None
+    for turn in range(3):
+        new = site.ask_one(source_named(CONTAINER_LOG, "log").read(cursor, 64 * 1024))
+        text, cursor = text + new.text, new.cursor
+        train.restart([sys.executable, "train.py", f"{turn + 1}00"], "Error", 1)
+        wait_until(lambda: len(train.logs["main"]) > 3)
+    text += site.ask_one(source_named(CONTAINER_LOG, "log").read(cursor, 64 * 1024)).text
+    numbers = [int(line.split("/")[0].removeprefix("step ")) for line in text.splitlines()]
+    assert numbers[0] == 0 and {100, 200, 300} <= set(numbers)
+    assert all(later in (before + 1, 100, 200, 300) for before, later in zip(numbers, numbers[1:])), numbers

@@ -93,7 +93,7 @@ def test_the_ray_job_has_the_fields_of_kuberay() -> None:
 def test_the_role_allows_what_is_asked_and_no_more(kube: KubernetesApi) -> None:
     rules = named("Role")["rules"]
     allowed = {f"{verb} {resource}" for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
-    assert allowed == {"get pods", "list pods", "create pods/exec"}
+    assert allowed == {"get pods", "list pods", "get pods/log", "create pods/exec"}
     names = {each["metadata"]["name"] for each in objects() if each["kind"] in ("ServiceAccount", "Role")}
     users = {named(kind)["spec"]["template"]["spec"]["serviceAccountName"] for kind in ("Job", "Deployment")}
     assert users == names == {named("RoleBinding")["roleRef"]["name"], named("RoleBinding")["subjects"][0]["name"]}

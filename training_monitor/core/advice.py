@@ -14,6 +14,7 @@ from training_monitor.core.errors import (
     CommandError,
     CommandFailed,
     LocalFailure,
+    TargetEnded,
     TargetNotFound,
     TargetUnreachable,
 )
@@ -271,7 +272,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"completed pod",
-            TargetUnreachable,
+            TargetEnded,
             "the pod has ended: look for the one that replaced it: kubectl get pods",
         ),
         (

@@ -34,7 +34,7 @@ from training_monitor.core.masking import is_secret_key, redact, redact_argv
 from training_monitor.core.regex import regex
 
 if TYPE_CHECKING:
-    from training_monitor.core.models import CommandResult
+    from training_monitor.core.models import CommandResult, PodState
 
 
 _ENDS = ".?!"  # of a sentence
@@ -247,6 +247,12 @@ class TargetUnreachable(CommandError):
 
 class TargetNotFound(TargetUnreachable):
     pass
+
+
+class TargetEnded(TargetUnreachable):
+    """Nothing can be asked of a target any more, since it has ended: `pod` says how, where that is known."""
+
+    pod: PodState | None = None
 
 
 class AccessDenied(CommandError):

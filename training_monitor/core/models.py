@@ -316,7 +316,10 @@ class NcclTransport:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end."""
+    """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
+
+    `ended_container` is the container of that end.
+    """
 
     name: str
     phase: str
@@ -330,6 +333,7 @@ class PodState:
     terminated: str | None = None
     exit_code: int | None = None
     terminated_at: float | None = None
+    ended_container: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +373,7 @@ class JobView:
 
     `command` is the entrypoint of a Ray job; `age` is the seconds since a process job was started, by the target's
     clock; `stopped_by` is who stopped a process job (SUPERVISOR, TIME_LIMIT, or a person's own words), and unknown for
-    a Ray job.
+    a Ray job. `pod` is the pod that has ended, of a training that ran in it.
     """
 
     job_id: str
@@ -386,6 +390,7 @@ class JobView:
     command: str | None = None
     stopped_by: str | None = None
     age: float | None = None
+    pod: PodState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,8 +248,11 @@ _POD_REASONS = {
 }
 
 
-def judge_pod(name: str, pod: PodState | None) -> list[Finding]:
-    """Judge one pod as Kubernetes reports it; None if there is no such pod."""
+RESTART_TOLD_SECONDS = 86400.0  # an older restart of a pod that is ready is no news
+
+
+def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
+    """Judge one pod as Kubernetes reports it; None if there is no such pod. `now` is in epoch seconds."""
     if pod is None:
         return [Finding("failed", f"pod {name} does not exist", "kubectl get pods -A; a replaced pod has a new name")]
     reason, remedy = _POD_REASONS.get(
@@ -257,6 +260,10 @@ def judge_pod(name: str, pod: PodState | None) -> list[Finding]:
     )
     if pod.phase == "Unknown":  # its node does not answer: the pod may still be running
         return [Finding("unknown", f"pod {name} is Unknown ({pod.reason or 'no reason'}): {reason}", remedy)]
+    if pod.phase == "Succeeded":
+        return [
+            Finding("warning", f"pod {name} has finished (Succeeded): nothing runs in it", "kubectl logs shows its end")
+        ]
     if pod.phase != "Running":
         verdict = "warning" if pod.phase == "Pending" and pod.reason not in _POD_REASONS else "failed"
         return [Finding(verdict, f"pod {name} is {pod.phase} ({pod.reason or 'no reason'}): {reason}", remedy)]
@@ -264,7 +271,12 @@ def judge_pod(name: str, pod: PodState | None) -> list[Finding]:
         return [Finding("warning", f"pod {name} is being deleted", "save a checkpoint now")]
     if pod.reason in _POD_REASONS or not pod.ready:
         verdict = "failed" if not pod.ready and pod.reason in _POD_REASONS else "warning"
-        what = f"pod {name}: {pod.reason or 'not ready'} ({pod.restarts} restarts)"
+        ago = None if pod.terminated_at is None else now - pod.terminated_at
+        if pod.ready and ago is not None and ago > RESTART_TOLD_SECONDS:
+            return []
+        where = f"container {pod.ended_container} " if pod.ended_container else ""
+        when = f", {where}{format_duration(ago)} ago" if ago is not None else ""
+        what = f"pod {name}: {pod.reason or 'not ready'} ({pod.restarts} restarts{when})"
         return [Finding(verdict, f"{what}: {reason}" if reason else what, remedy)]
     return []
 

@@ -11,7 +11,7 @@ from training_monitor.core.averages import average
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
+from training_monitor.core.errors import TargetEnded, TargetNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, PodState, Progress, Question, RayResources
 from training_monitor.core.reports import (
@@ -124,7 +124,7 @@ def get_training_health(
         issues=[],
         remedies=[],
         silent=[seen.name_of(target) for target, answers in zip(targets, seen.answers) if _silent(answers)],
-        pods=_pods(seen, findings),
+        pods=_pods(seen, clock.time(), findings),
         job=job.report if job else None,
         gpu=_gpus(seen, job, findings),
         efa=_efa(seen, findings),
@@ -174,7 +174,7 @@ def _pod_states(sites: list[Site]) -> dict[object, PodState]:
     return found
 
 
-def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
+def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
     reports = []
     for target, answers in zip(seen.targets, seen.answers):
         failure = answers["gpu"].failure if _silent(answers) else None
@@ -187,8 +187,8 @@ def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
         pod = (seen.pods or {}).get(target.host)
         gone = (seen.pods is not None and pod is None) or isinstance(failure, TargetNotFound)
         if gone or pod:
-            findings += judge_pod(target.name, pod)
-        if failure and not gone:
+            findings += judge_pod(target.name, pod, now)
+        if failure and not gone and not isinstance(failure, TargetEnded):
             findings.append(
                 Finding("unknown", f"pod {target.name} could not be asked: {failure.what}", failure.hint or "try again")
             )
@@ -213,7 +213,8 @@ def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findin
 def _gpus(seen: _Seen, job: HealthJob | None, findings: list[Finding]) -> HealthGpuReport:
     nodes = seen.gpus()
     in_pods = any(target.cluster for target in seen.targets)
-    findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
+    if not all(isinstance(answers["gpu"].failure, TargetEnded) for answers in seen.answers):
+        findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
     all_gpus = [gpu for node in nodes for gpu in node.gpus]
     return HealthGpuReport(
         total_gpus=len(all_gpus) if all_gpus else None,

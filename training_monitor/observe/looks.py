@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from training_monitor.core.errors import Hint, JobNotFound
+from training_monitor.core.errors import Hint, JobNotFound, TargetEnded
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import (
     Answer,
@@ -21,6 +21,7 @@ from training_monitor.core.models import (
     JobView,
     LogCursor,
     NewLog,
+    PodState,
     Progress,
     Question,
     Reply,
@@ -38,7 +39,7 @@ from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.pace import LogPace, find_heartbeat, read_log_pace
 from training_monitor.logs.sources import Source, source_named
-from training_monitor.logs.training_log import read_progress
+from training_monitor.logs.training_log import parse_progress, read_progress
 from training_monitor.observe.evidence import (
     SAMPLE_SECONDS,
     Evidence,
@@ -152,17 +153,17 @@ def observe_log(
 
 def failure_of(view: JobView) -> Failure:
     """Return why a job failed: by its log and exit status, or else by the target's message."""
-    failure = _classify(view.log_tail, view.exit_code)
+    failure = _classify(view.log_tail, view.exit_code, view.pod)
     if failure.category in ("none", "unknown"):
         failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
         return replace(failure, evidence=f"{view.message or 'no reason given'}; {failure.evidence}".rstrip("; "))
     return failure
 
 
-def _classify(text: str, exit_code: int | None = None) -> Failure:
+def _classify(text: str, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
     from training_monitor.judging.failure import classify_failure  # most trainings run
 
-    return classify_failure(text, exit_code=exit_code)
+    return classify_failure(text, exit_code=exit_code, pod=pod)
 
 
 def speed_of(samples: Sequence[Observation]) -> float | None:
@@ -382,6 +383,8 @@ def read_watch(
     log = rest.pop(0) if with_log else None
     checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None
     errors = [str(each.failure) for each in (checkpoints,) if each and each.failure]
+    if isinstance(evidence.failure, TargetEnded) and evidence.failure.pod:
+        return _look_at_ended(evidence.failure.pod, log)
     view, process = None, None
     if job.job_id is not None:
         view = _read_view(job.job_id, rest, parse_tail=parse_tail)
@@ -410,6 +413,16 @@ def read_watch(
         found.unlisted,
         gpus.failure.what if gpus.failure else None,
     )
+
+
+def _look_at_ended(pod: PodState, log: Answer[NewLog] | None) -> Look:
+    """Return what is known of a training whose pod has ended, `log` is its output where the cluster keeps it."""
+    new = log.value if log else None
+    status = JobStatus.SUCCEEDED if pod.phase == "Succeeded" else JobStatus.FAILED
+    said = ": ".join(filter(None, [f"pod {pod.name} is {pod.phase}", pod.reason or pod.terminated, pod.message]))
+    text = new.text + new.partial if new else ""
+    view = JobView(pod.name, status, said, pod.exit_code, log_tail=text, log_known=new is not None, pod=pod)
+    return Look(replace(view, log_age=new.age if new else None, progress=parse_progress(text)), log=new)
 
 
 def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> JobView:

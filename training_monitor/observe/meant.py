@@ -12,6 +12,7 @@ from training_monitor.core.errors import (
     IncompleteAnswer,
     JobNotFound,
     SettingsError,
+    TargetEnded,
     similar_names,
 )
 from training_monitor.core.frozen import dataclass, replace
@@ -84,6 +85,9 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
     running, names, signs, ray, *files = site.ask(*questions, timeout=timeout)
     if isinstance(ray.failure, CommandTimedOut) and text and not (is_pid(text) or _attempt(names.value or (), text)):
         [ray] = site.ask(of_ray, timeout=timeout)
+    if isinstance(running.failure, TargetEnded):
+        job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
+        return Meant((MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called),))
     not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
     found: FoundTrainings = running.value or FoundTrainings(())
     note_found(site, found)

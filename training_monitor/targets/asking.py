@@ -17,6 +17,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeVar, cast
 
@@ -28,6 +29,7 @@ from training_monitor.core.errors import (
     CommandTimedOut,
     ParseError,
     SettingsError,
+    TargetEnded,
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import dataclass, replace
@@ -83,7 +85,10 @@ class Site:
         return str(self.target)
 
     def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
-        """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together."""
+        """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together.
+
+        Of a target that has ended each answer is TargetEnded, but for what is asked beside it.
+        """
         if timeout:
             questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
         beside = [question for question in questions if question.beside]
@@ -106,6 +111,16 @@ class Site:
             return [Answer(question.name, None, error)]
 
     def _ask_there(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
+        try:
+            return self._ask_shell(questions, timeout)
+        except TargetEnded as error:
+            with suppress(TrainingMonitorError):
+                error.pod = self.target.read_ending(self.transport)
+            if error.pod is None:
+                raise
+            return [Answer(question.name, None, error) for question in questions]
+
+    def _ask_shell(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
         reach = self.target.connect(self.transport)
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
         end = time.monotonic() + limit

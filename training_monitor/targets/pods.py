@@ -64,7 +64,8 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     containers = list(_containers(status, "containerStatuses"))
     everything = containers + list(_containers(status, "initContainerStatuses"))
     reason, message = _reason(status, everything)
-    ended = min((end for container in everything for end in _ends(container)), key=_severity, default={})
+    ends = [(end, container) for container in everything for end in _ends(container)]
+    ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
     return PodState(
         name=str(metadata["name"]),
         phase=str(status.get("phase") or "Unknown"),
@@ -78,6 +79,7 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         terminated=_text(ended.get("reason")),
         exit_code=_code(ended.get("exitCode")),
         terminated_at=_time(ended.get("finishedAt")),
+        ended_container=_text(of_container.get("name")),
     )
 
 

@@ -122,6 +122,10 @@ class Target:
         """
         raise NotImplementedError
 
+    def read_ending(self, transport: Transport | None) -> PodState | None:
+        """Return the pod if it has ended; None if it may go on. Raises CommandError: it could not be asked for."""
+        return None
+
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
         """Return the warnings about the pods beside it, as its cluster's JSON. Raises CommandError."""
         return ""

@@ -272,16 +272,19 @@ def test_what_nothing_shows_is_no_finding(subtests: pytest.Subtests) -> None:
 # ---------------------------------------------------------------- pods, disks
 
 
+NOW = 1_900_000_000.0
+
+
 def pod(phase: str = "Running", ready: bool = True, restarts: int = 0, **more: Any) -> PodState:
     return PodState("head", phase, ready, restarts, **more)
 
 
 def test_a_pod_that_runs_is_well() -> None:
-    assert judge_pod("head", pod()) == []
+    assert judge_pod("head", pod(), NOW) == []
 
 
 def test_a_pod_that_is_not_there_is_a_failure() -> None:
-    only(judge_pod("head", None), "failed", "pod head does not exist", "new name")
+    only(judge_pod("head", None, NOW), "failed", "pod head does not exist", "new name")
 
 
 def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy(subtests: pytest.Subtests) -> None:
@@ -297,13 +300,20 @@ def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy(subtests: pyte
         (pod(ready=False), "warning", "not ready", "describe"),
         (pod(deleting=True), "warning", "being deleted", "checkpoint"),
         (pod("Failed", False, reason="Error"), "failed", "head is Failed", "describe"),
+        (pod("Succeeded", False), "warning", "has finished (Succeeded)", "kubectl logs"),
     ]:
         with subtests.test(state=state, verdict=verdict, words=words, remedy=remedy):
-            only(judge_pod("head", state), verdict, words, remedy)
+            only(judge_pod("head", state, NOW), verdict, words, remedy)
+
+
+def test_a_restart_is_told_with_its_container_and_age_for_a_day() -> None:
+    state = pod(restarts=1, reason="OOMKilled", ended_container="proxy", terminated_at=NOW - 7200)
+    only(judge_pod("head", state, NOW), "warning", "OOMKilled (1 restarts, container proxy 2h00m ago)", "memory limit")
+    assert judge_pod("head", state, NOW + 86_400) == []
 
 
 def test_a_pod_of_a_node_that_is_away_is_unknown_and_not_dead() -> None:
-    only(judge_pod("head", pod("Unknown", False, reason="NodeLost")), "unknown", "head is Unknown")
+    only(judge_pod("head", pod("Unknown", False, reason="NodeLost"), NOW), "unknown", "head is Unknown")
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,7 @@ class PodTarget(Target):
         ]
         return replace(self, name=running[0].name) if len(running) == 1 else None
 
-    def read_output(
-        self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False
-    ) -> str:
+    def read_output(self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False) -> str:
         """Return its container's log with times, by `kubectl logs`; of `since` the API keeps whole seconds only."""
         words = [self.name, *(["-c", self.container] if self.container else []), "--timestamps"]
         words += ["--previous"] if former else []
@@ -158,6 +156,10 @@ class PodTarget(Target):
         if result.exit_code != 0:
             raise explain_failure(result, str(self))
         return result.stdout
+
+    def read_ending(self, transport: Transport | None) -> PodState | None:
+        [*pods] = self.list_pods(self.name, transport=transport)
+        return next((pod for pod in pods if pod.phase in ("Succeeded", "Failed")), None)
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
         result = self._get("events", "--field-selector", "type!=Normal", transport=transport, timeout=timeout)
