@@ -90,7 +90,7 @@ def snapshot_keys(snapshot: RunsSnapshot) -> dict[str, Any]:
     keys["refreshing"] = keys.pop("is_refreshing")
     keys["runs"] = keys.pop("rows")
     for row, told in zip(snapshot.rows, keys["runs"]):
-        told |= {**verdict_keys(row.verdict), "loss": loss_of(row)}
+        told |= {**verdict_keys(row.verdict), "loss": loss_of(row.run)}
         if row.status == RUNNING and row.reason:  # otherwise the verdict includes it
             told["reason"] += f"; {row.reason}"
         told["run"]["metrics"] = {name: metric_value(value) for name, value in row.run.metrics.items()}

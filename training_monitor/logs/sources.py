@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from training_monitor.targets.asking import Site
 
 # word: module:class of this package, made of what follows the colon and a label
-SOURCES: Mapping[str, str] = {"container": "logs.container_log:ContainerLog"}
-CONTAINER_LOG = "container:"
+SOURCES: Mapping[str, str] = {
+    "container": "logs.container_log:ContainerLog",
+    "progress": "runs.progress_source:ProgressSource",
+}
+CONTAINER_LOG, PROGRESS = "container:", "progress:"
 _FILE = "logs.following:FileSource"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass
@@ -151,6 +151,7 @@ _NO_LOG = regex(
 )
 _FILE = regex(r"file (\d{1,12}) (\d{1,19}) (/.+)")
 _DELETED = " (deleted)"
+_OWNER_RECORD = regex(r"(/(?:.*/)?)\.([^/]+\.json)\.owner", re.DOTALL)
 _DRIVER_LOG = regex(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
 _NO_JOB = "ffffffff"
 
@@ -172,6 +173,7 @@ class FoundTraining:
         has_gpu: whether one of its processes has a GPU open; None if that may not be read.
         pids: all its processes. age: seconds since it began.
         hints: what keeps us from knowing more.
+        progress_file: that of its TrainingMonitor.
         with_first: whether its output goes where that of process 1 goes: in a container, to the container's log.
     """
 
@@ -192,6 +194,7 @@ class FoundTraining:
     hints: tuple[str, ...] = ()
     script: str | None = None
     with_first: bool = False
+    progress_file: str | None = None
 
     @property
     def process(self) -> str:
@@ -331,7 +334,15 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         tuple(_hints(seen, main, logs)),
         script_of(seen.words[main]),
         any(_outputs(seen, 1) & _outputs(seen, pid) for pid in ordered),
+        next((path for pid in ordered for path in _progress_files(seen, pid)), None),
     )
+
+
+def _progress_files(seen: SeenProcesses, pid: int) -> Iterator[str]:
+    """Yield the progress files of a process: it keeps the record beside each open that says whose it is."""
+    for file in _written(seen, pid):
+        if found := _OWNER_RECORD.fullmatch(file.path):
+            yield _reach(seen, pid, f"{found[1]}{found[2]}")
 
 
 def _outputs(seen: SeenProcesses, pid: int) -> set[str]:

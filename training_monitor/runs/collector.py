@@ -78,7 +78,7 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
         total_steps=total_steps_of(run, step),
         eta_seconds=row.eta_seconds,
         steps_per_second=rate,
-        loss=loss_of(row),
+        loss=loss_of(run),
         phase=run.phase,
         epoch=epochs_done(run) or None,  # an epoch that has begun is not done
         total_epochs=run.total_epochs,

@@ -68,6 +68,7 @@ class Ownership:
         self._seen: _Found | None = None
         self._seen_at = 0.0
         self._is_lost = False
+        self._open: int | None = None  # the record, kept open: by it others find the run of a process
 
     def take(self) -> Standing:
         """Become the owner, if there is none or a dead one; never again after losing ownership. Raises OSError."""
@@ -83,6 +84,9 @@ class Ownership:
             if found is not None:
                 self._remove(found)
             elif _create(self._path, self._text):
+                self._close()
+                with suppress(OSError):
+                    self._open = os.open(self._path, os.O_WRONLY)
                 return Standing.OURS
         return Standing.UNSURE
 
@@ -94,15 +98,23 @@ class Ownership:
         else:
             is_ours = found[0] == self._text
         self._is_lost = not is_ours
+        if not is_ours:
+            self._close()
         if is_ours:
             os.utime(self._path)
         return is_ours
 
     def release(self) -> None:
         """Remove the record if it is ours. Raises OSError."""
+        self._close()
         found = self._read()
         if found is not None and found[0] == self._text:
             self._remove(found)
+
+    def _close(self) -> None:
+        kept, self._open = self._open, None
+        if kept is not None:
+            os.close(kept)
 
     def _read(self) -> _Found | None:
         try:

@@ -428,10 +428,10 @@ def percent_done(row: RunRow) -> float | None:
 # ---------------------------------------------------------------- columns
 
 
-def loss_of(row: RunRow) -> float | None:
+def loss_of(run: Run) -> float | None:
     """Return the newest loss of a run, by the first of LOSSES: nan and infinities are values, None is unknown."""
     for name in LOSSES:
-        loss = metric_value(row.run.metrics.get(name))
+        loss = metric_value(run.metrics.get(name))
         if isinstance(loss, int | float) and not isinstance(loss, bool):
             return float(loss)
     return None
@@ -480,7 +480,7 @@ DOCUMENTED: Mapping[str, Callable[[RunRow], Scalar]] = {
 ADDED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "Rate": lambda row: row.rate,
     "Val Batch": lambda row: row.run.validation_batch,
-    "Loss": loss_of,
+    "Loss": lambda row: loss_of(row.run),
     "ETA": lambda row: row.eta_seconds,
     "State": lambda row: None if row.verdict.state == "unknown" else row.verdict.state,
 }

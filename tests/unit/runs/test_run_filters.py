@@ -86,9 +86,9 @@ def test_progress_is_that_of_the_whole_run_and_unknown_without_its_length(subtes
 
 
 def test_a_loss_of_another_name_is_the_loss_that_the_curve_is_of() -> None:
-    assert loss_of(row("a", metrics={"train_loss": 0.5, "validation_loss": 9.0})) == 0.5
-    assert loss_of(row("a", metrics={"loss": None, "training_loss": "inf"})) == float("inf")
-    assert loss_of(row("a", metrics={"loss": 2.0, "train_loss": 0.5})) == 2.0
+    assert loss_of(row("a", metrics={"train_loss": 0.5, "validation_loss": 9.0}).run) == 0.5
+    assert loss_of(row("a", metrics={"loss": None, "training_loss": "inf"}).run) == float("inf")
+    assert loss_of(row("a", metrics={"loss": 2.0, "train_loss": 0.5}).run) == 2.0
 
 
 def test_a_loss_of_nan_stands_last_and_one_of_infinity_is_the_largest() -> None:
@@ -101,7 +101,7 @@ def test_a_loss_of_nan_stands_last_and_one_of_infinity_is_the_largest() -> None:
 
 @pytest.mark.parametrize("value", [True, None, "low", ""])
 def test_a_loss_that_is_no_number_is_not_known(value: Any) -> None:
-    assert loss_of(row("a", metrics={"loss": value})) is None
+    assert loss_of(row("a", metrics={"loss": value}).run) is None
 
 
 def test_rows_can_be_sorted_by_every_column(subtests: pytest.Subtests) -> None:

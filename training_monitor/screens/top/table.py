@@ -212,7 +212,7 @@ _FIRST: tuple[Column[Cell], ...] = (
     Column("Done", ">", _done, "Done", 4, 4),
     Column("Rate", ">", lambda cell, width: format_rate(cell.row.rate), "Rate", 6, 8),
     _duration("ETA", 6),
-    Column("Loss", ">", lambda cell, width: format_number(loss_of(cell.row)), "Loss", 5, 8),
+    Column("Loss", ">", lambda cell, width: format_number(loss_of(cell.row.run)), "Loss", 5, 8),
     Column("CPU", ">", lambda cell, width: whole_percent(cell.row.cpu_percent), "CPU", 4, 7),
     Column("RAM", ">", lambda cell, width: _gib(cell.row.rss_bytes, 1), "RAM GiB", 7, 7),
     Column("GPU", ">", lambda cell, width: _gib(cell.row.gpu_mib, MIB), "GPU GiB", 7, 7),
