@@ -1,4 +1,4 @@
-"""The progress file of a TrainingMonitor as a source of output: a line for each new step, phase and end. Pure.
+"""The progress file of a TrainingMonitor as a source of output: a line for each new step, phase and end.
 
 The file is read whole, since it is small; the position is what the last line told. Its age is that of its newest step,
 not of the file, which a thread writes every other second while the training hangs.
