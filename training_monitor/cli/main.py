@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from training_monitor.cli.ending import Ending
 
+_GUESSING = ("check", "why", "wait")
 _JOB_COMMANDS = ("status", "step", "logs", "stop")
 
 
@@ -150,6 +151,8 @@ def _run(args: Namespace) -> int:
         try:
             return call(args)
         except TrainingMonitorError as error:
+            if _means_training_here(args, error):
+                return call(args)
             if args.subcommand not in _JOB_COMMANDS or not args.job:
                 raise
             args.job = _meant_job(args, error)
@@ -197,6 +200,31 @@ def _read_alone(args: Namespace) -> None:
     if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
         args.target = "local"
         setattr(args, name, word)
+
+
+def _means_training_here(args: Namespace, error: Exception) -> bool:
+    """Take a single word that is no target for a training of this machine, if it names one; say so.
+
+    Only for commands that read: those that act never guess.
+    """
+    from training_monitor.cli.output import hint
+    from training_monitor.core.errors import SettingsError, TargetUnreachable, ToolNotFound, TrainingMonitorError
+
+    word = getattr(args, "target", None)
+    is_single = args.subcommand in _GUESSING and args.what is None and word and "://" not in word and word != "local"
+    if not is_single or not isinstance(error, TargetUnreachable | ToolNotFound):
+        return False
+    from training_monitor.observe.meant import find_one
+
+    try:
+        found = f"{find_one('local', word).name} of this machine"
+    except SettingsError:  # there are several: the command names them
+        found = "a training of this machine"
+    except TrainingMonitorError:
+        return False
+    hint(f"{word} is no target that answers: taken for {found}")
+    args.target, args.what = "local", word
+    return True
 
 
 def _meant_job(args: Namespace, error: Exception) -> str:

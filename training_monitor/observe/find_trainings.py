@@ -219,11 +219,12 @@ class FoundFile:
     size: int
 
 
-def parse_trainings(text: str, word: str, spelling: str) -> FoundTrainings:
+def parse_trainings(text: str, word: str, spelling: str, named: str = "") -> FoundTrainings:
     """Parse the reply to the question for trainings; those on a GPU come first, then the oldest.
 
     Args:
         word: the mark at the start of each part. spelling: what stands for the first slash of paths.
+        named: a PID or a word of a command line: what runs it is a training, whatever it looks like.
 
     Raises:
         ParseError: its end is missing.
@@ -233,7 +234,7 @@ def parse_trainings(text: str, word: str, spelling: str) -> FoundTrainings:
     if "end" not in parts or "boot=" not in parts.get("facts", "") or unlisted is None:
         raise ParseError("no end of the reply", source="trainings", text=text)
     seen = read_seen(parts, spelling)
-    found = [_describe(seen, members) for members in _group(seen)]
+    found = [_describe(seen, members) for members in _group(seen, named)]
     return FoundTrainings(tuple(sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))), unlisted)
 
 
@@ -251,20 +252,27 @@ def parse_files(text: str) -> tuple[FoundFile, ...]:
 # ---------------------------------------------------------------- grouping
 
 
-def _group(seen: SeenProcesses) -> list[list[int]]:
+def _group(seen: SeenProcesses, named: str) -> list[list[int]]:
     """Return the relevant processes of each training."""
     own = seen.own
-    relevant = {pid for pid in seen.words if pid not in own and _is_relevant(seen, pid)}
+    relevant = {pid for pid in seen.words if pid not in own and _is_relevant(seen, pid, named)}
     groups: dict[object, list[int]] = {}
     for pid in sorted(relevant, key=lambda each: (seen.table[each].start, each)):
         groups.setdefault(_key(seen, pid, relevant, own), []).append(pid)
     return list(groups.values())
 
 
-def _is_relevant(seen: SeenProcesses, pid: int) -> bool:
+def has_word(command: str, word: str) -> bool:
+    """Return whether a command line has this word, or a path that ends in it."""
+    return bool(re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", command))
+
+
+def _is_relevant(seen: SeenProcesses, pid: int, named: str) -> bool:
     process, words = seen.table.get(pid), seen.words[pid]
     if process is None or not process.is_running or not may_train(words):
         return False
+    if named and (str(pid) == named or has_word(" ".join(words), named)):
+        return True
     return seen.is_on_gpu(pid) or is_training(words) or "submission" in seen.variables.get(pid, {})
 
 
@@ -444,10 +452,11 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
         yield f"process {main} prints into a pipe, which cannot be read from outside: name its log"
 
 
-def find_question() -> Question[FoundTrainings]:
+def find_question(named: str = "") -> Question[FoundTrainings]:
     """Ask for the running trainings: launchers, training scripts and users of a GPU, one for each process tree.
 
-    It examines MAX_PROCESSES candidates and counts the others.
+    What is `named`, by its PID or a word of its command line, counts as one, also on a CPU and by any name. It examines
+    MAX_PROCESSES candidates and counts the others.
     """
     word, spelling = os.urandom(12).hex(), spell_path()
     script = format_call(
@@ -462,7 +471,7 @@ def find_question() -> Question[FoundTrainings]:
     )
 
     def parse(reply: Reply) -> FoundTrainings:
-        return parse_trainings(reply.output, word, spelling)
+        return parse_trainings(reply.output, word, spelling, named)
 
     return Question("trainings", script, parse, limit=15.0)
 

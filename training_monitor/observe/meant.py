@@ -30,6 +30,7 @@ from training_monitor.observe.find_trainings import (
     FoundTrainings,
     files_question,
     find_question,
+    has_word,
 )
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
@@ -80,7 +81,7 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
     of_ray = ray_jobs.jobs_question()
-    questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.signs_question()]
+    questions: list[Question[Any]] = [find_question(text), process_jobs.jobs_question(), ray_jobs.signs_question()]
     questions += [replace(of_ray, limit=RAY_SECONDS) if text else of_ray, *([] if text else [files_question()])]
     running, names, signs, ray, *files = site.ask(*questions, timeout=timeout)
     if isinstance(ray.failure, CommandTimedOut) and text and not (is_pid(text) or _attempt(names.value or (), text)):
@@ -243,8 +244,7 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     if job_id:
         fits.append(_by_job(job_id))
     if not fits:
-        word = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
-        fits = [there.by_process(each) for each in there.running if word.search(each.command)]
+        fits = [there.by_process(each) for each in there.running if has_word(each.command, name)]
     if len(fits) == 1:
         return fits[0]
     if fits:

@@ -30,7 +30,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def read(text: str, cursor: LogCursor | None = None, age: int = 3) -> NewLog:
-    head = f"state=read\nheld=0\nreset=\noffset={len(text)}\ninode=7\ncheck=\nskipped=0\nage={age}\npath=/p/run.json\nlog\n"
+    head = f"state=read\nheld=0\nreset=\noffset={len(text)}\ninode=7\ncheck=\nskipped=0\nage={age}\nlog\n"
     question = source_named(f"{PROGRESS}/p/run.json", "run").read(cursor, 1000)
     return question.parse(Reply(f"{head}{text}", 0, 0.1))
 

@@ -1,0 +1,71 @@
+"""What people type for a training of this machine: its script, its PID, a word without a target."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import run_command
+from tests.integration.conftest import Surroundings, kill, wait_until
+
+SCRIPT = (
+    "import time\nfor step in range(1000):\n    print(f'step {step}/1000 loss 0.5', flush=True)\n    time.sleep(0.1)\n"
+)
+ELSEWHERE = {"KUBECONFIG": "/dev/null"}  # no cluster is known here
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """A program on the CPU whose name says nothing of training."""
+    (folder / "plain-7351.py").write_text(SCRIPT)
+    with (folder / "out").open("wb") as out:
+        process = subprocess.Popen([sys.executable, "plain-7351.py"], stdout=out, stdin=subprocess.DEVNULL, cwd=folder)
+    wait_until(lambda: (folder / "out").stat().st_size > 50)
+    return process
+
+
+@pytest.fixture
+def plain(surroundings: Surroundings) -> Iterator[subprocess.Popen[bytes]]:
+    process = start(surroundings.folder)
+    yield process
+    kill(process.pid)
+    process.wait()
+
+
+@pytest.mark.parametrize("words", [("local", "plain-7351.py"), ("local", "PID"), ("plain-7351.py",)])
+def test_a_program_that_looks_like_none_is_a_training_when_it_is_named(
+    plain: subprocess.Popen[bytes], words: tuple[str, ...]
+) -> None:
+    named = [str(plain.pid) if word == "PID" else word for word in words]
+    done = run_command("check", *named, "--json", **ELSEWHERE)
+    [job] = json.loads(done.stdout)["jobs"]
+    assert (job["pid"], job["state"], job["total_steps"]) == (plain.pid, "running", 1000), done
+    assert ("is no target that answers: taken for pid" in done.stderr) == (len(words) == 1)
+
+
+def test_without_its_name_it_is_not_listed(plain: subprocess.Popen[bytes]) -> None:
+    jobs = json.loads(run_command("check", "local", "--json").stdout)["jobs"]
+    assert plain.pid not in [job["pid"] for job in jobs]
+
+
+def test_commands_that_act_never_guess_and_a_word_of_nothing_stays_an_error(plain: subprocess.Popen[bytes]) -> None:
+    for words in (("terminate", "plain-7351.py"), ("watch", "plain-7351.py", "--once"), ("check", "no-such-7351.py")):
+        done = run_command(*words, **ELSEWHERE)
+        assert done.returncode == 3 and "taken for" not in done.stderr, done
+    assert plain.poll() is None
+
+
+def test_a_word_that_fits_several_is_an_error_that_names_them(
+    plain: subprocess.Popen[bytes], surroundings: Surroundings
+) -> None:
+    second = start(surroundings.folder)
+    try:
+        done = run_command("check", "plain-7351.py", **ELSEWHERE)
+        assert done.returncode == 2 and str(plain.pid) in done.stderr and str(second.pid) in done.stderr, done
+    finally:
+        kill(second.pid)
+        second.wait()
