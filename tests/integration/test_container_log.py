@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -107,3 +108,20 @@ def test_a_container_that_is_restarted_loses_no_line_of_its_log(train: Pod, kube
     numbers = [int(line.split("/")[0].removeprefix("step ")) for line in text.splitlines()]
     assert numbers[0] == 0 and {100, 200, 300} <= set(numbers)
     assert all(later in (before + 1, 100, 200, 300) for before, later in zip(numbers, numbers[1:])), numbers
+
+
+def test_a_bare_pod_is_in_the_namespace_of_the_context(kube: KubernetesApi) -> None:
+    require("unshare")
+    pod = kube.add_pod("train-team", namespace="team")
+    (pod.root / "train.py").write_text(TRAIN)
+    pod.start([sys.executable, "train.py", "0"])
+    try:
+        wait_until(lambda: len(pod.logs.get("main", ())) > 5)
+        kubectl = [require("kubectl"), "config", "use-context", "elsewhere"]
+        subprocess.run(kubectl, check=True, capture_output=True)
+        assert check("train-team")["step"] >= 5
+        assert check("train-team", "-n", "team")["step"] >= 5
+        other = run_command("check", "train-team", "-n", "default")
+        assert other.returncode in (2, 3) and '"train-team" not found' in other.stderr, other
+    finally:
+        pod.stop()

@@ -173,7 +173,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def namespace(self) -> None:
         """Declare --namespace."""
-        self.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
+        self.add_argument("-n", "--namespace", help="of a bare pod name (default: that of kubectl's context)")
 
     def take_over(self) -> None:
         """Declare --take-over."""

@@ -147,6 +147,8 @@ def _run(args: Namespace) -> int:
 
             setup_logging()
         _read_alone(args)
+        if getattr(args, "namespace", "") is None:
+            args.namespace = _namespace_of_context(args)
         call = _function(args.subcommand)
         try:
             return call(args)
@@ -200,6 +202,17 @@ def _read_alone(args: Namespace) -> None:
     if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
         args.target = "local"
         setattr(args, name, word)
+
+
+def _namespace_of_context(args: Namespace) -> str:
+    """Return the namespace for bare pod names: that of kubectl's context, which is asked only if there are some."""
+    given = [getattr(args, "target", None) or "local"]
+    given += [word for name in ("targets", "pods") for word in getattr(args, name, None) or ()]
+    if all("://" in word or word == "local" for word in given):
+        return "default"
+    from training_monitor.targets.kinds.pod import namespace_of_context
+
+    return namespace_of_context()
 
 
 def _means_training_here(args: Namespace, error: Exception) -> bool:

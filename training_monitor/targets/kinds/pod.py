@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import ClassVar
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
@@ -17,6 +18,7 @@ from training_monitor.targets.transport import KubectlTransport, LocalTransport,
 _NAME = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CONTEXT = regex(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
 _SECONDS = 20.0
+_OWN_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 OUTPUT_BYTES = 4 * 1024 * 1024  # of a container's log in one answer
 _OF_RAY = ("ray.io/cluster", "ray.io/node-type")
 # Labels that the pods of one training share, the widest first: the pods of a JobSet belong to several Jobs, and the
@@ -33,6 +35,20 @@ _OF_ONE_TRAINING = (
 )
 _MISSING = regex(r"\(NotFound\): pods \"([^\"]+)\" not found")
 _OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
+
+
+def namespace_of_context(transport: Transport | None = None) -> str:
+    """Return the namespace of kubectl's current context; inside a pod without one, that of the pod; else `default`."""
+    argv = ["kubectl", "config", "view", "--minify", "-o", "jsonpath={..namespace}"]
+    with suppress(TrainingMonitorError):
+        found = (transport or LocalTransport()).run(argv, timeout=_SECONDS)
+        if found.exit_code == 0 and _NAME.fullmatch(found.stdout.strip()):
+            return found.stdout.strip()
+    with suppress(OSError):
+        with open(_OWN_NAMESPACE, encoding="utf-8", errors="replace") as file:
+            if _NAME.fullmatch(name := file.read(300).strip()):
+                return name
+    return "default"
 
 
 @dataclass(frozen=True, slots=True)
