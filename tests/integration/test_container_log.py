@@ -125,3 +125,16 @@ def test_a_bare_pod_is_in_the_namespace_of_the_context(kube: KubernetesApi) -> N
         assert other.returncode in (2, 3) and '"train-team" not found' in other.stderr, other
     finally:
         pod.stop()
+
+
+def test_the_training_is_found_behind_a_sidecar(kube: KubernetesApi) -> None:
+    require("unshare")
+    pod = kube.add_pod("meshed", containers=["proxy", "trainer"], gpus={"trainer": 1})
+    (pod.root / "train.py").write_text(TRAIN)
+    pod.start([sys.executable, "train.py", "0"], container="trainer")
+    try:
+        wait_until(lambda: len(pod.logs.get("trainer", ())) > 5)
+        done = json.loads(run_command("check", "meshed", "--json").stdout)
+        assert done["target"] == "k8s://default/meshed/trainer" and done["jobs"][0]["step"] >= 5
+    finally:
+        pod.stop()

@@ -55,6 +55,7 @@ CHUNK = 64 * 1024
 GOODBYE_SECONDS = 5.0  # how long a client may take to close its side once the status is sent
 USER = "loopback"
 IMAGE = "loopback/image:1"
+NO_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc"]  # of a container without a training
 UID_VARIABLE = "LOOPBACK_POD_UID"  # marks a pod's processes, so that they can be found when the pod goes
 
 
@@ -104,6 +105,7 @@ class Pod:
     former_logs: dict[str, list[str]] = field(default_factory=dict)  # of the container before its last restart
     restart_policy: str = "Always"
     main: subprocess.Popen[bytes] | None = None  # its process 1, see `start`
+    main_container: str = ""  # the container of that; others have no processes
 
     def print(self, text: str, container: str = "main", at: float | None = None) -> None:
         """Add lines to a container's log."""
@@ -121,6 +123,7 @@ class Pod:
         while not (found := children.read_text().split()):
             time.sleep(0.01)
         self.enter = ("nsenter", "-t", found[0], "--pid", "--mount", f"--wdns={self.root}")
+        self.main_container = container
         output = self.main.stdout
         assert output
 
@@ -356,7 +359,7 @@ class Execution:
             subprocess.PIPE if name in self.streams else subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")
         )
         return subprocess.Popen(
-            [*self.pod.enter, *self.argv],
+            self.argv if self.argv[:1] == NO_PROCESSES[:1] else [*self.pod.enter, *self.argv],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -546,7 +549,8 @@ class _Handler(BaseHTTPRequestHandler):
                 pass
             return
         streams = {stream for stream in ("stdin", "stdout", "stderr") if self.query.get(stream) in (["true"], ["1"])}
-        execution = Execution(web_socket, pod, argv, streams)
+        is_other = pod.main_container not in ("", container)
+        execution = Execution(web_socket, pod, [*NO_PROCESSES, *argv] if is_other else argv, streams)
         execution.drop_after = self.api.drop_exec_after_bytes
         execution.lose_stdout = self.api._take_empty_ok()
         self.api.executions.append(execution)

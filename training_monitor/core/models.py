@@ -318,7 +318,7 @@ class NcclTransport:
 class PodState:
     """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
 
-    `ended_container` is the container of that end.
+    `ended_container` is the container of that end. `containers` are those it has, with GPUs in their limits first.
     """
 
     name: str
@@ -334,6 +334,7 @@ class PodState:
     exit_code: int | None = None
     terminated_at: float | None = None
     ended_container: str | None = None
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ from training_monitor.notify.notice_text import command_line, word_for
 from training_monitor.observe.kept_looks import Looks, look_key
 from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
-from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_meant
+from training_monitor.observe.meant import MOST_NAMED, Meant, MeantTraining, find_meant
 from training_monitor.targets.asking import Site, ask_many, side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -70,6 +71,7 @@ def check_training(
     site = Site.of(target, namespace, transport, clock).resolve()
     siblings = _Siblings(site)
     meant, _ = _both(partial(find_meant, site, what), siblings.find)
+    site, meant = _in_its_container(site, meant, what)
     chosen = meant.trainings[:MOST_TRAININGS]
     seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
     if what is not None and seen:
@@ -126,6 +128,17 @@ def judge_jobs(
     seen |= {each.meant.name: each for each in looked_at if each.look}
     judged = {job_id: _judge(site, each, kept, None) for job_id, each in seen.items()}
     return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing
+
+
+def _in_its_container(site: Site, meant: Meant, what: str | int | None) -> tuple[Site, Meant]:
+    """Return what is meant with the container in which it runs, where the default one of a pod has none."""
+    if meant.trainings or what is not None:
+        return site, meant
+    for target in site.target.in_other_containers(site.transport):
+        with suppress(TrainingMonitorError):
+            if (found := find_meant(site.at(target))).trainings:
+                return site.at(target), found
+    return site, meant
 
 
 # ---------------------------------------------------------------- looking

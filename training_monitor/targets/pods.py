@@ -80,7 +80,18 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         exit_code=_code(ended.get("exitCode")),
         terminated_at=_time(ended.get("finishedAt")),
         ended_container=_text(of_container.get("name")),
+        containers=tuple(_named(_map(item, "spec"))),
     )
+
+
+def _named(spec: Mapping[str, Any]) -> list[str]:
+    """Return the names of the containers, those with GPUs in their limits first."""
+
+    def has_no_gpu(container: Mapping[str, Any]) -> bool:
+        limits = _map(_map(container, "resources"), "limits")
+        return not any(str(key).endswith("/gpu") and str(value) != "0" for key, value in limits.items())
+
+    return [str(each["name"]) for each in sorted(_maps(spec.get("containers")), key=has_no_gpu) if each.get("name")]
 
 
 def _reason(status: Mapping[str, Any], containers: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:

@@ -104,6 +104,10 @@ class Target:
         """Return the other pods of its training. Raises CommandError: they could not be asked for."""
         return tuple(pod for pod in self.find_pods_of_training(transport) if pod.name != self.name)
 
+    def in_other_containers(self, transport: Transport | None) -> tuple[Target, ...]:
+        """Return its other containers, those with GPUs first, where none was named. Raises CommandError."""
+        return ()
+
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> Target | None:
         """Return the one pod that took the place of this one, which had these labels; None if that is not known."""
         return None

@@ -136,6 +136,11 @@ class PodTarget(Target):
             return own
         return self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
 
+    def in_other_containers(self, transport: Transport | None) -> tuple[PodTarget, ...]:
+        [*pods] = [] if self.container else self.list_pods(self.name, transport=transport)
+        names = [name for pod in pods for name in pod.containers]
+        return tuple(replace(self, container=name) for name in names) if len(names) > 1 else ()
+
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> PodTarget | None:
         """Return the pod that replaced it: same Ray cluster and node type, else same labels and name prefix.
 
