@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings, kill, wait_until
+from tests.requirements import require
 
 SCRIPT = (
     "import time\nfor step in range(1000):\n    print(f'step {step}/1000 loss 0.5', flush=True)\n    time.sleep(0.1)\n"
@@ -69,3 +70,20 @@ def test_a_word_that_fits_several_is_an_error_that_names_them(
     finally:
         kill(second.pid)
         second.wait()
+
+
+def test_a_training_in_tmux_is_read_from_its_pane(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMUX_TMPDIR", str(surroundings.sockets))
+    tmux = [require("tmux"), "-f", "/dev/null"]
+    (surroundings.folder / "plain-7351.py").write_text(SCRIPT)
+    words = ["new-session", "-d", "-x", "90", "-y", "20", "-c", str(surroundings.folder)]
+    subprocess.run([*tmux, *words, sys.executable, "plain-7351.py"], check=True)
+    try:
+        assert wait_until(lambda: check_step("plain-7351.py") > 25, 20)  # more than the pane has lines
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=True)
+
+
+def check_step(name: str) -> int:
+    jobs = json.loads(run_command("check", "local", name, "--json").stdout).get("jobs") or [{}]
+    return int(jobs[0].get("step") or 0)

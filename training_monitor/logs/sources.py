@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 SOURCES: Mapping[str, str] = {
     "container": "logs.container_log:ContainerLog",
     "progress": "runs.progress_source:ProgressSource",
+    "terminal": "logs.terminal:Terminal",
 }
-CONTAINER_LOG, PROGRESS = "container:", "progress:"
+CONTAINER_LOG, PROGRESS, TERMINAL = "container:", "progress:", "terminal:"
 _FILE = "logs.following:FileSource"
 
 

@@ -49,7 +49,10 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class SeenProcesses:
-    """The parsed reply of the target; the maps are by pid. `cut_commands` are pids whose command line was cut off."""
+    """The parsed reply of the target; the maps are by pid.
+
+    `cut_commands` are pids whose command line was cut off, `panes` the terminals in tmux.
+    """
 
     facts: Mapping[str, str]
     table: Mapping[int, Process]
@@ -62,6 +65,7 @@ class SeenProcesses:
     with_driver: frozenset[int]
     workers: Mapping[int, str]
     cut_commands: frozenset[int]
+    panes: frozenset[str] = frozenset()
 
     @property
     def own(self) -> frozenset[int]:
@@ -91,6 +95,7 @@ def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
         frozenset(pid for line in parts.get("driver", "").splitlines() if (pid := read_whole(line)) is not None),
         {int(pid): job for pid, job in workers},
         frozenset(pid for pid, body in commands if len(body.encode(errors="replace")) >= COMMAND_BYTES),
+        frozenset(line.split(" ")[0] for line in parts.get("panes", "").splitlines()),
     )
 
 
@@ -173,7 +178,7 @@ class FoundTraining:
         has_gpu: whether one of its processes has a GPU open; None if that may not be read.
         pids: all its processes. age: seconds since it began.
         hints: what keeps us from knowing more.
-        progress_file: that of its TrainingMonitor.
+        progress_file: that of its TrainingMonitor. pane: the terminal in tmux to which it prints.
         with_first: whether its output goes where that of process 1 goes: in a container, to the container's log.
     """
 
@@ -195,6 +200,7 @@ class FoundTraining:
     script: str | None = None
     with_first: bool = False
     progress_file: str | None = None
+    pane: str | None = None
 
     @property
     def process(self) -> str:
@@ -343,6 +349,7 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         script_of(seen.words[main]),
         any(_outputs(seen, 1) & _outputs(seen, pid) for pid in ordered),
         next((path for pid in ordered for path in _progress_files(seen, pid)), None),
+        next((path for pid in ordered for path in sorted(_outputs(seen, pid) & seen.panes)), None),
     )
 
 

@@ -22,7 +22,7 @@ from training_monitor.core.units import name_some
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.attempts import attempt_name, next_attempt, training_name
-from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, is_source
+from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, TERMINAL, is_source
 from training_monitor.observe.find_trainings import (
     MAX_PROCESSES,
     FoundFile,
@@ -152,6 +152,8 @@ class _There:
             log, hints = PROGRESS + found.progress_file, ()
         elif log is None and found.with_first and self.target.keeps_output:
             log, hints = CONTAINER_LOG, ()
+        elif log is None and found.pane:
+            log, hints = TERMINAL + found.pane, ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
         return MeantTraining(job, f"pid {found.pid}", found.command, hints, found.pids, found.script)
 

@@ -1,5 +1,5 @@
 # Processes that could be trainings, and what there is to know of them.
-# uses: process_tree process_facts same_commands filters likely ray_workers
+# uses: process_tree process_facts same_commands filters likely ray_workers tmux_panes
 # needs: most
 
 list_pids() { (set -f; for file in $1; do file=${file#/proc/}; echo "${file%%/*}"; done); }
@@ -58,5 +58,6 @@ find_trainings() {
   # shellcheck disable=SC2010
   ls -ln $paths "${spelling}proc/self/ns" |
     grep -Ev ' -> (socket:|anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$'
+  part panes; list_panes none
   part end
 }

@@ -1,0 +1,75 @@
+"""What a pane of tmux shows, as a source: its terminal is known by the device that a training prints to.
+
+A pane keeps its last lines and no positions. A position is a checksum of the last whole lines that were read: what
+follows these is new, and where they are gone, so is what came in between, and all that is shown counts as new. The age
+is that of the window's last output (`window_activity`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact_next
+from training_monitor.core.models import LogCursor, NewLog, Question, Reply
+from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.scripts import format_call
+
+_LINES = 2000
+_COMPARED = 8  # lines: one alone may come again
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The pane of the terminal with this device; `label` is its name in errors."""
+
+    device: str
+    label: str
+    file: None = None
+
+    @classmethod
+    def named(cls, device: str, label: str) -> Terminal:
+        return cls(device, label)
+
+    def read(
+        self, cursor: LogCursor | None = None, limit_bytes: int = 0, *, oldest_first: bool = False
+    ) -> Question[NewLog]:
+        """Ask for what it shows behind `cursor`."""
+        script = format_call("tmux_panes", "show_pane", tty=self.device, lines=_LINES)
+        return Question("log", script, lambda reply: _parse(reply, cursor, self.device))
+
+    def count(self) -> None:
+        return None
+
+    def follow_on(self, site: object) -> None:
+        return None
+
+
+def _parse(reply: Reply, cursor: LogCursor | None, device: str) -> NewLog:
+    fields, shown = parse_fields(reply.output)
+    if fields.get("state") == "missing":
+        return NewLog("", cursor, missing=True)
+    if fields.get("state") != "read":
+        raise ParseError("the answer does not say whether it was read", source=device, text=reply.output)
+    *whole, last = [line.rstrip() for line in shown.rstrip().split("\n")]
+    new, reset = whole, None
+    if cursor:
+        ends = [end for end in range(len(whole), -1, -1) if _check(whole[:end]) == cursor.check]
+        new, reset = (whole[ends[0] :], None) if ends else (whole, "truncated")
+    text, in_key = redact_next("".join(f"{line}\n" for line in new), cursor.in_key if cursor and not reset else False)
+    offset = (cursor.offset if cursor else 0) + len(text)
+    age = fields.get("age", "")
+    return NewLog(
+        text,
+        LogCursor(offset, 0, _check(whole), in_key),
+        reset,
+        redact_next(last, in_key)[0],
+        age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
+        path=device,
+    )
+
+
+def _check(lines: list[str]) -> str:
+    return hashlib.md5("\n".join(lines[-_COMPARED:]).encode(errors="replace"), usedforsecurity=False).hexdigest()
