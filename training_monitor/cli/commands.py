@@ -49,7 +49,7 @@ def check(args: Namespace) -> int:
     from training_monitor.observe.check import check_training
 
     try:
-        report = check_training(args.target, args.what, args.namespace)
+        report = check_training(args.target, args.what, args.namespace, forget_ended=args.forget)
     except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
         return refuse(error, args, USAGE)
     if args.json:

@@ -56,6 +56,7 @@ def add_check(command: CommandParser) -> None:
     command.value("target", "TARGET", "see below (default: local)", TARGETS, nargs="?", default="local")
     command.value("what", "WHAT", WHAT, nargs="?")
     command.namespace()
+    command.flag("--forget", "forget the trainings that earlier checks saw there and that have ended since")
 
 
 def add_why(command: CommandParser) -> None:

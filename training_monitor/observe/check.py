@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import asdict, dataclass, replace
-from training_monitor.core.models import Answer, Gpu, JobView, Progress, Question
+from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress, Question
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
@@ -36,6 +36,9 @@ from training_monitor.targets.asking import Site, ask_many, side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
+if TYPE_CHECKING:
+    from training_monitor.observe.remembered import KeptTraining
+
 MOST_TRAININGS = 20
 
 
@@ -45,19 +48,21 @@ def check_training(
     namespace: str = "default",
     *,
     stagnation_threshold: float | None = None,
+    forget_ended: bool = False,
     store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> CheckReport:
     """Check now whether the trainings on a target make progress.
 
-    Without `what`, a training that has ended and left no log since it was found is left out.
+    Without `what`, a training that an earlier check saw within a day, and that has ended since, is among them.
 
     Args:
         target: where it runs, see `Target`.
         what: a PID, a log file or pattern of log files, a Ray job, a process job, or the name of either; None: every
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
+        forget_ended: forget what earlier checks saw there: what has ended since is not told of again.
         store: where observations are kept; default: this user's store.
 
     Returns:
@@ -68,16 +73,30 @@ def check_training(
         JobNotFound: there is no process, job or log named `what`.
         CommandError: the target could not be asked.
     """
+    from training_monitor.observe.remembered import forget, recall, remember
+
     site = Site.of(target, namespace, transport, clock).resolve()
     siblings = _Siblings(site)
     meant, _ = _both(partial(find_meant, site, what), siblings.find)
     site, meant = _in_its_container(site, meant, what)
-    chosen = meant.trainings[:MOST_TRAININGS]
+    kept, now = store or BestEffortStore(), site.clock.time()
+    if forget_ended:
+        forget(kept, site.target)
+    known = recall(kept, site.target, now)
+    meant, ended = _with_ended(meant, what, known)
+    chosen = (*meant.trainings[:MOST_TRAININGS], *(each.as_meant() for each in ended))
     seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
-    if what is not None and seen:
+    if what is not None and seen and seen[0].meant.job.process is None:
         seen[0].require()
-    complete = [siblings.complete(each) for each in seen if what is not None or not each.is_gone]
-    kept = store or BestEffortStore()
+    told = [each.as_meant() for each in ended]
+    complete = [
+        siblings.complete(each)
+        for each in seen
+        if what is not None or (not each.was_stopped if each.meant in told else not each.is_gone)
+    ]
+    if what is None:
+        gone = [each.meant for each in seen if each.is_gone and each.meant not in told]
+        remember(kept, site.target, now, [each for each in meant.trainings if each not in gone], ended)
     jobs = [
         _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
         for each in complete
@@ -130,6 +149,21 @@ def judge_jobs(
     return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing
 
 
+def _with_ended(
+    meant: Meant, what: str | int | None, known: Sequence[KeptTraining]
+) -> tuple[Meant, list[KeptTraining]]:
+    """Return what is meant, and what was seen earlier and does not run any more; a PID may mean one of these."""
+    from training_monitor.observe.remembered import ended_since
+
+    if what is None:
+        return meant, ended_since(known, meant.trainings) if not meant.not_seen else []
+    job = meant.trainings[0].job if meant.trainings else None
+    if job and job.pid and job.process is None:
+        named = [each for each in known if each.job.pid == job.pid]
+        return (replace(meant, trainings=(named[-1].as_meant(),)) if named else meant), []
+    return meant, []
+
+
 def _in_its_container(site: Site, meant: Meant, what: str | int | None) -> tuple[Site, Meant]:
     """Return what is meant with the container in which it runs, where the default one of a pod has none."""
     if meant.trainings or what is not None:
@@ -158,6 +192,12 @@ class _Seen:
     def is_gone(self) -> bool:
         """Whether the target answered, and has neither the training, any more, nor a log of it."""
         return isinstance(self.error, JobNotFound) or bool(self.look and self.look.has_nothing(self.meant.job))
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a person or a supervisor stopped it."""
+        view = self.look.view if self.look else None
+        return view is not None and (view.status is JobStatus.STOPPED or view.stopped_by is not None)
 
     def require(self) -> None:
         """Raise JobNotFound if the training is gone."""

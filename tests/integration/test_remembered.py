@@ -1,0 +1,102 @@
+"""A training that a check has seen is told of when it has ended, until that is accounted for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.commands import run_command
+from tests.integration.conftest import Surroundings, kill, wait_until
+
+SCRIPT = """
+import sys, time
+for step in range(int(sys.argv[1]), 1001):
+    print(f"step {step}/1000 loss 0.5", flush=True)
+    time.sleep(0.1)
+"""
+Started = list[subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    programs: Started = []
+    yield programs
+    for each in programs:
+        kill(each.pid)
+        each.wait()
+
+
+def start(started: Started, folder: Path, name: str, step: int = 0, log: str | None = None) -> subprocess.Popen[bytes]:
+    (folder / f"train_{name}.py").write_text(SCRIPT)
+    out = folder / (log or f"{name}.log")
+    words = [sys.executable, f"train_{name}.py", str(step)]
+    with out.open("wb") as file:
+        started.append(subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=folder))
+    wait_until(lambda: out.stat().st_size > 50)
+    return started[-1]
+
+
+def check(folder: Path, *words: str) -> tuple[dict[str, str], int]:
+    """The states of the trainings in this folder by their names, and the exit status."""
+    done = run_command("check", "local", *words, "--json")
+    jobs: list[dict[str, Any]] = json.loads(done.stdout).get("jobs", [])
+    return {job["name"]: job["state"] for job in jobs if str(folder) in str(job["log"])}, done.returncode
+
+
+def name(process: subprocess.Popen[bytes]) -> str:
+    return f"pid {process.pid}"
+
+
+def test_one_of_two_that_was_killed_is_told_of_until_it_is_forgotten(
+    surroundings: Surroundings, started: Started
+) -> None:
+    here = surroundings.folder
+    one, two = start(started, here, "one"), start(started, here, "two")
+    assert check(here)[0] == {name(one): "running", name(two): "running"}
+    kill(one.pid)
+    one.wait()
+    for _ in range(2):
+        assert check(here) == ({name(one): "failed", name(two): "running"}, 1)
+    assert check(here, str(one.pid)) == ({name(one): "failed"}, 1)
+    assert check(here, "--forget")[0] == {name(two): "running"}
+    assert check(here)[0] == {name(two): "running"}
+
+
+def test_one_that_finished_is_finished_and_a_later_one_of_its_script_takes_its_place(
+    surroundings: Surroundings, started: Started
+) -> None:
+    here = surroundings.folder
+    first = start(started, here, "one", 970)
+    assert check(here)[0] == {name(first): "running"}
+    first.wait()
+    assert check(here)[0] == {name(first): "finished"}
+    second = start(started, here, "one", log="again.log")
+    assert check(here)[0] == {name(second): "running"}
+
+
+def test_one_of_several_with_the_same_script_is_not_hidden_by_the_others(
+    surroundings: Surroundings, started: Started
+) -> None:
+    here = surroundings.folder
+    one, two = start(started, here, "same", log="1.log"), start(started, here, "same", log="2.log")
+    check(here)
+    kill(two.pid)
+    two.wait()
+    assert check(here) == ({name(one): "running", name(two): "failed"}, 1)
+
+
+def test_how_one_without_a_log_ended_is_not_known(surroundings: Surroundings, started: Started) -> None:
+    here = surroundings.folder
+    one = start(started, here, "one")
+    check(here)
+    kill(one.pid)
+    one.wait()
+    (here / "one.log").unlink()
+    done = run_command("check", "local", str(one.pid))
+    assert done.returncode == 3 and "it ended; no log tells how" in done.stdout, done
