@@ -22,6 +22,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -197,7 +199,8 @@ if __name__ == "__main__":
     started = time.perf_counter()
     traces = list(generate(arguments.seed, arguments.families, arguments.count))
     simulated = time.perf_counter() - started
-    outcomes = [replay(trace, current) for trace in traces]
+    with Pool() as pool:
+        outcomes = pool.map(partial(replay, ask=current), traces, chunksize=4)
     asked = time.perf_counter() - started - simulated
     print_families(outcomes)
     if arguments.verbose:

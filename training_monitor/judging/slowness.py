@@ -255,7 +255,10 @@ def find_flat_eta(
     The ETA is what the pace of the steps gives for the `left` ones, pauses left out. The printed one, of which
     `readings` are known, must agree. An earlier finding counts until the speed is back.
     """
-    if found := _find_flat_eta(advances, left, readings, policy):
+    if not advances:
+        return None
+    series = _Series(advances)
+    if found := _find_flat_eta(series, len(advances), left, readings, policy):
         return found
     if slowdown is None or slowdown.ratio < STILL_SLOW:
         return None
@@ -263,37 +266,39 @@ def find_flat_eta(
         when = advances[end - 1].end
         if when <= slowdown.back_at:
             break
-        before = left + sum(each.steps for each in advances[end:])
+        before = left + series.steps[-1] - series.steps[end]
         known = readings[: bisect_right(readings, (when, inf))]
-        if found := _find_flat_eta(advances[:end], before, known, policy):
+        if found := _find_flat_eta(series, end, before, known, policy):
             return found
     return None
 
 
 def _find_flat_eta(
-    advances: Sequence[Advance], left: float, readings: Sequence[Reading], policy: StallPolicy
+    series: _Series, end: int, left: float, readings: Sequence[Reading], policy: StallPolicy
 ) -> FlatEta | None:
-    if len(advances) < max(3, policy.min_samples - 1):
+    """Try ever longer stretches among the first `end` advances."""
+    if end < max(3, policy.min_samples - 1):
         return None
-    end, span = advances[-1].end, policy.eta_seconds
-    while span < 4.0 * (end - advances[0].begin):
-        within = advances[bisect_left(advances, end - span, key=lambda each: each.begin) :]
-        if len(within) >= 3 and (found := _flat_eta(within, left, readings, policy)):
+    newest, begin = series.calm[end - 1], end
+    span = max(policy.eta_seconds, newest.seconds)
+    while begin:
+        begin = bisect_left(series.calm, newest.end - span, hi=end, key=lambda each: each.begin)
+        if end - begin >= 3 and (found := _flat_eta(series, begin, end, left, readings, policy)):
             return found
         span *= 1.3
     return None
 
 
 def _flat_eta(
-    within: Sequence[Advance], left: float, readings: Sequence[Reading], policy: StallPolicy
+    series: _Series, begin: int, end: int, left: float, readings: Sequence[Reading], policy: StallPolicy
 ) -> FlatEta | None:
     """Compare the first, the middle and the last third: each must be slower by more than chance."""
-    series, count = _Series(within), len(within)
-    thirds = [(count * part // 3, count * (part + 1) // 3) for part in range(3)]
+    within, count = series.calm[begin:end], end - begin
+    thirds = [(begin + count * part // 3, begin + count * (part + 1) // 3) for part in range(3)]
     first, middle, last = (series.usual(*third) for third in thirds)
-    pace, ended, total = exp(last), series.steps[thirds[2][0]], series.steps[-1]
-    begun = series.steps[thirds[0][1]] / 2.0
-    now, then = left + (total - ended) / 2.0, left + total - begun
+    pace, total = exp(last), series.steps[end] - series.steps[begin]
+    ended, begun = series.steps[thirds[2][0]], (series.steps[thirds[0][1]] + series.steps[begin]) / 2.0
+    now, then = left + (series.steps[end] - ended) / 2.0, left + series.steps[end] - begun
     fallen, stepped = then * exp(first) - now * pace, (then - now) * (exp(first) + pace) / 2.0
     seconds = within[-1].end - within[0].begin
     if seconds < max(0.8 * policy.eta_seconds, ETA_SHARE * left * pace):

@@ -235,7 +235,8 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
 
 def _pause_factor(pause: str, same: Sequence[float], policy: StallPolicy) -> float:
     """Return how much longer than the longest one a pause may last: less if several were about as long."""
-    is_habit = sum(each >= max(same) / 2.0 for each in same) >= 3
+    least = max(same, default=0.0) / 2.0
+    is_habit = sum(each >= least for each in same) >= 3
     return policy.pause_factor * (HABIT if is_habit and pause in ("idle", "spoken", "unknown") else 1.0)
 
 

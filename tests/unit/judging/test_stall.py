@@ -225,6 +225,11 @@ def test_an_eta_that_does_not_converge_is_not_well_again_because_of_single_readi
     assert True in stalls and False not in stalls[stalls.index(True) :]
 
 
+def test_an_eta_of_any_span_is_judged_in_finite_time() -> None:
+    samples = Run(poll=60.0, total_steps=10_000).train(1800).samples
+    assert not analyze_stall(samples, now=samples[-1].timestamp, policy=StallPolicy(eta_seconds=0.0)).is_stalling
+
+
 def test_a_run_that_was_slow_is_well_again_when_its_speed_is_back() -> None:
     run = Run(poll=60.0).train(40 * 60.0).train(30 * 60.0, pace=0.3)
     assert run.verdicts[-1].kind == "slow"
