@@ -28,8 +28,8 @@ from training_monitor.core.units import known_number
 
 USUAL_THRESHOLD = 300.0  # seconds; the default of `auto_restart` and similar functions
 MOST_SAMPLES = 720  # six hours at one every 30 s
-_SHORT_PAUSES = ("idle_pause", "spinning_pause", "quiet_pause", "spoken_pause", "unknown_pause", "early_pause")
-_UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause")
+_UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause", "first_pause")
+_SHORT_PAUSES = (*_UNSEEN_PAUSES, "spinning_pause", "quiet_pause", "early_pause")
 _LONG_PAUSES = ("busy_pause", "startup_pause")
 Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
 Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
@@ -53,11 +53,12 @@ class StallPolicy:
     """The limits for stalls and slowness. Times in seconds.
 
     `*_pause` are the shortest pauses that count as a hang, by what is known: GPUs idle and processes invisible, GPUs
-    spinning, visible processes that neither compute nor write (`quiet`), a log that still grows, nothing known,
-    something at work, no step yet. `pause_factor` and `cadence_factor` multiply the run's own longest pause of that
-    kind, and its usual time between steps; a hang must last longer. `speed_drop_threshold` is the share of its past
-    speed below which a run is slow; `eta_convergence_threshold` the share of elapsed time by which its ETA should have
-    shrunk, over `eta_seconds` or more.
+    spinning, visible processes that neither compute nor write (`quiet`), a log that still grows, nothing known
+    (`first_pause` if the run has not paused before), something at work, no step yet. `pause_factor` and
+    `cadence_factor` multiply the run's own longest pause of that kind, and its usual time between steps; a hang must
+    last longer. `speed_drop_threshold` is the share of its past speed below which a run is slow;
+    `eta_convergence_threshold` the share of elapsed time by which its ETA should have shrunk, over `eta_seconds` or
+    more.
     """
 
     min_samples: Samples = 4
@@ -78,6 +79,7 @@ class StallPolicy:
     quiet_pause: _Pause = 135.0
     eta_seconds: FromZero = 900.0
     early_pause: _Pause = 900.0
+    first_pause: _Pause = 480.0
 
     def __post_init__(self) -> None:
         check_fields(self)

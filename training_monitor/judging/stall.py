@@ -45,6 +45,7 @@ LONGEST_LIMIT = 86_400.0  # seconds, of limits that a run's own pauses and steps
 WATCHED_AGAIN = 60.0  # seconds after a gap, from when on looks on both sides of it count
 FRESH_LOG = 120.0
 HABIT = 0.75  # factor for `pause_factor` after three pauses of similar length
+SHORT_BREAK = 60.0  # seconds: shorter pauses do not show how long an evaluation or a save takes
 SAVES_APART = 1.4  # factor for the longest time between two checkpoints, for a run without other signs
 MOST_STARVED = 10.0  # factor for the limits of what works, where others take the processors
 _ALIKE = {  # kinds of pauses whose length bounds one of this kind
@@ -129,7 +130,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "pause_limit": limit,
         "usual_pause": max([policy.cadence_factor * _cadence(run, calm), 2.0 * run.poll, *(m.pause for m in calm)]),
         "has_step": _has_step(run),
-        "proof": _proof(run, waited, limit, pause, policy),
+        "proof": _proof(run, waited, limit, pause, calm, policy),
         "saves": run.saves,
         "works": _works(run, pause),
         "is_stall": is_stall,
@@ -224,6 +225,8 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
         floor = max(floor, policy.spoken_pause)  # a single look may fall between two writes
     elif _is_early(run, pause):
         floor = max(floor, policy.early_pause)
+    elif _is_first(run, pause, calm, policy):
+        floor = max(floor, policy.first_pause)
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
     usual = policy.cadence_factor * _cadence(run, calm)
@@ -262,6 +265,14 @@ def _is_early(run: Run, pause: str) -> bool:
     return pause in ("idle", "spoken", "unknown") and not run.moves and run.last.seen.step_interval is None
 
 
+def _is_first(run: Run, pause: str, calm: Sequence[Move], policy: StallPolicy) -> bool:
+    """Whether nothing is seen of a run but its log, and it has made steps without a pause so far."""
+    longest = max((each.seconds for each in calm), default=0.0)
+    return pause == "unknown" and longest <= max(
+        SHORT_BREAK, 2.0 * run.poll, policy.cadence_factor * _cadence(run, calm)
+    )
+
+
 def _cadence(run: Run, calm: Sequence[Move]) -> float:
     """Return the usual time between steps; if every look sees new ones, not the time between looks."""
     told = next((each.seen.step_interval for each in reversed(run.waiting) if each.seen.step_interval), 0.0)
@@ -286,9 +297,10 @@ def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequenc
     return len(run.waiting) >= least or is_told
 
 
-def _proof(run: Run, waited: float, limit: float, pause: str, policy: StallPolicy) -> str | None:
+def _proof(run: Run, waited: float, limit: float, pause: str, calm: Sequence[Move], policy: StallPolicy) -> str | None:
     """Return what rules out a stall: a step that was seen or is known to be fresh, or computing GPUs."""
-    most = min(limit, policy.unknown_pause) if _is_early(run, pause) else limit
+    untold = _is_early(run, pause) or _is_first(run, pause, calm, policy)
+    most = min(limit, policy.unknown_pause) if untold else limit
     if waited < most and run.since_known and run.position is not None:
         if run.made_within <= max(limit, policy.busy_pause):
             return "step"

@@ -11,7 +11,7 @@ import pytest
 from tests.sweeps import cases_of
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.values import Observation, StallAnalysis
-from training_monitor.judging.stall import StallDetector, StallPolicy, analyze_stall
+from training_monitor.judging.stall import StallDetector, StallPolicy, analyze_stall, stall_policy
 from training_monitor.judging.stall_history import thin_looks
 
 START = 1_750_000_000.0
@@ -135,6 +135,24 @@ def test_a_run_is_measured_by_its_own_longest_healthy_pause() -> None:
     for _ in range(3):
         run.train(600).pause(120, **IDLE)
     assert run.train(600).pause(240, **IDLE).train(60).kinds == set()
+
+
+def test_the_first_pause_of_a_run_of_which_only_the_log_is_seen_gets_more_time() -> None:
+    """A save takes minutes without a word; a pause that was seen shows how long they are."""
+    blind: Reading = {"gpu_utilization": None, "gpu_power_fraction": None}
+    assert Run(**blind).train(1800, **blind).pause(450).train(600, **blind).kinds == set()
+    run = Run(**blind).train(1800, **blind)
+    hung_at = run.now
+    assert run.pause(1200).kinds == {"hang_idle"} and (run.delay_after(hung_at) or 1e9) <= 510
+    run = Run(**blind).train(1800, **blind).pause(120).train(600, **blind)
+    hung_at = run.now
+    assert run.pause(1200).kinds == {"hang_idle"} and (run.delay_after(hung_at) or 1e9) <= 360
+
+
+def test_a_short_threshold_shortens_the_first_pause_too() -> None:
+    policy = stall_policy(120.0)
+    assert policy.first_pause == policy.unknown_pause == 120.0
+    assert stall_policy(300.0).first_pause == StallPolicy().first_pause
 
 
 def test_rare_log_lines_are_the_cadence_and_no_hang() -> None:
