@@ -229,6 +229,40 @@ class TestStatus:
         assert verify_ray_resources(HEAD)["healthy"]
 
 
+class TestNames:
+    """A job with an id that Ray made up is named by its metadata or by a word of its entrypoint."""
+
+    def test_a_job_is_found_by_the_name_of_its_training_and_by_a_word_of_its_command(
+        self, jobs: RayHead, ray_pod: Pod, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def said(*words: str, status: int = 0) -> str:
+            assert main([words[0], HEAD, *words[1:]]) == status, capsys.readouterr()
+            return capsys.readouterr().out
+
+        (tmp_path / "tune.sh").write_text("echo step 4/9 loss=0.5; sleep 600")
+        job = "raysubmit_Ab3"
+        jobs.submit(job, f"sh {tmp_path}/tune.sh", metadata={"job_name": "r9"})
+        jobs.says(job, "step 4/9")
+        for name in ("r9", "tune.sh"):
+            assert said("step", name) == "4\n" and said("status", name).startswith(f"{job} RUNNING")
+            assert "step 4/9 loss=0.5\n" in said("logs", name, "--tail", "2")
+            assert [each["job_id"] for each in check_training(HEAD, name)["jobs"]] == [job]
+            assert (get_current_step(HEAD, name), check_job_status(HEAD, name)) == (4, "RUNNING")
+            assert monitor_job(HEAD, name, 0.2, timeout=0)["job_id"] == job
+            assert job in said("wait", name, "--timeout", "0s", status=3)
+        report = get_training_health(HEAD, None, job_id="r9")
+        assert report["job"] and report["job"]["job_id"] == job
+        with pytest.raises(JobNotFound, match=rf"no Ray job called 'r8'; Ray has .*{job} \(r9: sh /"):
+            supervise("r8", tmp_path / "c")
+        with pytest.raises(SettingsError, match=r"steady .*frozen|frozen .*steady"):
+            supervise("sleep", tmp_path / "c")
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(supervise, "r9", tmp_path / "c", stagnation_threshold=60)
+            assert said("stop", "r9").startswith(f"{job} STOPPED")
+            assert run.result(120)["reason"].startswith("stopped")
+        assert not jobs.named("r9")
+
+
 class TestLog:
     def test_the_tail_is_the_last_lines(self, jobs: RayHead) -> None:
         jobs.says("silent", "begun")

@@ -324,13 +324,16 @@ def _look(args: Namespace) -> JobView:
 
 
 def stop(args: Namespace) -> int:
-    from training_monitor.jobs import stop_job
+    from training_monitor.jobs.jobs import see_job
+    from training_monitor.jobs.stopping import end_job
     from training_monitor.observe.meant import named_job
+    from training_monitor.targets.asking import Site
 
-    job = named_job(args.job)
+    job, site = named_job(args.job), Site.of(args.target, args.namespace)
     if job.job_id is None:
         return _stop_process(args, job)
-    ended = stop_job(args.target, args.job, args.namespace, grace=args.stop_grace, on_progress=hint)
+    see_job(site, job.job_id)
+    ended = end_job(site, job.job_id, grace=args.stop_grace, on_progress=hint)
     if args.json:
         print_json(args, {"job_id": args.job, "name": args.job, "status": ended})
     else:

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from training_monitor.core.errors import (
     CommandTimedOut,
@@ -38,10 +38,11 @@ from training_monitor.jobs.attempts import (
     remove_question,
 )
 from training_monitor.jobs.claims import Guard, unguarded
+from training_monitor.jobs.names import find_ray_job, is_called
 from training_monitor.jobs.process_jobs import unhold_question
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
-from training_monitor.targets.asking import Site, ask
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -49,6 +50,7 @@ AT_ONCE = 20  # jobs per round trip
 MOST_JOBS = 1000  # that are looked at to list all
 STATES_AT_ONCE = 200  # the same without their logs
 _RECENT_SECONDS = 60.0
+_Seen = TypeVar("_Seen")
 # The metadata key under which a Ray job carries the configuration that it was made from.
 _KEPT = "training_monitor"
 
@@ -98,21 +100,35 @@ def look_at_job(
 ) -> JobView:
     """Look at a job in one round trip, and in a second one for the log of a Ray job that has just failed.
 
+    `job_id` may also be a name, see `find_ray_job`.
+
     Raises:
-        JobNotFound: the target answered and has no such job.
+        JobNotFound: the target answered and has no such job. SettingsError: a name means several.
         CommandError: it could not be asked: the state is unknown.
     """
-    return see_job(Site.of(target, namespace, transport), job_id)
+    return by_name(see_job, Site.of(target, namespace, transport), job_id)
+
+
+def by_name(look: Callable[[Site, str], _Seen], site: Site, name: str) -> _Seen:
+    """Return what `look` returns for a job id, or else for the Ray job that a name means. Raises like both."""
+    try:
+        return look(site, name)
+    except JobNotFound:
+        if is_process_job(name):
+            raise
+        return look(site, find_ray_job(site, name))
 
 
 def see_job(site: Site, job_id: str) -> JobView:
     """Look at a job; see `look_at_job`."""
     view = read_look(job_id, site.ask(*look_questions(job_id)))
     if view is None:
-        raise JobNotFound(
-            f"{site}: there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}")
-        )
+        raise _no_job(site, job_id)
     return read_last_words(site, view)
+
+
+def _no_job(site: Site, job_id: str) -> JobNotFound:
+    return JobNotFound(f"{site}: there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}"))
 
 
 def read_last_words(site: Site, view: JobView) -> JobView:
@@ -302,13 +318,13 @@ def submit_job_with_resume(
 
 
 def find_jobs_named(site: Site, job_name: str, *, process: bool) -> list[tuple[JobView, dict[str, Any] | None]]:
-    """Return the jobs called NAME or NAME-attempt-N, oldest first, each with the configuration recorded by Ray.
+    """Return the jobs of a training (see `is_called`), oldest first, each with the configuration recorded by Ray.
 
     The logs of process jobs are read where anything of them runs.
     """
     if not process:
         jobs = site.ask_one(ray_jobs.jobs_question())
-        return [(_view_of(job), _config_of(job)) for job in jobs if is_attempt_of(job.submission_id, job_name)]
+        return [(_view_of(job), _config_of(job)) for job in jobs if is_called(job, job_name)]
     found = site.ask_one(process_jobs.jobs_question())
     named = [name for name in found if is_attempt_of(name, job_name)]
     names = sorted(named, key=lambda name: (name != job_name, attempt_number(name)))
@@ -349,13 +365,18 @@ def check_job_status(
 ) -> str:
     """Return PENDING, RUNNING, STOPPED, SUCCEEDED, FAILED, or UNKNOWN if the job is not there or could not be asked."""
     try:
-        [answer, *_] = ask(head_pod, look_questions(job_id)[0], namespace=namespace, transport=transport)
-        found = answer.get()
+        return by_name(_see_status, Site.of(head_pod, namespace, transport), job_id)
     except TrainingMonitorError as error:
         if isinstance(error, ValueError):
             raise
         return JobStatus.UNKNOWN.value
-    return JobStatus.UNKNOWN.value if found is None else str(found.status)
+
+
+def _see_status(site: Site, job_id: str) -> str:
+    found = site.ask_one(look_questions(job_id)[0])
+    if found is None:
+        raise _no_job(site, job_id)
+    return str(found.status)
 
 
 def get_job_logs(
@@ -372,7 +393,8 @@ def get_job_logs(
         JobNotFound: there is no such job.
         CommandError: it could not be asked.
     """
-    lines = look_with_log(Site.of(head_pod, namespace, transport), job_id).log_tail.splitlines(keepends=True)
+    view = by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id)
+    lines = view.log_tail.splitlines(keepends=True)
     return "".join(lines[-tail:] if tail > 0 else [])
 
 
@@ -404,7 +426,7 @@ def get_current_step(
         CommandError: the job could not be asked.
     """
     try:
-        return job_progress(look_with_log(Site.of(head_pod, namespace, transport), job_id).progress).step
+        return job_progress(by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id).progress).step
     except JobNotFound:
         return None
 
@@ -413,6 +435,6 @@ def get_throughput(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> float | None:
     """Return the newest speed in a job's log: steps, else samples, else tokens per second; None without one."""
-    progress = look_with_log(Site.of(head_pod, namespace, transport), job_id).progress
+    progress = by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id).progress
     speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
     return next((speed for speed in speeds if speed is not None), None)

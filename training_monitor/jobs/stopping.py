@@ -15,7 +15,7 @@ from training_monitor.core.errors import CommandFailed, TrainingMonitorError, la
 from training_monitor.core.models import SUPERVISOR, Answer, JobStatus
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.claims import Guard, unguarded
-from training_monitor.jobs.jobs import is_process_job, see_job
+from training_monitor.jobs.jobs import by_name, is_process_job, see_job
 from training_monitor.jobs.process_jobs import hold_question, not_ended
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
@@ -42,6 +42,8 @@ def stop_job(
 ) -> str:
     """Stop a job and verify that it is gone: TERM to all its processes, KILL after `grace` seconds, then look again.
 
+    `job_id` may also be a name, see `find_ray_job`.
+
     A job that has already ended is put on hold too: no supervisor starts its next attempt. A Ray job that waits for
     resources is cancelled, so that its entrypoint never runs.
 
@@ -57,7 +59,19 @@ def stop_job(
         CommandError: it could not be asked.
     """
     site = Site.of(head_pod, namespace, transport, clock)
-    see_job(site, job_id)
+    return end_job(site, by_name(see_job, site, job_id).job_id, by, grace, guard, on_progress)
+
+
+def end_job(
+    site: Site,
+    job_id: str,
+    by: str = PERSON,
+    grace: float = process_jobs.STOP_GRACE_SECONDS,
+    guard: Guard = unguarded,
+    on_progress: Callable[[str], None] | None = None,
+) -> str:
+    """Stop a job that is there. Raises like `stop_job`."""
+    clock = site.clock
     held = _ask_to_stop(site, job_id, by, grace, guard)
     asked = told = clock.monotonic()
     cancelled: Answer[str] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,6 +46,7 @@ from training_monitor.health.verdict import (
     worst_verdict,
 )
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, why_log_unread
+from training_monitor.jobs.names import find_ray_job
 from training_monitor.jobs.ray_jobs import pids_of_ray_job, resources_question
 from training_monitor.judging.judge import judge, not_seen
 from training_monitor.judging.restart import why_none_is_complete
@@ -102,7 +104,7 @@ def get_training_health(
         head_pod: the Ray head, or any target.
         checkpoint_dir: a folder on the head; None: report no checkpoints.
         all_pods: every pod to look at, with or without the head; default: the head alone.
-        job_id: also report on this job.
+        job_id: also report on this job; may also be a name, see `find_ray_job`.
         store: where observations of the job are kept; default: this user's store.
 
     Returns:
@@ -113,7 +115,13 @@ def get_training_health(
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]
     targets = [head, *(each for each in dict.fromkeys(others) if each != head)]
-    seen = _look([Site(target, transport) for target in targets], checkpoint_dir, job_id)
+    sites = [Site(target, transport) for target in targets]
+    seen = _look(sites, checkpoint_dir, job_id)
+    asked = seen.answers[0].get("job")
+    if job_id and asked and asked.known and asked.value is None and not is_process_job(job_id):
+        with suppress(TrainingMonitorError):
+            job_id = find_ray_job(sites[0], job_id)
+            seen = _look(sites, checkpoint_dir, job_id)
     findings: list[Finding] = []
     job_answers = seen.answers[0]
     job = _judge_job(job_id, seen, store, clock.time(), findings) if job_id else None

@@ -18,10 +18,16 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.read_fence import keep_found
-from training_monitor.core.units import name_some
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
-from training_monitor.jobs.attempts import attempt_name, next_attempt, training_name
+from training_monitor.jobs.names import (
+    describe_jobs,
+    describe_running,
+    process_job_called,
+    ray_jobs_called,
+    ray_jobs_with,
+    word_pattern,
+)
 from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, TERMINAL, is_source
 from training_monitor.observe.find_trainings import (
     MAX_PROCESSES,
@@ -30,7 +36,6 @@ from training_monitor.observe.find_trainings import (
     FoundTrainings,
     files_question,
     find_question,
-    has_word,
 )
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
@@ -68,7 +73,8 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
     """Find what is meant, in one round trip at most.
 
     Args:
-        what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a job; None: all.
+        what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a training (see
+            `is_called`), a word of its command; None: all.
         timeout: seconds for the round trip; default: as in `ask`.
 
     Raises:
@@ -84,7 +90,8 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
     questions: list[Question[Any]] = [find_question(text), process_jobs.jobs_question(), ray_jobs.signs_question()]
     questions += [replace(of_ray, limit=RAY_SECONDS) if text else of_ray, *([] if text else [files_question()])]
     running, names, signs, ray, *files = site.ask(*questions, timeout=timeout)
-    if isinstance(ray.failure, CommandTimedOut) and text and not (is_pid(text) or _attempt(names.value or (), text)):
+    is_known = is_pid(text) or process_job_called(names.value or (), text)
+    if isinstance(ray.failure, CommandTimedOut) and text and not is_known:
         [ray] = site.ask(of_ray, timeout=timeout)
     if isinstance(running.failure, TargetEnded):
         job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
@@ -190,8 +197,7 @@ def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
 
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
-    named = [f"{each.name} ({(each.command or 'job')[:60].strip()})" for each in trainings]
-    return f"PID or job id: {name_some(named, MOST_NAMED, '; ')}"
+    return f"PID or job id: {describe_jobs((each.name, None, each.command) for each in trainings)}"
 
 
 def is_pid(text: str) -> bool:
@@ -226,6 +232,10 @@ def _by_job(job_id: str, command: str | None = None) -> MeantTraining:
     return MeantTraining(WatchedJob(job_id=job_id), job_id, command)
 
 
+def _by_ray(job: RayJob) -> MeantTraining:
+    return _by_job(job.submission_id, job.entrypoint)
+
+
 def _by_pid(there: _There, pid: int) -> MeantTraining:
     """Return the training that a process belongs to, or the process alone."""
     for each in there.running:
@@ -237,35 +247,28 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
 def _by_name(there: _There, name: str) -> MeantTraining:
     """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
     if there.is_job(name):
-        return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
-    job_id = _attempt(there.names, name)
+        return next((_by_ray(each) for each in there.ray if each.submission_id == name), _by_job(name))
+    job_id = process_job_called(there.names, name)
     if there.not_seen and not (job_id and all(each.what == ray_jobs.LISTED for each in there.not_seen)):
         raise _incomplete(f"{there.target}: nobody knows which training {name!r} is", there.not_seen)
-    named = [each for each in there.ray if training_name(each.submission_id) == name]
-    fits = [_by_job(each.submission_id, each.entrypoint) for each in named[-1:]]
-    if job_id:
-        fits.append(_by_job(job_id))
+    fits = [*map(_by_ray, ray_jobs_called(there.ray, name)), *([_by_job(job_id)] if job_id else [])]
     if not fits:
-        fits = [there.by_process(each) for each in there.running if has_word(each.command, name)]
+        of_ray, word = ray_jobs_with(there.ray, name), word_pattern(name)
+        found = [there.by_process(each) for each in there.running if word.search(each.command)]
+        found += [_by_ray(each) for each in of_ray if ray_jobs.is_active(each)]
+        fits = list({each.name: each for each in found or map(_by_ray, of_ray)}.values())
     if len(fits) == 1:
         return fits[0]
     if fits:
         raise SettingsError(f"trainings named {name!r}", len(fits), f"one: say which, by {_listed(fits)}")
-    raise _not_found(there.target, name, [*there.names, *(each.submission_id for each in there.ray)])
+    raise _not_found(there.target, name, there.names, there.ray)
 
 
-def _not_found(target: Target, name: str, names: Sequence[str]) -> JobNotFound:
-    close = similar_names(name, names)
-    return JobNotFound(
-        f"{target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
-        hint=Hint("list what is there with {find_trainings}"),
-    )
-
-
-def _attempt(names: Sequence[str], name: str) -> str | None:
-    """Return the process job that a name means: its latest attempt, or the job of that name."""
-    last = attempt_name(name, next_attempt(names, name) - 1)
-    return next((process_jobs.PREFIX + job for job in (last, name) if job in names), None)
+def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[RayJob] = ()) -> JobNotFound:
+    close = similar_names(name, [*names, *(each.submission_id for each in ray)])
+    said = [f"there is no training {name!r}", *([f"there is {', '.join(close)}"] if close else [])]
+    said += [describe_running(ray)] if any(map(ray_jobs.is_active, ray)) else []
+    return JobNotFound(f"{target}: {'; '.join(said)}", hint=Hint("list what is there with {find_trainings}"))
 
 
 def find_process_job(
@@ -278,7 +281,7 @@ def find_process_job(
     """
     site = Site.of(target, namespace, transport).resolve()
     names = site.ask_one(process_jobs.jobs_question())
-    job_id = _attempt(names, name)
+    job_id = process_job_called(names, name)
     if job_id is None:
         raise _not_found(site.target, name, names)
     return job_id
@@ -289,10 +292,10 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
     meant = {each.name: each for each in there.trainings()}
     for each in there.ray:
         if ray_jobs.is_active(each):
-            meant.setdefault(each.submission_id, _by_job(each.submission_id, each.entrypoint))
+            meant.setdefault(each.submission_id, _by_ray(each))
     if meant:
         return Meant(tuple(meant.values()), there.not_seen)
-    ended = [_by_job(each.submission_id, each.entrypoint) for each in there.ray[-1:]]
+    ended = [*map(_by_ray, there.ray[-1:])]
     ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
     if ended:
         return Meant(tuple(ended), there.not_seen)

@@ -20,7 +20,7 @@ from training_monitor.jobs.attempts import Removed, attempt_number, avoiding, tr
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
 from training_monitor.jobs.ray_jobs import Forgotten, end_forgotten
-from training_monitor.jobs.stopping import ExitWatch, stop_job
+from training_monitor.jobs.stopping import ExitWatch, end_job
 from training_monitor.restart.state import LATE_SECONDS, RunState, checkpoint_problem
 from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target
@@ -36,10 +36,15 @@ def find_other_job(site: Site, run: RunState) -> JobView | None:
     """Return a job to adopt instead of starting one: a running one of this name, or one newer than all attempts.
 
     A newer job was started by another supervisor that took over for a while, unless it began before a job that `run`
-    adopted.
+    adopted. A job that only its metadata names counts if it was started after the last attempt had ended.
     """
     process = "command" in (run.config or {})
-    views = [view for view, _ in find_jobs_named(site, run.job_name, process=process)]
+    ended = max((each["ended_at"] or 0.0 for each in run.attempts), default=run.started_at)
+    views = [
+        view
+        for view, _ in find_jobs_named(site, run.job_name, process=process)
+        if training_name(view.job_id) == run.job_name or (view.started_at or 0.0) > ended
+    ]
     made = [attempt_number(each["job_id"]) for each in run.attempts]
     last = run.attempts[-1] if run.attempts else None
     since = last["started_at"] if last and last["start_step"] is None else 0.0  # for an adopted job, the target's time
@@ -161,9 +166,9 @@ class Hands:
 
     def stop_job(self, run: RunState, job_id: str) -> str:
         """Stop a job that is to be restarted. Raises like `stopping.stop_job`, and LeaseLost."""
-        more: dict[str, Any] = {"transport": self.site.transport, "clock": self.clock}
-        more["on_progress"] = lambda text: self.tell(run, "stopping", text)
-        return stop_job(self.site.target, job_id, by=SUPERVISOR, guard=self.guard_of(run), **more)
+        see_job(self.site, job_id)
+        more: Any = {"guard": self.guard_of(run), "on_progress": lambda text: self.tell(run, "stopping", text)}
+        return end_job(self.site, job_id, SUPERVISOR, **more)
 
     def ended_otherwise(self, job_id: str) -> JobView | None:
         """Return the job if it succeeded or a person stopped it before we did; Ray does not tell who stopped a job."""

@@ -51,15 +51,17 @@ def auto_restart(
 
     Args:
         head_pod: a Ray head pod, or any other target, see `Target`.
-        job_name: jobs are called NAME-attempt-N; a running job of this name is adopted, never started a second time.
+        job_name: jobs are called NAME-attempt-N; a running job of this name, by its id or its metadata, is adopted,
+            never started a second time.
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
             attempt starts from step 0.
         max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
         retry_delay: seconds before a restart; doubles while there is no progress, up to `max_delay`, with jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks; the exit of a process job is noticed at once.
-        job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name.
-        initial_job_id: an existing job to supervise.
+        job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name, or else of the one
+            with this word in its entrypoint.
+        initial_job_id: an existing job to supervise; may also be a name.
         take_over: take the training over from a living supervisor elsewhere, which then ends.
         on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
             `setup_logging`. on_look: called after every look, with None or with the error of a failed look.

@@ -33,7 +33,8 @@ from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.before_end import explain_before_end
 from training_monitor.jobs.attempts import variables_of, with_variables
-from training_monitor.jobs.jobs import find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
+from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
+from training_monitor.jobs.names import find_ray_job, several_named
 from training_monitor.jobs.process_jobs import held_by
 from training_monitor.jobs.ray_jobs import Forgotten
 from training_monitor.judging.restart import RestartPolicy, choose_resume
@@ -116,6 +117,8 @@ class Supervisor(Hands):
 
     def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
         """Begin a new run: adopt a running job of this name, or plan the first attempt."""
+        if initial_job_id:
+            initial_job_id = by_name(see_job, self.site, initial_job_id).job_id
         self.claim(replace(run, job_id=initial_job_id))
         pod = self.pod()
         run = replace(run, labels=dict(pod.labels) if pod else {})
@@ -126,17 +129,14 @@ class Supervisor(Hands):
         process = "command" in (run.config or {})
         named = find_jobs_named(self.site, run.job_name, process=process)
         if not named:
-            if not given:
-                raise JobNotFound(
-                    f"{self.site}: there is no Ray job called {run.job_name!r} to take the command from",
-                    hint="give job_config, or initial_job_id",
-                )
-            return self.save(run)
+            return self.save(run) if given else self.begin(run, find_ray_job(self.site, run.job_name))
         latest, remembered = named[-1]
         run = replace(run, config=run.config or remembered)
         views = [view for view, _ in named]
         if running := [view for view in views if not view.status.is_terminal]:
-            return self.adopt(run, running[-1])
+            if len(running) > 1:
+                raise several_named(run.job_name, [(view.job_id, None, view.command) for view in running])
+            return self.adopt(run, running[0])
         if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
             raise JobExists(
                 f"{self.site}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import checked, dataclass, field, replace
 from training_monitor.core.logger import get_logger, logging_of_loop
 from training_monitor.core.models import JobStatus, JobView, Progress
@@ -20,7 +20,7 @@ from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import format_position, job_progress
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import Look
-from training_monitor.observe.meant import named_job
+from training_monitor.observe.meant import find_one, named_job
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -51,15 +51,18 @@ class JobMonitor:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.job, self._clock = _job_of(job_id), clock
-        self.job_id = self.job.label
-        site = Site.of(head_pod, namespace, transport, clock)
-        self._observer = Observer(site.resolve(), self.job, store=store or BestEffortStore(), asked=site)
+        self._asked, self._store, self._clock = Site.of(head_pod, namespace, transport, clock), store, clock
+        self._observe(_job_of(job_id))
         self._started = clock.monotonic()
         self._first: tuple[float, int] | None = None
         self._looked_at: float | None = None
         self.view: JobView | None = None
         self.has_ended = False  # by the last look, however it ended
+
+    def _observe(self, job: WatchedJob) -> None:
+        self.job, self.job_id = job, job.label
+        store = self._store or BestEffortStore()
+        self._observer = Observer(self._asked.resolve(), job, store=store, asked=self._asked)
 
     def update(self) -> dict[str, Any]:
         """Look once.
@@ -71,7 +74,14 @@ class JobMonitor:
         Raises:
             JobNotFound, CommandError: as `look_at_job`.
         """
-        look = self._observer.look(self._clock.time())
+        try:
+            look = self._observer.look(self._clock.time())
+        except JobNotFound:
+            if self.view or self.job.job_id is None:
+                raise
+            meant = find_one(self._asked.target, self.job.job_id, transport=self._asked.transport)
+            self._observe(replace(meant.job, name=meant.name))
+            look = self._observer.look(self._clock.time())
         if self.view is None:
             look.require(self.job)
         if self.job.pid and not (self.job.log_file or self.job.log_paths) and look.log and look.log.path:
@@ -159,7 +169,8 @@ def monitor_job(
     """Watch a job until it ends, stalls or times out. Blocks; does nothing to the job.
 
     Args:
-        job_id: a Ray submission id, process:NAME, a PID, the path of a log, or a `WatchedJob`.
+        job_id: a Ray submission id, process:NAME, a PID, the path of a log, a name (see `check_training`), or a
+            `WatchedJob`.
         timeout: seconds to watch at most; None: no limit.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
         on_status_change: called with (new, old) status; on_stall: called once when it stalls.

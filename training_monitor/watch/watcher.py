@@ -26,8 +26,9 @@ from training_monitor.core.values import (
     WatchedJob,
 )
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
+from training_monitor.jobs.jobs import see_job
 from training_monitor.jobs.process_jobs import stop_process_question
-from training_monitor.jobs.stopping import stop_job
+from training_monitor.jobs.stopping import end_job
 from training_monitor.judging.limits import WatchConfig, read_watch_config
 from training_monitor.logs.sources import Following
 from training_monitor.notify.notice_text import next_command, word_for
@@ -180,14 +181,9 @@ class TrainingWatcher:
         if self.job.job_id is None:
             return self._stop_processes(grace, only)
         try:
-            stop_job(
-                self.reached().target,
-                self.job.job_id,
-                grace=grace,
-                guard=self._guard,
-                transport=self.site.transport,
-                clock=self.clock,
-            )
+            site = self.reached()
+            see_job(site, self.job.job_id)
+            end_job(site, self.job.job_id, grace=grace, guard=self._guard)
         except CommandFailed as error:
             return [error.what]
         return []
