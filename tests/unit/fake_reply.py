@@ -17,6 +17,7 @@ CALLS = {
     ("host", "show_disks"): "disk",
     ("checkpoints", "list_checkpoints"): "checkpoints",
     ("ray_log", "show_log"): "log",
+    ("ray_waiting", "show_waiting"): "waiting",
     ("evidence", "look"): "evidence",
 }
 RAY = {"/api/cluster_status": "resources"}  # other paths are of a job

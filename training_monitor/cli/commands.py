@@ -33,7 +33,7 @@ from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import NotSeen, Verdict, WatchedJob
 from training_monitor.jobs.attempts import training_name
 from training_monitor.judging.judge import ENDS, UNNAMED_FAILURES, format_verdict
-from training_monitor.logs.job_progress import format_position, job_progress
+from training_monitor.logs.job_progress import format_position, format_standing, job_progress
 
 if TYPE_CHECKING:
     from training_monitor.jobs.claims import Claim, Claims
@@ -203,7 +203,8 @@ def _list_jobs(args: Namespace) -> int:
         hint("`training-monitor check TARGET` also finds trainings that are no jobs")
     for view, verdict in [] if args.json else judged:
         said = verdict.reason if view.status is JobStatus.RUNNING else view.message or ""
-        say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_position(view)}  {said}".rstrip())
+        position = "not started" if view.status is JobStatus.PENDING else format_position(job_progress(view.progress))
+        say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {position}  {said}".rstrip())
         if not view.status.is_terminal:
             _say_supervisor(claims, view)
     for each in listing.odd:
@@ -230,7 +231,9 @@ def _show_job(args: Namespace) -> int:
     else:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
-        say(f"{view.job_id} {view.status} {_position(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
+        standing = format_standing(view.status, view.progress, view.message)
+        message = f"  {view.message}" if view.message and view.status is not JobStatus.PENDING else ""
+        say(f"{view.job_id} {standing}{own}{age}{message}")
         say(f"  {format_verdict(verdict)}")
         _say_supervisor(claims, view)
         if verdict.failure and verdict.failure.category not in UNNAMED_FAILURES:
@@ -274,10 +277,6 @@ def _job_keys(view: JobView, verdict: Verdict, claims: Answer[Claims]) -> dict[s
     times = {"log_age": view.log_age, "started_at": view.started_at}
     judged = {**progress_keys(view.progress), **times, **verdict_keys(verdict)}
     return {**looked, **judged, **_claim_keys(claims, view), "metrics": None}
-
-
-def _position(view: JobView) -> str:
-    return format_position(job_progress(view.progress))
 
 
 def step(args: Namespace) -> int:

@@ -17,11 +17,11 @@ from training_monitor.cli.output import hint, paint, print_json, put, say
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.frozen import replace
-from training_monitor.core.models import Event, JobView, Progress
+from training_monitor.core.models import Event, JobStatus, JobView, Progress
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_duration, plural
-from training_monitor.logs.job_progress import format_position, job_progress
+from training_monitor.logs.job_progress import format_position, format_standing, job_progress
 
 _COLOURS = {
     "detected": "red",
@@ -112,7 +112,12 @@ class LiveDisplay:
 
 
 def view_parts(view: JobView, speed: float | None) -> list[str]:
-    """Return the parts of its progress, and how long the log of a running job has been silent."""
+    """Return the parts of its progress, and how long the log of a running job has been silent.
+
+    Of a job that has not started, return what it waits for.
+    """
+    if view.status is JobStatus.PENDING:
+        return [format_standing(view.status, view.progress, view.message)]
     is_silent = not view.status.is_terminal and view.log_age is not None and view.log_age >= _SILENT_SECONDS
     return [*progress_parts(view.progress, speed), *([f"silent {format_duration(view.log_age)}"] if is_silent else [])]
 

@@ -38,7 +38,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import asdict, replace
-from training_monitor.core.models import Event, Progress
+from training_monitor.core.models import Event, JobStatus, Progress
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.store import Store
@@ -55,7 +55,7 @@ from training_monitor.core.values import (
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.judging.limits import WatchConfig, read_monitoring, read_watch_config
 from training_monitor.judging.restart import why_none_is_complete
-from training_monitor.logs.job_progress import job_progress
+from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.observe.meant import find_one, job_at
 from training_monitor.targets.target import parse_target
 from training_monitor.uploads.checkpoint import upload_checkpoint
@@ -321,6 +321,8 @@ class _Display:
         self._drawn, self._drawn_at = shown, now
         stalled = seen.stall.is_stalling
         parts = progress_parts(seen.progress, seen.progress.steps_per_second, stalled=stalled)
+        if self._status and self._status.status is JobStatus.PENDING:
+            parts = [format_standing(self._status.status, seen.progress, self._status.message)]
         if stalled:
             parts.append(f"STALLED: {seen.stall.reason}")
         if self._status and self._status.is_running is None:
@@ -343,9 +345,12 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
         return code
     running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
     stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
-    say("  ".join([running, *progress_parts(status.progress, speed, stalled=stalled)]))
+    parts = [running, *progress_parts(status.progress, speed, stalled=stalled)]
+    if status.status is JobStatus.PENDING:
+        parts = [format_standing(status.status, status.progress, status.message)]
+    say("  ".join(parts))
     say(f"  {verdict.state.upper() if code == BAD else verdict.state}: {verdict.reason}")
-    if status.message:
+    if status.message and status.status is not JobStatus.PENDING:
         say(f"  {status.message}")
     for checkpoint in (status.checkpoints or ())[-3:]:
         say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")

@@ -183,13 +183,18 @@ class RayJob:
 
 @dataclass(frozen=True, slots=True)
 class RayResources:
-    """The GPUs and CPUs of a Ray cluster, and what waits for some; None is unknown."""
+    """The GPUs and CPUs of a Ray cluster, and what waits for some; None is unknown.
+
+    `totals` is how much there is of each resource by its name; `demands` is what each waiting task or actor asks for.
+    """
 
     gpus_used: float | None
     gpus_available: float | None
     cpus_used: float | None
     cpus_available: float | None
     pending_demands: tuple[str, ...] = ()
+    totals: Mapping[str, float] | None = field(default=None, compare=False)
+    demands: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
 
 
 # ---------------------------------------------------------------- logs, transport

@@ -40,6 +40,7 @@ from training_monitor.jobs.attempts import (
 from training_monitor.jobs.claims import Guard, unguarded
 from training_monitor.jobs.names import find_ray_job, is_called
 from training_monitor.jobs.process_jobs import unhold_question
+from training_monitor.jobs.ray_waiting import waiting_question
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site
@@ -63,7 +64,7 @@ def look_questions(job_id: str) -> list[Question[Any]]:
     """Return the questions whose answers `read_look` needs."""
     if is_process_job(job_id):
         return [process_jobs.look_question(job_id)]
-    return [ray_jobs.job_question(job_id), ray_jobs.log_question(job_id)]
+    return [ray_jobs.job_question(job_id), ray_jobs.log_question(job_id), waiting_question(job_id)]
 
 
 def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
@@ -72,7 +73,7 @@ def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
     if found is None or isinstance(found, JobView):
         return found
     assert isinstance(found, RayJob)
-    return _with_log(_view_of(found), answers[1])
+    return _with_log(_view_of(found, answers[2]), answers[1])
 
 
 def _with_log(view: JobView, log: Answer[Any]) -> JobView:
@@ -87,9 +88,14 @@ def said_by(view: JobView) -> str:
     return view.log_tail.replace(redact(f"Running entrypoint for job {view.job_id}: {view.command}"), "", 1)
 
 
-def _view_of(job: RayJob) -> JobView:
-    """Return the view of a Ray job without its log, and its message without the log lines that Ray may append."""
+def _view_of(job: RayJob, waiting: Answer[str | None] | None = None) -> JobView:
+    """Return the view of a Ray job without its log, and its message without the log lines that Ray may append.
+
+    The message of a job that has not started is what it waits for, where that is known.
+    """
     message = re.split(r", last available logs|\n", job.message)[0] if job.message else None
+    if job.status is JobStatus.PENDING and waiting and waiting.value:
+        message = waiting.value
     return JobView(
         job.submission_id, job.status, message, job.exit_code, started_at=job.start_time, command=job.entrypoint
     )
@@ -177,11 +183,13 @@ def get_job_listing(
         not_seen.append(NotSeen("older process jobs", why, len(listed) - MOST_JOBS))
         del listed[MOST_JOBS:]
     active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
+    waiting = [job.submission_id for job in ray.value or () if job.status is JobStatus.PENDING]
     questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
-    questions += [ray_jobs.log_question(job_id) for job_id in active]
+    questions += [ray_jobs.log_question(job_id) for job_id in active] + [waiting_question(each) for each in waiting]
     answers = _ask_in_batches(site, questions)
     logs = dict(zip(active, answers[len(listed) :]))
-    views = [_view_of(job) for job in ray.value or ()]
+    reasons = dict(zip(waiting, answers[len(listed) + len(active) :]))
+    views = [_view_of(job, reasons.get(job.submission_id)) for job in ray.value or ()]
     views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
     views += [view for job_id, answer in zip(listed, answers) if (view := _view_in(job_id, answer)) is not None]
     odd = [NotSeen("entry of the jobs folder", each) for each in (names.value.odd if names.value else ())]
@@ -403,7 +411,7 @@ def look_with_log(site: Site, job_id: str) -> JobView:
     answers = site.ask(*look_questions(job_id))
     view = read_look(job_id, answers)
     if view is None:
-        raise JobNotFound(f"{site}: there is no job {job_id!r}")
+        raise _no_job(site, job_id)
     if failure := why_log_unread(view, answers):
         raise failure
     return view
@@ -414,7 +422,7 @@ def why_log_unread(view: JobView, answers: Sequence[Answer[Any]]) -> TrainingMon
     if view.log_known:
         return None
     what = f"its log has {view.log_size} bytes, and none came back: does `tail` work there?"
-    return answers[-1].failure or ParseError(what, source=view.job_id)
+    return answers[min(1, len(answers) - 1)].failure or ParseError(what, source=view.job_id)
 
 
 def get_current_step(

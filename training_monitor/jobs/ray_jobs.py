@@ -269,28 +269,31 @@ def cancel_question(job_id: str) -> Question[str]:
 
     On a plain stop of such a job, Ray waits until it has the resources, then starts the entrypoint and ends it.
     """
-    script = format_call("ray_cancel", "kill_actor", _actor=_actor_of(job_id))
+    script = format_call("ray_cancel", "kill_actor", _actor=actor_of(job_id))
     return Question("cancel", script, read_text, limit=60.0)
 
 
 def cancel_command(job_id: str) -> str:
     """Return the command that a person types in the head pod for the same effect."""
-    name = shlex.quote(_actor_of(job_id))
+    name = shlex.quote(actor_of(job_id))
     return f"ray kill-actor --force --namespace SUPERVISOR_ACTOR_RAY_NAMESPACE --name {name}"
 
 
-def _actor_of(job_id: str) -> str:
+def actor_of(job_id: str) -> str:
+    """Return the name of the actor that starts a job."""
     return f"_ray_internal_job_actor_{job_id}"
 
 
 def resources_question() -> Question[RayResources]:
     """Ask for the used and available GPUs and CPUs of the cluster, and the pending demands."""
+    script = _ask_rest("GET", "/api/cluster_status", "show_cluster")
+    return Question("resources", script, parse_resources, limit=20.0)
 
-    def parse(reply: Reply) -> RayResources:
-        status, body = _http(reply)
-        return parse_cluster_status(body) if status == 200 else parse_ray_resources(body)
 
-    return Question("resources", _ask_rest("GET", "/api/cluster_status", "show_cluster"), parse, limit=20.0)
+def parse_resources(reply: Reply) -> RayResources:
+    """Parse what the dashboard or `ray status` said about the cluster."""
+    status, body = _http(reply)
+    return parse_cluster_status(body) if status == 200 else parse_ray_resources(body)
 
 
 def is_active(job: RayJob) -> bool:

@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import JobStatus, RayJob, RayResources
 from training_monitor.core.regex import regex
 from training_monitor.logs.text import strip_ansi
@@ -42,6 +43,8 @@ _CANCELLED = regex(r"Job supervisor actor died: .{0,2000}\bnever ran - it was ca
 _USAGE = regex(r"^ {0,8}(?:Total )?Usage:\s*$")
 _DEMANDS = regex(r"^ {0,8}(?:Pending )?Demands:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
+_TASKS = regex(r"\{(.{1,2000})\}: \d{1,9}\+? pending tasks/actors")
+_AMOUNT = regex(r"'([^']{1,200})': ([\d.e+]{1,40})")
 _RESOURCE = regex(r"^\s+([^\s/]{1,40})/([^\s/]{1,40}) (GPU|CPU)(?:\s|$)")
 
 
@@ -291,7 +294,8 @@ def parse_ray_resources(text: str) -> RayResources:
         if found:
             amounts.setdefault(found[3], _amounts((found[1], found[2])))
     demands = [line.strip() for line in _block(lines, _DEMANDS) if not line.strip().startswith("(")]
-    return _resources(amounts, demands)
+    of_tasks = (found for line in demands if (found := _TASKS.fullmatch(line)))
+    return _resources(amounts, demands, [dict(_AMOUNT.findall(found[1])) for found in of_tasks])
 
 
 def _block(lines: list[str], title: re.Pattern[str]) -> list[str]:
@@ -321,7 +325,25 @@ def parse_cluster_status(text: str) -> RayResources:
         *_demands(report.get("resourceDemand"), "tasks/actors"),
         *_demands(report.get("pgDemand"), "placement groups"),
     ]
-    return _resources(amounts, demands)
+    waiting = (each[0] for each in _pairs(report.get("resourceDemand")) if isinstance(each[0], dict))
+    return replace(_resources(amounts, demands, [*waiting]), totals=_totals(report.get("nodeTypes")))
+
+
+def _totals(nodes: Any) -> dict[str, float] | None:
+    """Return how much of each resource all nodes have, by `[[{"GPU": 4.0}, 2]]`; None if that is not said.
+
+    The names in `usage` are not those that users give.
+    """
+    totals: dict[str, float] = {}
+    for node, count in _pairs(nodes):
+        for name, value in node.items() if isinstance(node, dict) else ():
+            totals[str(name)] = totals.get(str(name), 0.0) + (read_amount(value) or 0.0) * (read_amount(count) or 0.0)
+    return totals or None
+
+
+def _pairs(entries: Any) -> list[list[Any]]:
+    found = entries if isinstance(entries, list) else []
+    return [each for each in found if isinstance(each, list) and len(each) == 2]
 
 
 def _demands(entries: Any, what: str) -> Iterator[str]:
@@ -335,7 +357,9 @@ def _demands(entries: Any, what: str) -> Iterator[str]:
         yield f"{bundle}: {count}+ pending {what}"
 
 
-def _resources(amounts: Mapping[str, _Amounts], demands: list[str]) -> RayResources:
+def _resources(
+    amounts: Mapping[str, _Amounts], demands: list[str], waiting: list[Mapping[str, Any]]
+) -> RayResources:
     gpus, cpus = amounts.get("GPU", (0.0, 0.0)), amounts.get("CPU", (0.0, 0.0))
     return RayResources(
         gpus_used=gpus[0],
@@ -343,16 +367,18 @@ def _resources(amounts: Mapping[str, _Amounts], demands: list[str]) -> RayResour
         cpus_used=cpus[0],
         cpus_available=cpus[1],
         pending_demands=tuple(demands),
+        demands=tuple(waiting),
     )
 
 
 def _amounts(values: Any) -> _Amounts:
     """Return used and total of one resource; None for what is no amount."""
     used, total = values if isinstance(values, (list, tuple)) and len(values) == 2 else (None, None)
-    return _amount(used), _amount(total)
+    return read_amount(used), read_amount(total)
 
 
-def _amount(value: Any) -> float | None:
+def read_amount(value: Any) -> float | None:
+    """Return an amount of a resource; None for what is no amount."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import Progress
+from training_monitor.core.models import JobStatus, Progress
 from training_monitor.core.regex import regex
 
 # MetricLogger and the ImageNet example; Lightning; Swin and timm; Composer
@@ -300,6 +300,13 @@ def format_position(job: JobProgress) -> str:
     if job.step is None and job.epoch is not None:
         return f"epoch {round(job.epoch, 2):g}" + (f"/{job.total_epochs}" if job.total_epochs else "")
     return f"step {'?' if job.step is None else job.step}" + (f"/{job.total_steps}" if job.total_steps else "")
+
+
+def format_standing(status: JobStatus, progress: Progress, message: str | None) -> str:
+    """Format as `RUNNING step 1500/3000`; of a job that has not started, say what it waits for, if that is known."""
+    if status is JobStatus.PENDING:
+        return f"{status}: {message}" if message else f"{status}"
+    return f"{status} {format_position(job_progress(progress))}"
 
 
 def _step(progress: Progress, done: float | None) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from training_monitor.core.errors import StateError, TrainingMonitorError
 from training_monitor.core.frozen import fields, replace
-from training_monitor.core.models import Answer, JobView, Progress, Question
+from training_monitor.core.models import Answer, JobStatus, JobView, Progress, Question
 from training_monitor.core.records import encode, read_record
 from training_monitor.core.store import MOST_LOOKS, Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
@@ -78,8 +78,14 @@ class Looks:
             return []
 
     def add(self, observation: Observation) -> None:
-        """Add an observation; those with a later time are dropped: the clock was set back since."""
+        """Add an observation; those with a later time are dropped: the clock was set back since.
+
+        The time for which a job was seen to wait for its start is no part of its runtime.
+        """
         self._seen = [each for each in self._seen if each.timestamp < observation.timestamp]
+        waited_at = next((each.timestamp for each in reversed(self._seen) if each.status is JobStatus.PENDING), None)
+        if waited_at is not None and observation.runtime is not None and observation.status is not JobStatus.PENDING:
+            observation = replace(observation, runtime=min(observation.runtime, observation.timestamp - waited_at))
         self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
         self._seen = thin_looks([*self._seen, _sharing(observation, self.last)], self.most)
         if self.store and self.key and self._is_worth_keeping(observation):

@@ -429,7 +429,7 @@ def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> 
     """Return the view of a job with an id. Raises JobNotFound, CommandError."""
     log = answers[1].value if len(answers) > 1 else None
     if log and not parse_tail:
-        answers = [answers[0], replace(answers[1], value=(*log[:2], ""))]
+        answers = [answers[0], replace(answers[1], value=(*log[:2], "")), *answers[2:]]
     view = read_look(job_id, answers)
     if view is None:
         raise JobNotFound(f"there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}"))

@@ -21,7 +21,7 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing, KeptRollCall, Observation
 from training_monitor.judging.goodput import run_goodput, seen_phases, steps_lost
 from training_monitor.judging.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
-from training_monitor.logs.job_progress import format_position, job_progress
+from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.logs.training_log import ProgressReader, parse_progress
 from training_monitor.restart.counters import with_new_steps, with_steps_lost
 
@@ -186,9 +186,9 @@ def note_last_words(run: RunState, log_tail: str) -> RunState:
 
 
 def describe_look(view: JobView) -> str:
-    """Describe one look in a line: the job, its status, and its position."""
+    """Describe one look in a line: the job, its status, and its position or what it waits for."""
     loss = f" loss {view.progress.loss:.4g}" if view.progress.loss is not None else ""
-    return f"{view.job_id} {view.status} {format_position(job_progress(view.progress))}{loss}"
+    return f"{view.job_id} {format_standing(view.status, view.progress, view.message)}{loss}"
 
 
 def failure_evidence(view: JobView) -> str:

@@ -17,7 +17,7 @@ from training_monitor.core.reports import MonitorReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.judging.stall import stall_policy
-from training_monitor.logs.job_progress import format_position, job_progress
+from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import Look
 from training_monitor.observe.meant import find_one, named_job
@@ -228,7 +228,8 @@ class _Watch(Looker[dict[str, Any], MonitorReport]):
         assert monitor.view
         if self.on_view:
             self.on_view(monitor.view)
-        get_logger().info("%s: %s %s", monitor.job_id, status, format_position(job_progress(monitor.view.progress)))
+        view = monitor.view
+        get_logger().info("%s: %s", monitor.job_id, format_standing(view.status, view.progress, view.message))
         if status != before:
             if self.on_status_change:
                 self.on_status_change(status, before)

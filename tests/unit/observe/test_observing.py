@@ -6,6 +6,9 @@ import pytest
 
 from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, Progress
 from training_monitor.core.values import Observation
+from training_monitor.judging.judge import judge
+from training_monitor.judging.stall import stall_policy
+from training_monitor.observe.kept_looks import Looks
 from training_monitor.observe.looks import observe_job
 
 NOW = 1_750_000_000.0
@@ -56,3 +59,17 @@ def test_a_job_that_failed_says_why() -> None:
     assert seen.failure and "out of memory" in seen.failure.evidence and seen.is_running is False
     silent = observe_job(JobView("j", JobStatus.FAILED, "exit code 3", 3), NOW).failure
     assert silent and (silent.category, silent.evidence) == ("unknown", "exit code 3; exit status 3")
+
+
+def test_the_time_for_which_a_job_waited_to_be_started_is_no_part_of_its_start_up() -> None:
+    looks, submitted = Looks(), NOW - 7200
+    for ago in (600, 300):
+        looks.add(observe_job(JobView("j", JobStatus.PENDING, started_at=submitted), NOW - ago))
+        assert judge(looks.all(), now=NOW - ago).state == "starting"
+    for later in (0, 30, 60):
+        looks.add(observe_job(JobView("j", JobStatus.RUNNING, started_at=submitted, log_age=9.0), NOW + later))
+        verdict = judge(looks.all(), now=NOW + later, policy=stall_policy(400))
+        assert verdict.state == "starting" and (verdict.seconds_without_step or 0) <= 300 + later, verdict
+    for later in (3600, 3660, 3720):
+        looks.add(observe_job(JobView("j", JobStatus.RUNNING, started_at=submitted, log_age=3000.0), NOW + later))
+    assert judge(looks.all(), now=NOW + 3720, policy=stall_policy(400)).state == "stalled"
