@@ -19,7 +19,7 @@ from training_monitor.core.store import MOST_LOOKS, Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.jobs.jobs import read_last_words
 from training_monitor.judging.judge import judge
-from training_monitor.judging.stall import StallPolicy
+from training_monitor.judging.stall import DEFAULT_POLICY, StallPolicy
 from training_monitor.judging.stall_history import place_of, thin_looks
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
@@ -30,6 +30,7 @@ from training_monitor.targets.target import Target
 WINDOW = 720  # observations that are judged at most
 KEEP_SECONDS = 10.0  # least time between two observations in the store; those in between stay in memory
 KNOWN_SECONDS = 600.0  # after a longer gap, the age of the newest step is read from the log again
+_STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopped": JobStatus.STOPPED}
 _DEFAULTS = {each.name: each.default for each in fields(Observation)}
 
 
@@ -138,10 +139,13 @@ class Observer:
     target may have moved.
     """
 
-    def __init__(self, site: Site, job: WatchedJob, *, store: Store, asked: Site | None = None) -> None:
+    def __init__(
+        self, site: Site, job: WatchedJob, *, store: Store, asked: Site | None = None, key: str = ""
+    ) -> None:
+        """Add to the observations under `key` (default: that of the job)."""
         self.site, self.job, self._store, self._asked = site, job, store, asked
         self._known: Identity | None = None
-        self.looks = Looks(store, look_key(site.target, job, None) if job.job_id else "")
+        self.looks = Looks(store, key or (look_key(site.target, job, None) if job.job_id else ""))
         self.progress = Progress()  # by the last look
         self._epochs: EpochCount | None = None
 
@@ -183,11 +187,20 @@ class Observer:
         self.looks.add(observation_of(look, self.progress, look.text, now, first=not self.looks.is_known(now)))
         return look, beside
 
-    def look_at_job(self, now: float) -> JobView:
-        """Look once at a training that is a job, and return its view."""
-        view = self.look(now).view
-        assert view
-        return view
+    def view_of(self, look: Look, now: float) -> JobView:
+        """Return the view of a job; that of a training that is not a job has the status that follows from the verdict.
+
+        A training that has ended is UNKNOWN if nothing tells how.
+        """
+        if look.view:
+            return look.view
+        verdict = self.judge(now, DEFAULT_POLICY)
+        status = _STATUSES.get(verdict.state)
+        if status is None:
+            status = JobStatus.UNKNOWN if look.is_running is False else JobStatus.RUNNING
+        said = verdict.reason if status.is_terminal or look.is_running is False else look.message
+        age = look.log.age if look.log else None
+        return JobView(self.job.label, status, said, progress=self.progress, log_age=age, log_tail=look.text)
 
     def _open_looks(self, look: Look) -> None:
         """Load the earlier observations once it is known which training this is."""

@@ -12,14 +12,13 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import checked, dataclass, field, replace
 from training_monitor.core.logger import get_logger, logging_of_loop
-from training_monitor.core.models import JobStatus, JobView, Progress
+from training_monitor.core.models import JobView, Progress
 from training_monitor.core.reports import MonitorReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.observe.kept_looks import Observer
-from training_monitor.observe.looks import Look
 from training_monitor.observe.meant import find_one, named_job
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
@@ -29,9 +28,7 @@ from training_monitor.watch.looking import Looker, look_until_over
 if TYPE_CHECKING:
     from training_monitor.core.panels import Panel
 
-# The status of a training that is not a job and has ended, by its state.
 EXIT_SECONDS = 2.0  # for which a program that ends waits for its background monitors
-_STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopped": JobStatus.STOPPED}
 
 
 @checked
@@ -86,7 +83,7 @@ class JobMonitor:
             look.require(self.job)
         if self.job.pid and not (self.job.log_file or self.job.log_paths) and look.log and look.log.path:
             self._observer.job = replace(self.job, log_file=look.log.path)  # once it has ended, no process names it
-        view = look.view or self._view_of(look)
+        view = self._observer.view_of(look, self._clock.time())
         self.has_ended = view.status.is_terminal or look.is_running is False
         self.view, self._looked_at = view, self._clock.monotonic()
         step = job_progress(view.progress).step
@@ -104,15 +101,6 @@ class JobMonitor:
     def site(self) -> Site:
         """Where the target is; a vast.ai instance is at its ssh address."""
         return self._observer.site
-
-    def _view_of(self, look: Look) -> JobView:
-        """Return a training that is not a job as if it were one: its status follows from the verdict."""
-        status = _STATUSES.get(self.verdict().state)
-        if status is None:
-            status = JobStatus.UNKNOWN if look.is_running is False else JobStatus.RUNNING
-        age = look.log.age if look.log else None
-        said = self.verdict().reason if status.is_terminal or look.is_running is False else look.message
-        return JobView(self.job_id, status, said, progress=self._observer.progress, log_age=age, log_tail=look.text)
 
     @property
     def observations(self) -> tuple[Observation, ...]:
