@@ -240,7 +240,7 @@ class TestNames:
             return capsys.readouterr().out
 
         (tmp_path / "tune.sh").write_text("echo step 4/9 loss=0.5; sleep 600")
-        job = "raysubmit_Ab3"
+        job = "raysubmit_Nm9"
         jobs.submit(job, f"sh {tmp_path}/tune.sh", metadata={"job_name": "r9"})
         jobs.says(job, "step 4/9")
         for name in ("r9", "tune.sh"):
@@ -250,6 +250,8 @@ class TestNames:
             assert (get_current_step(HEAD, name), check_job_status(HEAD, name)) == (4, "RUNNING")
             assert monitor_job(HEAD, name, 0.2, timeout=0)["job_id"] == job
             assert job in said("wait", name, "--timeout", "0s", status=3)
+            assert main(["watch", HEAD, "--job", name, "--once"]) in (0, 3)
+            assert "step 4/9" in capsys.readouterr().out
         report = get_training_health(HEAD, None, job_id="r9")
         assert report["job"] and report["job"]["job_id"] == job
         with pytest.raises(JobNotFound, match=rf"no Ray job called 'r8'; Ray has .*{job} \(r9: sh /"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from training_monitor.cli.ending import Ending
 
 _GUESSING = ("check", "why", "wait")
-_JOB_COMMANDS = ("status", "step", "logs", "stop")
+_JOB_COMMANDS = ("status", "step", "logs", "stop", "watch", "terminate")
 
 
 def _function(name: str) -> Callable[[Namespace], int]:

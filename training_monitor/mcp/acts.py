@@ -37,7 +37,7 @@ def stop_job(
     """Stop a job or process: TERM to all of it, then KILL, and see that nothing is left. It is not restarted.
 
     Args:
-        job: a Ray submission id, process:NAME, a PID or a log file.
+        job: a Ray submission id, process:NAME, a PID, a log file, or a name, as in check_training.
         stop_grace: seconds between TERM and KILL.
     """
     words = ["stop", *options(namespace=namespace, stop_grace=stop_grace), *positional(target=target, job=job)]
