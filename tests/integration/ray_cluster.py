@@ -260,6 +260,17 @@ def environment_of(pid: int) -> bytes:
     return b""
 
 
+def trainings_of(text: str) -> list[int]:
+    """The pids of what runs in Python with a text in its command."""
+    commands = {pid: command_of(pid) for pid in pids()}
+    return [pid for pid, each in commands.items() if each.startswith(b"python3\0") and text.encode() in each]
+
+
+def kill_trainings(text: str) -> None:
+    for pid in trainings_of(text):
+        kill(pid)
+
+
 def record_calls(folder: Path, path: str, *programs: str) -> Path:
     """Put programs before those of `path` that note their arguments and go on as the real ones; returns the notes."""
     folder.mkdir()
@@ -312,13 +323,11 @@ class ProcessCensus(threading.Thread):
 
     def __init__(self, text: str) -> None:
         super().__init__(daemon=True)
-        self._text, self._over, self.most = text.encode(), threading.Event(), 0
+        self._text, self._over, self.most = text, threading.Event(), 0
 
     def run(self) -> None:
         while not self._over.wait(0.1):
-            commands = [command_of(pid) for pid in pids()]
-            trainings = [each for each in commands if each.startswith(b"python3\0") and self._text in each]
-            self.most = max(self.most, len(trainings))
+            self.most = max(self.most, len(trainings_of(self._text)))
 
     def end(self) -> int:
         self._over.set()

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import Place, wait_until
 from tests.integration.test_claims import ANN, take
+from tests.loopback.ray_dashboard import RayDashboard
+from training_monitor import auto_restart
 from training_monitor.core.errors import LeaseLost
+from training_monitor.core.models import Event
+from training_monitor.core.store import Store
 from training_monitor.jobs.claims import only_as_owner
-from training_monitor.jobs.ray_jobs import Forgotten, end_forgotten
+from training_monitor.jobs.ray_jobs import Forgotten, drivers_question, end_forgotten
 from training_monitor.targets.asking import Site
+from training_monitor.targets.procfs import identify
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -26,9 +33,10 @@ def start() -> Iterator[Start]:
     """Start `sh -c SCRIPT` as a driver of a job."""
     started = []
 
-    def start(job_id: str, script: str = "exec sleep 600") -> subprocess.Popen[bytes]:
+    def start(job_id: str, script: str = "exec sleep 600", log: Path | None = None) -> subprocess.Popen[bytes]:
         said = json.dumps({"runtime_env": {}, "metadata": {"job_submission_id": job_id, "job_name": job_id}})
-        process = subprocess.Popen(["sh", "-c", script], env={**os.environ, "RAY_JOB_CONFIG_JSON_ENV_VAR": said})
+        environment, out = {**os.environ, "RAY_JOB_CONFIG_JSON_ENV_VAR": said}, log.open("wb") if log else None
+        process = subprocess.Popen(["sh", "-c", script], env=environment, stdout=out, stderr=out)
         started.append(process)
         return process
 
@@ -36,6 +44,105 @@ def start() -> Iterator[Start]:
     for process in started:
         process.kill()
         process.wait()
+
+
+STEPS = "for n in $(seq 1 40); do echo step $n/40 loss=0.5; sleep 0.1; done"
+FOREVER = "n=0; while :; do n=$((n+1)); echo step $n/100000 loss=0.5; sleep 0.1; done"
+
+
+@pytest.fixture
+def dashboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayDashboard]:
+    with RayDashboard() as dashboard:
+        monkeypatch.setenv("RAY_API_SERVER_ADDRESS", dashboard.address)
+        yield dashboard
+
+
+class Supervision(threading.Thread):
+    """`auto_restart` of the Ray job `lora` on this machine, without a single restart."""
+
+    def __init__(self, folder: Path, **more: object) -> None:
+        super().__init__(daemon=True)
+        self.events, self.result, self._folder = list[Event](), dict[str, Any](), folder
+        self._more: dict[str, Any] = {"stagnation_threshold": 60, **more}
+        self.start()
+
+    def run(self) -> None:
+        given = {"job_config": {"entrypoint": "true"}, "check_interval": 0.3, "roll_call_timeout": 0, **self._more}
+        store = Store(str(self._folder / "state"))
+        self.result = auto_restart("local", "lora", None, 0, 0.1, on_event=self.events.append, store=store, **given)
+
+    def texts(self) -> str:
+        return "\n".join(f"{each.kind}: {each.text}" for each in self.events)
+
+    def end(self) -> dict[str, Any]:
+        self.join(60)
+        assert self.result, self.texts()
+        return self.result
+
+
+def forget(dashboard: RayDashboard, supervision: Supervision) -> None:
+    """Let Ray forget the job as soon as a step of it was seen."""
+    assert wait_until(lambda: "RUNNING step" in supervision.texts(), 60), supervision.texts()
+    dashboard.jobs.clear()
+
+
+def test_a_training_that_ray_forgot_is_supervised_to_its_end_by_its_process(
+    local: Place, dashboard: RayDashboard, start: Start, tmp_path: Path
+) -> None:
+    driver = start("lora-attempt-1", STEPS, tmp_path / "log")
+    dashboard.add_job("lora-attempt-1", "RUNNING", "step 1/40\n")
+    supervision = Supervision(tmp_path)
+    forget(dashboard, supervision)
+    result = supervision.end()
+    assert driver.poll() == 0, "it was left alone"
+    assert f"Ray has forgotten lora-attempt-1, which runs on as process {driver.pid}" in supervision.texts()
+    assert (result["success"], result["final_step"], result["total_retries"]) == (True, 40, 0), result
+    assert [each["job_id"] for each in result["attempts"]] == ["lora-attempt-1"]
+
+
+def test_a_training_that_ray_forgot_and_that_is_killed_has_failed(
+    local: Place, dashboard: RayDashboard, start: Start, tmp_path: Path
+) -> None:
+    driver = start("lora-attempt-1", FOREVER, tmp_path / "log")
+    dashboard.add_job("lora-attempt-1", "RUNNING", "step 1/40\n")
+    supervision = Supervision(tmp_path)
+    forget(dashboard, supervision)
+    assert wait_until(lambda: "runs on as process" in supervision.texts(), 60), supervision.texts()
+    driver.kill()
+    result = supervision.end()
+    assert (result["outcome"], result["attempts"][-1]["status"]) == ("max_retries_reached", "FAILED"), result
+    assert (result["final_step"] or 0) > 1, result
+
+
+def test_a_training_that_ray_forgot_is_ended_where_it_makes_no_step(
+    local: Place, dashboard: RayDashboard, start: Start, tmp_path: Path
+) -> None:
+    driver = start("lora-attempt-1", "echo step 1/40; sleep 2; echo step 2/40; sleep 600", tmp_path / "log")
+    dashboard.add_job("lora-attempt-1", "RUNNING", "step 1/40\n")
+    supervision = Supervision(tmp_path, stagnation_threshold=8)
+    forget(dashboard, supervision)
+    result = supervision.end()
+    assert driver.wait(10) == -15 and "runs on as process" in supervision.texts()
+    assert result["attempts"][-1]["status"] == "STALLED", result
+
+
+def test_a_new_supervisor_adopts_what_ray_forgot_instead_of_ending_it(
+    local: Place, dashboard: RayDashboard, start: Start, tmp_path: Path
+) -> None:
+    driver = start("lora-attempt-3", STEPS, tmp_path / "log")
+    result = Supervision(tmp_path).end()
+    assert driver.poll() == 0 and result["success"], result
+    assert [each["job_id"] for each in result["attempts"]] == ["lora-attempt-3"]
+
+
+def test_the_driver_of_a_job_is_its_oldest_process(target: Place, start: Start) -> None:
+    driver = start("lora-attempt-12", "sleep 600 & wait")
+    start("loran")
+    [found] = Site.of(target.address).ask_one(drivers_question("lora", None))
+    assert (found.job_id, found.pid) == ("lora-attempt-12", driver.pid)
+    pid, begun, boot = found.process.split()
+    assert (int(pid), boot) == (driver.pid, Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    assert int(begun) == identify(driver.pid).start_ticks
 
 
 def test_the_processes_of_all_attempts_are_ended_and_no_others(target: Place, start: Start) -> None:

@@ -29,6 +29,7 @@ from tests.integration.ray_cluster import (
     Supervised,
     command_of,
     environment_of,
+    kill_trainings,
     record_calls,
     start_jobs,
     supervise,
@@ -687,7 +688,7 @@ class TestRestart:
         assert (result["success"], result["total_retries"]) == (True, 0), result
         assert list(ray_head.named("lasting")) == ["lasting-attempt-1"]
 
-    def test_what_ray_forgot_is_ended_before_it_is_started_again(
+    def test_what_ray_forgot_is_supervised_until_it_ends_and_only_then_started_again(
         self, lean_ray: Path, kube: KubernetesApi, tmp_path: Path
     ) -> None:
         """The driver of a cluster that died trains on, and the new one does not know of it."""
@@ -709,6 +710,10 @@ class TestRestart:
             seen = max(steps())
             assert wait_until(lambda: max(steps()) > seen, 120), "it trains on without Ray"
             head.start()
+            assert wait_until(lambda: "runs on as process" in "".join(run.texts()), 120), run.texts()
+            seen = max(steps())
+            assert wait_until(lambda: max(steps()) > seen + 100, 120) and not head.named("forgotten"), run.texts()
+            kill_trainings(str(folder))
             assert wait_until(lambda: "attempt-2 started, from" in "".join(run.texts()), 120), run.texts()
             again = next(job for job, status in head.named("forgotten").items() if status in ("RUNNING", "PENDING"))
             head.ask_to_stop(again)
@@ -717,9 +722,9 @@ class TestRestart:
             head.stop()
         assert census.end() == 1
         # Whether the new head takes a job at once is another matter: it refuses some while its agent starts.
-        lost = result["attempts"][0]
-        assert lost["status"] == "LOST" and "ran on without Ray" in "".join(run.texts())
-        assert lost["final_step"] >= seen and 0 <= lost["steps_lost"] < 50
+        killed = result["attempts"][0]
+        assert killed["status"] == "FAILED" and result["total_retries"] == 1, result
+        assert killed["final_step"] >= seen and 0 <= killed["steps_lost"] < 50
 
     def test_a_job_without_configuration_is_continued_with_that_of_ray_until_a_person_stops_it(
         self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path

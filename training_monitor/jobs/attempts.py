@@ -16,6 +16,7 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact_named
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import PREFIX, hold_key
@@ -98,6 +99,16 @@ def with_variables(config: Mapping[str, Any] | None, variables: Mapping[str, str
     if "command" in config:
         return {**config, "env": variables}
     return {**config, "runtime_env": {**(config.get("runtime_env") or {}), "env_vars": variables}}
+
+
+def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a job configuration with None for the values of variables that may be secret."""
+    given = {name: str(value) for name, value in variables_of(config).items() if value is not None}
+    secret = {name for name, value in given.items() if redact_named(name, value) != value}
+    if not secret:
+        return config
+    kept = {name: None if name in secret else value for name, value in variables_of(config).items()}
+    return with_variables(config, kept)
 
 
 def avoiding(config: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]:

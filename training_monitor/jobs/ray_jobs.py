@@ -327,20 +327,48 @@ class Forgotten:
     log_tail: str = field(repr=False)
 
 
-def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Question[Forgotten]:
-    """Send TERM to what runs of the jobs NAME, NAME-attempt-N and `job_id`, KILL after `grace` seconds, and look again.
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The oldest process of a Ray job, the shell of its entrypoint; `process` is its identity `PID START BOOT`."""
 
-    Only for jobs that Ray does not know as running.
-    """
-    script = format_call(
+    job_id: str
+    pid: int
+    process: str
+
+
+def _forgotten_script(function: str, job_name: str, job_id: str | None, grace: float = 0.0) -> str:
+    return format_call(
         "ray_forgotten",
-        "end_forgotten",
+        function,
         _job_name=job_name,
         _job=job_id or job_name,
         _log=log_name(job_id or job_name),
         _grace=hundredths(grace),
         _bytes=LOG_BYTES,
     )
+
+
+def drivers_question(job_name: str, job_id: str | None) -> Question[tuple[Driver, ...]]:
+    """Ask for the drivers of the jobs NAME, NAME-attempt-N and `job_id` on a machine, whether Ray knows them or not."""
+
+    def parse(reply: Reply) -> tuple[Driver, ...]:
+        if not (found := re.fullmatch(r"boot=([\w-]{1,64})\n((?:\d{1,10} \d{1,19} .*\n)*)end\s*", reply.output)):
+            raise ParseError("no list of drivers", source="ray drivers", text=reply.output)
+        oldest: dict[str, tuple[int, int]] = {}
+        for line in found[2].splitlines():
+            pid, start, job = line.split(" ", 2)
+            oldest[job] = min(oldest.get(job, (int(start), int(pid))), (int(start), int(pid)))
+        return tuple(Driver(job, pid, f"{pid} {start} {found[1]}") for job, (start, pid) in oldest.items())
+
+    return Question("drivers", _forgotten_script("show_forgotten", job_name, job_id), parse)
+
+
+def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Question[Forgotten]:
+    """Send TERM to what runs of the jobs NAME, NAME-attempt-N and `job_id`, KILL after `grace` seconds, and look again.
+
+    Only for jobs that Ray does not know as running.
+    """
+    script = _forgotten_script("end_forgotten", job_name, job_id, grace)
 
     def parse(reply: Reply) -> Forgotten:
         fields, text = parse_fields(reply.output)

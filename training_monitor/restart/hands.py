@@ -13,13 +13,13 @@ from typing import Any
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.logger import get_logger
-from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, Question
+from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, PodState, Question
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing
 from training_monitor.jobs.attempts import Removed, attempt_number, avoiding, training_name
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
-from training_monitor.jobs.ray_jobs import Forgotten, end_forgotten
+from training_monitor.jobs.ray_jobs import Driver, Forgotten, drivers_question, end_forgotten, jobs_question
 from training_monitor.jobs.stopping import ExitWatch, end_job
 from training_monitor.restart.state import LATE_SECONDS, RunState, checkpoint_problem
 from training_monitor.targets.asking import Site, side_by_side
@@ -72,6 +72,18 @@ def end_what_ray_forgot(site: Site, run: RunState, *, guard: Guard = unguarded) 
         found.append(answer)
     log_tail = next((each.log_tail for each in found if each.log_tail), "")
     return Forgotten(sum(each.ended for each in found), (), max(each.attempts for each in found), log_tail)
+
+
+def find_driver(site: Site, run: RunState) -> Driver | None:
+    """Return the driver of the one job of this training that runs on the head without Ray's knowledge, if there is one.
+
+    What an attempt that ended otherwise has left behind is not meant. Raises CommandError.
+    """
+    drivers, jobs = site.ask(drivers_question(run.job_name, run.job_id), jobs_question())
+    ended = [each["job_id"] for each in run.attempts if each["ended_at"] and each["status"] != "LOST"]
+    known = [each.submission_id for each in jobs.get() or ()]
+    found = list(drivers.get() or ())
+    return found[0] if len(found) == 1 and found[0].job_id not in (*known, *ended) else None
 
 
 def is_still_written(run: RunState, checkpoints: Sequence[Checkpoint], now: float, quiet: float) -> float | None:
@@ -128,6 +140,14 @@ class Hands:
         self.site = self.exit_watch.site = self.site.at(target)
         for each in self.claims.values():
             each.site = self.site
+
+    def pod(self) -> PodState | None:
+        """Return the pod of the target as it is listed; None without one, or if it could not be asked for."""
+        try:
+            found = self.site.target.list_pods(self.site.target.name, transport=self.site.transport)
+        except TrainingMonitorError:
+            return None
+        return found[0] if found else None
 
     def look(self, job_id: str) -> JobView | None:
         """Return the job; None if there is no such job. Raises CommandError."""

@@ -18,7 +18,7 @@ from training_monitor.core.frozen import asdict, dataclass, field, fields, repla
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import CheckpointListing, KeptRollCall, Observation
+from training_monitor.core.values import CheckpointListing, KeptRollCall, Observation, WatchedJob
 from training_monitor.judging.goodput import run_goodput, seen_phases, steps_lost
 from training_monitor.judging.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.logs.job_progress import format_standing, job_progress
@@ -47,6 +47,7 @@ class RunState:
     avoid_nodes: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     attempts: tuple[AttemptReport, ...] = ()
+    followed: WatchedJob | None = None  # the process of a job that Ray has forgotten
     success: bool = False
     outcome: RunOutcome | None = None
     reason: str | None = None
@@ -130,6 +131,7 @@ def plan_attempt(
         run,
         phase="starting",
         job_id=job_id,
+        followed=None,
         attempts=with_steps_lost((*run.attempts, attempt)),
         wrote_checkpoint=run.wrote_checkpoint or checkpoint is not None,
     )

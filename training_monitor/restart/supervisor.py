@@ -26,23 +26,29 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import asdict, replace
-from training_monitor.core.masking import redact_named
-from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, PodState, RunOutcome
+from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
+from training_monitor.core.read_fence import keep_found
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.before_end import explain_before_end
-from training_monitor.jobs.attempts import variables_of, with_variables
+from training_monitor.jobs.attempts import variables_of, with_variables, without_secrets
 from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
 from training_monitor.jobs.names import find_ray_job, several_named
 from training_monitor.jobs.process_jobs import held_by
 from training_monitor.jobs.ray_jobs import Forgotten
 from training_monitor.judging.restart import RestartPolicy, choose_resume
 from training_monitor.judging.stall import stall_policy
-from training_monitor.observe.kept_looks import Observer
+from training_monitor.observe.kept_looks import Observer, look_key
 from training_monitor.observe.looks import failure_of
 from training_monitor.restart.counters import with_saved
-from training_monitor.restart.hands import Hands, end_what_ray_forgot, find_other_job, is_still_written
+from training_monitor.restart.hands import (
+    Hands,
+    end_what_ray_forgot,
+    find_driver,
+    find_other_job,
+    is_still_written,
+)
 from training_monitor.restart.state import (
     RunState,
     checkpoint_problem,
@@ -64,16 +70,6 @@ from training_monitor.targets.target import parse_target
 LOST_LOOKS = 2
 STOP_TRIES = 10
 SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this time, before it is stopped
-
-
-def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a job configuration with None for the values of variables that may be secret."""
-    given = {name: str(value) for name, value in variables_of(config).items() if value is not None}
-    secret = {name for name, value in given.items() if redact_named(name, value) != value}
-    if not secret:
-        return config
-    kept = {name: None if name in secret else value for name, value in variables_of(config).items()}
-    return with_variables(config, kept)
 
 
 class Supervisor(Hands):
@@ -227,6 +223,8 @@ class Supervisor(Hands):
                 return self.adopt(run, other)
         highest = len(run.attempts)
         if not process:
+            if followed := self._follow_forgotten(run):
+                return followed
             forgotten = self._end_forgotten(run)
             highest = max(highest, forgotten.attempts)
             run = self.save(note_last_words(run, forgotten.log_tail))
@@ -259,6 +257,26 @@ class Supervisor(Hands):
         job_id = next_job_id(self.site, name, process=process, at_least=number)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
 
+    def _follow_forgotten(self, run: RunState) -> RunState | None:
+        """Adopt the process of a job that Ray has forgotten, if it trains on; None if there is none or it stalls."""
+        driver = None if run.job_id and is_process_job(run.job_id) else find_driver(self.site, run)
+        if driver is None:
+            return None
+        folder, now = run.checkpoint_dir or None, self.clock.time()
+        job = WatchedJob(pid=driver.pid, process=driver.process, output_dir=folder, name=driver.job_id)
+        observer = self._observer(replace(run, job_id=driver.job_id, followed=job))
+        look = observer.look(now)
+        is_stalled = observer.judge(now, stall_policy(self.policy.stagnation_threshold)).state == "stalled"
+        if not look.is_running or is_stalled or look.log is None or look.log.path is None:
+            return None
+        keep_found(self.site.target, [look.log.path], [])
+        if not run.attempts or run.attempts[-1]["job_id"] != driver.job_id or run.attempts[-1]["ended_at"]:
+            run = plan_attempt(run, driver.job_id, None, (), now - (look.evidence.runtime or 0.0), adopted=True)
+        text = f"Ray has forgotten {driver.job_id}, which runs on as process {driver.pid}: supervising that"
+        self.tell(run, "adopted", text)
+        job = replace(job, log_file=look.log.path)
+        return self.save(replace(update_attempt(run, status="RUNNING"), phase="watching", followed=job))
+
     def _end_forgotten(self, run: RunState) -> Forgotten:
         """End processes of former attempts that Ray no longer knows: they would train beside the next one."""
         found = end_what_ray_forgot(self.site, run, guard=self.guard_of(run))
@@ -272,7 +290,7 @@ class Supervisor(Hands):
         assert run.job_id
         observer = self._observer(run)
         try:
-            view = observer.look_at_job(self.clock.time())
+            view = observer.view_of(observer.look(self.clock.time()), self.clock.time())
         except JobNotFound as error:
             return self.missing(run, error)
         self.missing_looks = 0
@@ -281,6 +299,8 @@ class Supervisor(Hands):
         self.reached(run)
         if (problem := run.attempts[-1]["resume_problem"]) and not known:
             self.tell(run, "ignored", problem, view)
+        if run.followed and (view.status.is_terminal or view.status is JobStatus.UNKNOWN):
+            return self._end_followed(run, view)
         if view.status.is_terminal:
             return self._end(run, view)
         verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
@@ -295,10 +315,11 @@ class Supervisor(Hands):
 
     def _observer(self, run: RunState) -> Observer:
         """Return the observer of the current job on the current target."""
-        job = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir or None)
-        known = self.observer
+        of_ray = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir or None)
+        job, known = run.followed or of_ray, self.observer
         if known is None or (known.job, known.site) != (job, self.site):
-            known = self.observer = Observer(self.site, job, store=self.store)
+            key = look_key(self.site.target, of_ray, None)
+            known = self.observer = Observer(self.site, job, store=self.store, key=key)
         return known
 
     def stop(self, run: RunState) -> RunState:
@@ -309,7 +330,9 @@ class Supervisor(Hands):
             run = self.explain(run, job_id)
         self.tell(run, "stopping", f"ending {job_id}: TERM, then KILL after some seconds")
         try:
-            status = self.stop_job(run, job_id)
+            if run.followed:
+                self._end_forgotten(run)
+            status = "GONE" if run.followed else self.stop_job(run, job_id)
         except JobNotFound:
             status = "GONE"
         except CommandFailed as error:
@@ -329,7 +352,8 @@ class Supervisor(Hands):
         """Take the roll call of a job that hangs, before it is ended."""
         timeout = self.policy.roll_call_timeout
         self.tell(run, "stopping", f"looking at all ranks of {job_id} first, for {format_duration(timeout)} at most")
-        kept = explain_before_end(self.site, WatchedJob(job_id=job_id), self.store, timeout=timeout)
+        job = run.followed or WatchedJob(job_id=job_id)
+        kept = explain_before_end(self.site, job, self.store, timeout=timeout)
         run = self.save(note_roll_call(run, kept))
         self.tell(run, "explained", kept.text)
         return run
@@ -371,15 +395,29 @@ class Supervisor(Hands):
             return self.save(replace(run, phase="stopping", stop_reason=None))
         return self.fail(run, view.status.value, evidence, failure_of(view))
 
+    def _end_followed(self, run: RunState, view: JobView) -> RunState:
+        """Decide what follows from the end of a process of which Ray knew nothing, unless Ray knows its job again."""
+        if view.status is not JobStatus.SUCCEEDED and self.look(view.job_id):
+            return self.save(replace(run, followed=None))
+        if view.status.is_terminal:
+            return self._end(run, view)
+        self.tell(run, "detected", f"{view.job_id} has ended: {view.message}", view)
+        return self.fail(run, "LOST", view.message or "")
+
     def missing(self, run: RunState, error: JobNotFound) -> RunState:
-        """Count a look that found no such job; after the second one the job is lost (a new head remembers no jobs)."""
+        """Count a look that found no such job; after the second one Ray has lost it (a new head remembers no jobs).
+
+        Its process may train on: then that is supervised.
+        """
         self.reached(run)
         self.missing_looks += 1
         if self.missing_looks < LOST_LOOKS:
             self.clock.sleep(min(5.0, self.policy.check_interval))
             return run
-        self.tell(run, "detected", f"{run.job_id} is lost: {error.what}")
         self.missing_looks = 0
+        if followed := self._follow_forgotten(run):
+            return followed
+        self.tell(run, "detected", f"{run.job_id} is lost: {error.what}")
         return self.fail(run, "LOST", error.what)
 
     def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:
@@ -404,7 +442,7 @@ class Supervisor(Hands):
         avoided = f"; node {', '.join(decision.excluded_nodes)} is suspect" if decision.excluded_nodes else ""
         self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
         blamed: Any = {"bad_checkpoints": decision.bad_checkpoints, "suspect_checkpoints": decision.suspect_checkpoints}
-        return self.save(replace(run, **blamed, avoid_nodes=decision.excluded_nodes))
+        return self.save(replace(run, **blamed, avoid_nodes=decision.excluded_nodes, followed=None))
 
     def done(self, run: RunState, outcome: RunOutcome, reason: str) -> RunState:
         now = self.clock.time()
@@ -416,14 +454,6 @@ class Supervisor(Hands):
         return run
 
     # ------------------------------------------------------------ small parts
-
-    def pod(self) -> PodState | None:
-        """Return the pod of the target as it is listed; None without one, or if it could not be asked for."""
-        try:
-            found = self.site.target.list_pods(self.site.target.name, transport=self.site.transport)
-        except TrainingMonitorError:
-            return None
-        return found[0] if found else None
 
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Conclude nothing while the target is unreachable: no restart, no count; look for a replaced pod."""

@@ -1,4 +1,4 @@
-# Ends what runs on of the jobs NAME, NAME-attempt-N and $_job after Ray has forgotten them.
+# Finds or ends what runs on of the jobs NAME, NAME-attempt-N and $_job after Ray has forgotten them.
 # uses: stopping ray_submission
 # needs: _job_name _job _log _bytes
 
@@ -22,6 +22,16 @@ list_forgotten() {
     esac
     runs "$_file" && echo "$_file"
   done
+}
+
+# Print PID, start and job of each process.
+show_forgotten() {
+  read_boot; echo "boot=$_boot"
+  for _each in $(list_forgotten); do
+    read_submission "$_each"
+    read_stat "$_each" && echo "$_each $_start $submission"
+  done
+  echo end
 }
 
 # Print how many there were, what is left of them, the highest N that has a log, and the end of the last job's log. Ray
