@@ -146,6 +146,12 @@ def next_attempt(names: Iterable[str], job_name: str) -> int:
     return 1 + max((attempt_number(name) for name in names if training_name(name) == job_name), default=0)
 
 
+def process_job_called(names: Sequence[str], name: str) -> str | None:
+    """Return the process job that a name means: the latest attempt, or the job of that name."""
+    last = attempt_name(name, next_attempt(names, name) - 1)
+    return next((PREFIX + job for job in (last, name) if job in names), None)
+
+
 def check_job_config(config: Mapping[str, Any]) -> None:
     """Check that a job configuration has an `entrypoint` (Ray) or a `command` (process job). Raises SettingsError."""
     if ("entrypoint" in config) == ("command" in config):

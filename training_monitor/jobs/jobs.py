@@ -38,9 +38,7 @@ from training_monitor.jobs.attempts import (
     remove_question,
 )
 from training_monitor.jobs.claims import Guard, unguarded
-from training_monitor.jobs.names import find_ray_job, is_called
 from training_monitor.jobs.process_jobs import unhold_question
-from training_monitor.jobs.ray_waiting import waiting_question
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site
@@ -64,6 +62,8 @@ def look_questions(job_id: str) -> list[Question[Any]]:
     """Return the questions whose answers `read_look` needs."""
     if is_process_job(job_id):
         return [process_jobs.look_question(job_id)]
+    from training_monitor.jobs.ray_waiting import waiting_question  # most targets have no Ray
+
     return [ray_jobs.job_question(job_id), ray_jobs.log_question(job_id), waiting_question(job_id)]
 
 
@@ -122,6 +122,8 @@ def by_name(look: Callable[[Site, str], _Seen], site: Site, name: str) -> _Seen:
     except JobNotFound:
         if is_process_job(name):
             raise
+        from training_monitor.jobs.names import find_ray_job  # most calls give the id
+
         return look(site, find_ray_job(site, name))
 
 
@@ -185,7 +187,8 @@ def get_job_listing(
     active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
     waiting = [job.submission_id for job in ray.value or () if job.status is JobStatus.PENDING]
     questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
-    questions += [ray_jobs.log_question(job_id) for job_id in active] + [waiting_question(each) for each in waiting]
+    questions += [ray_jobs.log_question(job_id) for job_id in active]
+    questions += [look_questions(each)[-1] for each in waiting]
     answers = _ask_in_batches(site, questions)
     logs = dict(zip(active, answers[len(listed) :]))
     reasons = dict(zip(waiting, answers[len(listed) + len(active) :]))
@@ -331,6 +334,8 @@ def find_jobs_named(site: Site, job_name: str, *, process: bool) -> list[tuple[J
     The logs of process jobs are read where anything of them runs.
     """
     if not process:
+        from training_monitor.jobs.names import is_called
+
         jobs = site.ask_one(ray_jobs.jobs_question())
         return [(_view_of(job), _config_of(job)) for job in jobs if is_called(job, job_name)]
     found = site.ask_one(process_jobs.jobs_question())

@@ -13,8 +13,7 @@ from training_monitor.core.errors import Hint, JobNotFound, SettingsError
 from training_monitor.core.masking import redact
 from training_monitor.core.models import RayJob
 from training_monitor.core.units import name_some
-from training_monitor.jobs import process_jobs
-from training_monitor.jobs.attempts import attempt_name, attempt_number, next_attempt, training_name
+from training_monitor.jobs.attempts import attempt_number, training_name
 from training_monitor.jobs.ray_jobs import is_active, jobs_question
 from training_monitor.targets.asking import Site
 
@@ -53,12 +52,6 @@ def ray_jobs_with(jobs: Sequence[RayJob], word: str) -> list[RayJob]:
 def word_pattern(word: str) -> re.Pattern[str]:
     """Return a pattern of a word of a command line: also of a part of a path, without its ending."""
     return re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])")
-
-
-def process_job_called(names: Sequence[str], name: str) -> str | None:
-    """Return the process job that a name means: the latest attempt, or the job of that name."""
-    last = attempt_name(name, next_attempt(names, name) - 1)
-    return next((process_jobs.PREFIX + job for job in (last, name) if job in names), None)
 
 
 def describe_jobs(named: Iterable[tuple[str, str | None, str | None]]) -> str:

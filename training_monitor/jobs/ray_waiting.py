@@ -20,8 +20,8 @@ from training_monitor.jobs.ray_output import read_amount
 from training_monitor.targets.scripts import format_call
 
 _ASKED = {"entrypoint_num_gpus": "GPU", "entrypoint_num_cpus": "CPU", "entrypoint_memory": "memory"}
-_NAMES = {"GPU": "GPUs", "CPU": "CPUs"}
-_MOST_SHOWN = 3
+_NAMES = {"GPU": "GPUs", "CPU": "CPUs", "memory": "of memory"}
+_MOST_SHOWN, _MOST_CHARACTERS = 3, 60
 _Amounts = Mapping[str, float]
 
 
@@ -33,8 +33,8 @@ def waiting_question(job_id: str) -> Question[str | None]:
         "show_waiting",
         _seconds=ANSWER_SECONDS,
         _environment="",
-        _job_path=job_path(job_id),
-        _actor_path=f"/api/v0/actors?{urlencode(of_actor)}",
+        _of_job=job_path(job_id),
+        _of_actor=f"/api/v0/actors?{urlencode(of_actor)}",
     )
 
     def parse(reply: Reply) -> str | None:
@@ -102,7 +102,7 @@ def _there(name: str, found: RayResources) -> tuple[float | None, float | None]:
 
 
 def _format(name: str, amount: float) -> str:
-    return f"{_number(name, amount)} {'of memory' if name == 'memory' else _NAMES.get(name, name)}"
+    return f"{_number(name, amount)} {_NAMES.get(name, name[:_MOST_CHARACTERS])}"
 
 
 def _number(name: str, amount: float) -> str:

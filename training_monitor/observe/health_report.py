@@ -46,7 +46,6 @@ from training_monitor.health.verdict import (
     worst_verdict,
 )
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, why_log_unread
-from training_monitor.jobs.names import find_ray_job
 from training_monitor.jobs.ray_jobs import pids_of_ray_job, resources_question
 from training_monitor.judging.judge import judge, not_seen
 from training_monitor.judging.restart import why_none_is_complete
@@ -119,6 +118,8 @@ def get_training_health(
     seen = _look(sites, checkpoint_dir, job_id)
     asked = seen.answers[0].get("job")
     if job_id and asked and asked.known and asked.value is None and not is_process_job(job_id):
+        from training_monitor.jobs.names import find_ray_job
+
         with suppress(TrainingMonitorError):
             job_id = find_ray_job(sites[0], job_id)
             seen = _look(sites, checkpoint_dir, job_id)

@@ -20,14 +20,7 @@ from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.read_fence import keep_found
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
-from training_monitor.jobs.names import (
-    describe_jobs,
-    describe_running,
-    process_job_called,
-    ray_jobs_called,
-    ray_jobs_with,
-    word_pattern,
-)
+from training_monitor.jobs.attempts import process_job_called
 from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, TERMINAL, is_source
 from training_monitor.observe.find_trainings import (
     MAX_PROCESSES,
@@ -197,6 +190,8 @@ def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
 
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
+    from training_monitor.jobs.names import describe_jobs
+
     return f"PID or job id: {describe_jobs((each.name, None, each.command) for each in trainings)}"
 
 
@@ -246,6 +241,8 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
 
 def _by_name(there: _There, name: str) -> MeantTraining:
     """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
+    from training_monitor.jobs.names import ray_jobs_called, ray_jobs_with, word_pattern  # many calls give no name
+
     if there.is_job(name):
         return next((_by_ray(each) for each in there.ray if each.submission_id == name), _by_job(name))
     job_id = process_job_called(there.names, name)
@@ -265,6 +262,8 @@ def _by_name(there: _There, name: str) -> MeantTraining:
 
 
 def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[RayJob] = ()) -> JobNotFound:
+    from training_monitor.jobs.names import describe_running
+
     close = similar_names(name, [*names, *(each.submission_id for each in ray)])
     said = [f"there is no training {name!r}", *([f"there is {', '.join(close)}"] if close else [])]
     said += [describe_running(ray)] if any(map(ray_jobs.is_active, ray)) else []

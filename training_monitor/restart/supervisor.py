@@ -32,7 +32,7 @@ from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.before_end import explain_before_end
-from training_monitor.jobs.attempts import variables_of, with_variables, without_secrets
+from training_monitor.jobs.attempts import training_name, variables_of, with_variables, without_secrets
 from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
 from training_monitor.jobs.names import find_ray_job, several_named
 from training_monitor.jobs.process_jobs import held_by
@@ -130,9 +130,9 @@ class Supervisor(Hands):
         run = replace(run, config=run.config or remembered)
         views = [view for view, _ in named]
         if running := [view for view in views if not view.status.is_terminal]:
-            if len(running) > 1:
+            if len(running) > 1 and any(training_name(view.job_id) != run.job_name for view in running):
                 raise several_named(run.job_name, [(view.job_id, None, view.command) for view in running])
-            return self.adopt(run, running[0])
+            return self.adopt(run, running[-1])
         if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
             raise JobExists(
                 f"{self.site}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",

@@ -11,7 +11,8 @@ from training_monitor import check_job_status, get_current_step, get_job_logs
 from training_monitor.core.errors import JobNotFound, SettingsError
 from training_monitor.core.models import JobStatus, RayJob
 from training_monitor.jobs import look_at_job
-from training_monitor.jobs.names import describe_running, process_job_called, ray_jobs_called, ray_jobs_with
+from training_monitor.jobs.attempts import process_job_called
+from training_monitor.jobs.names import describe_running, ray_jobs_called, ray_jobs_with
 
 RUNNING, FAILED, PENDING = JobStatus.RUNNING, JobStatus.FAILED, JobStatus.PENDING
 
