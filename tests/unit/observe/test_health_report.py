@@ -33,7 +33,7 @@ SAVED = (
 JOB = {"submission_id": "job1", "status": "RUNNING", "type": "SUBMISSION", "start_time": 1000}
 LOG = "file 5000 1990 2000\nstep 5/100 loss: 0.5\n"
 WELL = {"gpu": GPU, "efa": EFA, "disk": DISK, "resources": rest(RAY), "checkpoints": SAVED}
-WELL |= {"job": rest(json.dumps(JOB)), "log": LOG, "evidence": "end\n"}
+WELL |= {"job": rest(json.dumps(JOB)), "log": LOG, "waiting": "", "evidence": "end\n"}
 HEAD, WORKER = "train-head-pgbtb", "train-worker-8v7pg"
 
 
