@@ -268,17 +268,15 @@ def _group(seen: SeenProcesses, named: str) -> list[list[int]]:
     return list(groups.values())
 
 
-def has_word(command: str, word: str) -> bool:
-    """Return whether a command line has this word, or a path that ends in it."""
-    return bool(re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", command))
-
-
 def _is_relevant(seen: SeenProcesses, pid: int, named: str) -> bool:
     process, words = seen.table.get(pid), seen.words[pid]
     if process is None or not process.is_running or not may_train(words):
         return False
-    if named and (str(pid) == named or has_word(" ".join(words), named)):
-        return True
+    if named:
+        from training_monitor.jobs.names import word_pattern
+
+        if str(pid) == named or word_pattern(named).search(" ".join(words)):
+            return True
     return seen.is_on_gpu(pid) or is_training(words) or "submission" in seen.variables.get(pid, {})
 
 
