@@ -5,11 +5,11 @@ What takes long (supervising, uploading) is started in a process of its own, see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 from training_monitor.mcp.calls import command_line, options, positional, run_command, shown_command
-from training_monitor.mcp.documents import ActDocument, StartedDocument
+from training_monitor.mcp.documents import ActDocument, StartedDocument, functions_in
 from training_monitor.mcp.work import start_command
 
 ASK = "nothing was done: ask the user, then call again with confirm: true"
@@ -200,18 +200,4 @@ def setup_ssh_key(confirm: bool = False) -> ActDocument:
     return _act(confirm, "make an ssh key and register it with vast.ai", "keys", "--setup")
 
 
-ACTS: tuple[Callable[..., Any], ...] = (
-    stop_job,
-    terminate_training,
-    upload_checkpoint,
-    run_training,
-    restart_training,
-    watch_training,
-    launch_training,
-    run_worker,
-    cancel_queued,
-    sweep_instances,
-    send_notice,
-    test_channels,
-    setup_ssh_key,
-)
+ACTS = functions_in(globals())

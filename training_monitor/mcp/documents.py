@@ -5,7 +5,7 @@ What a command prints with `--json` may have more keys, and lack some: an unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -21,6 +21,12 @@ def tells(**keys: Any) -> Callable[[Function], Function]:
         return function
 
     return note
+
+
+def functions_in(names: Mapping[str, Any]) -> tuple[Callable[..., Any], ...]:
+    """Return the public functions that a module defines, in their order there, given all of its names."""
+    own = [each for name, each in names.items() if not name.startswith("_") and callable(each)]
+    return tuple(each for each in own if each.__module__ == names["__name__"])
 
 
 class ActDocument(TypedDict, total=False):

@@ -5,8 +5,7 @@ A function of the library is called as it is; where a command makes the document
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from training_monitor.core.models import Failure
 from training_monitor.core.reports import (
@@ -20,7 +19,7 @@ from training_monitor.core.reports import (
 )
 from training_monitor.mcp.answers import Table
 from training_monitor.mcp.calls import options, positional, run_command
-from training_monitor.mcp.documents import ROWS, TABLE, TEXTS, LogReading, tells
+from training_monitor.mcp.documents import ROWS, TABLE, TEXTS, LogReading, functions_in, tells
 from training_monitor.service.dataset import DatasetReport
 
 
@@ -77,15 +76,13 @@ def _without_stacks(rank: RankReport) -> RankReport:
 @tells(target=str, jobs=ROWS, not_seen=ROWS)
 def list_jobs(target: str = "local", namespace: str = "default") -> Table:
     """List the Ray jobs and process jobs of a target, each with its verdict."""
-    words = [*options(namespace=namespace), *positional(target=target)]
-    return run_command("status", *words)
+    return run_command("status", *options(namespace=namespace), *positional(target=target))
 
 
 @tells(target=str, jobs=ROWS, not_seen=ROWS)
 def job_status(target: str, job: str, namespace: str = "default") -> Table:
     """Look at one job: its status, step, verdict, supervisor, and the kind of its failure."""
-    words = [*options(namespace=namespace), *positional(target=target, job=job)]
-    return run_command("status", *words)
+    return run_command("status", *options(namespace=namespace), *positional(target=target, job=job))
 
 
 @tells(
@@ -94,8 +91,7 @@ def job_status(target: str, job: str, namespace: str = "default") -> Table:
 )  # fmt: skip
 def current_step(target: str, job: str, namespace: str = "default") -> Table:
     """Read the current step of a job, its speed and the time left."""
-    words = [*options(namespace=namespace), *positional(target=target, job=job)]
-    return run_command("step", *words)
+    return run_command("step", *options(namespace=namespace), *positional(target=target, job=job))
 
 
 @tells(job_id=str, text=str)
@@ -105,8 +101,7 @@ def job_logs(target: str, job: str, tail: int = 50, namespace: str = "default") 
     Args:
         tail: how many lines.
     """
-    words = [*options(namespace=namespace, tail=tail), *positional(target=target, job=job)]
-    return run_command("logs", *words)
+    return run_command("logs", *options(namespace=namespace, tail=tail), *positional(target=target, job=job))
 
 
 @tells(
@@ -172,8 +167,7 @@ def list_checkpoints(target: str, directory: str, namespace: str = "default") ->
     Args:
         directory: a folder on the target.
     """
-    words = [*options(namespace=namespace), *positional(target=target, directory=directory)]
-    return run_command("checkpoints", *words)
+    return run_command("checkpoints", *options(namespace=namespace), *positional(target=target, directory=directory))
 
 
 @tells(
@@ -400,36 +394,4 @@ def read_log(text: str) -> LogReading:
     return {"progress": asdict(parse_progress(text)), "metrics": parse_metrics(text, load_log_patterns())}
 
 
-READS: tuple[Callable[..., Any], ...] = (
-    check_training,
-    explain_training,
-    list_jobs,
-    job_status,
-    current_step,
-    job_logs,
-    check_health,
-    check_gpus,
-    check_efa,
-    check_ray_resources,
-    list_checkpoints,
-    look_at_training,
-    list_fleet,
-    list_vast,
-    list_runs,
-    show_history,
-    compare_runs,
-    cost_by_day,
-    list_instances,
-    list_offers,
-    show_credits,
-    check_ssh_key,
-    list_queue,
-    show_queued,
-    plan_sweep,
-    list_notices,
-    check_dataset,
-    run_doctor,
-    check_config,
-    classify_failure,
-    read_log,
-)
+READS = functions_in(globals())
