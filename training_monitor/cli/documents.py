@@ -345,17 +345,15 @@ _EVENTS_OF_TARGET = (
     _document("ProgressOfTarget", "", ProgressDocument, OfTarget),
 )
 _RESTART_RESULT = _document("RestartResult", "", reports.RestartReport, OfTarget, kind=Literal["result"])
-DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its documents
-    "check": (reports.CheckReport,),
-    "why": (reports.ExplanationReport,),
-    "stall": (
-        _document(
-            "StallDocument",
-            "What `check` says; `stall_after` is the limit of the command line in seconds.",
-            reports.CheckReport,
-            stall_after=float | None,
-            jobs=list[StallJob],
-        ),
+_FORMS: dict[str, type | tuple[type, ...]] = {
+    "check": reports.CheckReport,
+    "why": reports.ExplanationReport,
+    "stall": _document(
+        "StallDocument",
+        "What `check` says; `stall_after` is the limit of the command line in seconds.",
+        reports.CheckReport,
+        stall_after=float | None,
+        jobs=list[StallJob],
     ),
     "wait": (
         _document(
@@ -367,23 +365,21 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
         values.WaitReport,
         _document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
     ),
-    "status": (
-        _document(
-            "StatusDocument",
-            "The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs.",
-            OfTarget,
-            jobs=list[StatusJob],
-            not_seen=list[values.NotSeen],
-            odd=list[values.NotSeen],
-        ),
+    "status": _document(
+        "StatusDocument",
+        "The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs.",
+        OfTarget,
+        jobs=list[StatusJob],
+        not_seen=list[values.NotSeen],
+        odd=list[values.NotSeen],
     ),
-    "step": (_document("StepDocument", "", OfTarget, ProgressKeys, job_id=str),),
-    "logs": (_document("LogsDocument", "", OfTarget, job_id=str, text=str),),
-    "vast": (FleetDocument,),
-    "fleet": (FleetDocument,),
-    "web": (_document("WebDocument", "Where the page is, and the process that serves it.", url=str, pid=int),),
+    "step": _document("StepDocument", "", OfTarget, ProgressKeys, job_id=str),
+    "logs": _document("LogsDocument", "", OfTarget, job_id=str, text=str),
+    "vast": FleetDocument,
+    "fleet": FleetDocument,
+    "web": _document("WebDocument", "Where the page is, and the process that serves it.", url=str, pid=int),
     "metrics": (),
-    "top": (TopDocument,),
+    "top": TopDocument,
     "history": (
         _document("HistoryDocument", "The newest value of some fields of each member.", members=list[ListedMember]),
         _document("DescribedHistory", "Each field of some members.", members=list[DescribedMember]),
@@ -433,31 +429,27 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
             kind=Literal["result"],
         ),
     ),
-    "upload": (_document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, OfTarget),),
-    "stop": (
-        _document(
-            "StopDocument",
-            "A stopped job; `job_id` is None for a process that is no job.",
-            OfTarget,
-            job_id=str | None,
-            name=str,
-            status=StatusWord,
-        ),
+    "upload": _document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, OfTarget),
+    "stop": _document(
+        "StopDocument",
+        "A stopped job; `job_id` is None for a process that is no job.",
+        OfTarget,
+        job_id=str | None,
+        name=str,
+        status=StatusWord,
     ),
-    "health": (_document("HealthDocument", "", reports.HealthReport, OfTarget),),
-    "gpu": (_document("GpuDocument", "", reports.GpuReport, OfTarget, Judged),),
-    "efa": (_document("EfaDocument", "", reports.EfaClusterReport, OfTarget, Judged),),
-    "resources": (_document("ResourcesDocument", "", reports.RayResourcesReport, OfTarget, Judged),),
-    "checkpoints": (
-        _document(
-            "CheckpointsDocument",
-            "The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one.",
-            OfTarget,
-            directory=str,
-            checkpoint=models.Checkpoint | None,
-            checkpoints=list[models.Checkpoint],
-            unlisted_checkpoints=int,
-        ),
+    "health": _document("HealthDocument", "", reports.HealthReport, OfTarget),
+    "gpu": _document("GpuDocument", "", reports.GpuReport, OfTarget, Judged),
+    "efa": _document("EfaDocument", "", reports.EfaClusterReport, OfTarget, Judged),
+    "resources": _document("ResourcesDocument", "", reports.RayResourcesReport, OfTarget, Judged),
+    "checkpoints": _document(
+        "CheckpointsDocument",
+        "The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one.",
+        OfTarget,
+        directory=str,
+        checkpoint=models.Checkpoint | None,
+        checkpoints=list[models.Checkpoint],
+        unlisted_checkpoints=int,
     ),
     "launch": (
         *_EVENTS,
@@ -470,29 +462,25 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
     ),
     "queue": (QueueDocument, _document("QueueListing", "", QueueDocument, damaged=list[DamagedJob])),
     "worker": _EVENTS,
-    "sweep": (SweepReport,),
-    "instances": (
-        _document(
-            "InstancesDocument",
-            "Instances, the sum of their known costs, and how many have an unknown one.",
-            instances=list[Instance],
-            cost_per_hour=float,
-            cost_unknown=int,
-        ),
+    "sweep": SweepReport,
+    "instances": _document(
+        "InstancesDocument",
+        "Instances, the sum of their known costs, and how many have an unknown one.",
+        instances=list[Instance],
+        cost_per_hour=float,
+        cost_unknown=int,
     ),
-    "offers": (
-        _document(
-            "OffersDocument",
-            "The best of the `found` offers, and the wishes without which there would be some (`loosen`, by "
-            "their options).",
-            offers=list[Offer],
-            found=int,
-            query=OfferQuery,
-            loosen=Mapping[str, LooseWish],
-        ),
+    "offers": _document(
+        "OffersDocument",
+        "The best of the `found` offers, and the wishes without which there would be some (`loosen`, by "
+        "their options).",
+        offers=list[Offer],
+        found=int,
+        query=OfferQuery,
+        loosen=Mapping[str, LooseWish],
     ),
-    "dataset": (DatasetReport,),
-    "keys": (SshKeyReport,),
+    "dataset": DatasetReport,
+    "keys": SshKeyReport,
     "credits": (
         _document(
             "CreditDocument",
@@ -506,7 +494,7 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
         ),
     ),
     "demo": (*_EVENTS, _document("DemoResult", "", reports.RestartReport, kind=Literal["result"])),
-    "doctor": (_document("DoctorDocument", "", checks=list[Check]),),
+    "doctor": _document("DoctorDocument", "", checks=list[Check]),
     "notify": (
         values.Delivery,
         _document("ChannelsDocument", "What came of a test by every channel (`--test`).", channels=list[ChannelResult]),
@@ -524,8 +512,8 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
             "SkillFolders", "Where the skill was installed (`--install`).", skill=str, folders=list[Installation]
         ),
     ),
-    "mcp": (_document("McpDocument", "The tools as `tools/list` has them.", tools=list[Mapping[str, Any]]),),
-    "completion": (_document("CompletionDocument", "", shell=Literal["bash", "zsh", "fish"], script=str),),
+    "mcp": _document("McpDocument", "The tools as `tools/list` has them.", tools=list[Mapping[str, Any]]),
+    "completion": _document("CompletionDocument", "", shell=Literal["bash", "zsh", "fish"], script=str),
     "config": (
         SettingsCheck,
         _document(
@@ -536,13 +524,13 @@ DOCUMENTS: dict[str, tuple[type, ...]] = {  # by command: the forms of its docum
         ),
         _document("NewSettings", "The settings file that was written (`--init`).", file=str),
     ),
-    "error": (
-        _document(
-            "ErrorDocument",
-            "Why there is no other document, what kind of error it is, and what to try.",
-            error=str,
-            kind=str,
-            hint=str | None,
-        ),
+    "error": _document(
+        "ErrorDocument",
+        "Why there is no other document, what kind of error it is, and what to try.",
+        error=str,
+        kind=str,
+        hint=str | None,
     ),
 }
+# By command: the forms of its documents.
+DOCUMENTS = {command: forms if isinstance(forms, tuple) else (forms,) for command, forms in _FORMS.items()}
