@@ -116,10 +116,7 @@ def _cost_of_machines(kept: KeptHistory, costs: Mapping[str, Costs], days: Seque
     on: dict[str, list[str]] = {}
     for key in costs:
         on.setdefault(machine_of(key), []).append(key)
-    return {
-        machine: costs[keys[0]] if len(keys) == 1 else _cost(kept, keys, days)
-        for machine, keys in on.items()
-    }
+    return {machine: costs[keys[0]] if len(keys) == 1 else _cost(kept, keys, days) for machine, keys in on.items()}
 
 
 def _sum(machines: Mapping[str, Costs], keys: Iterable[str], days: Sequence[float]) -> Costs:

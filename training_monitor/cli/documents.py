@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
+from training_monitor.cli.keys import OF_A_LOG
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core import models, reports, values
@@ -85,23 +86,12 @@ class Judged(TypedDict):
 # ---------------------------------------------------------------- keys that several documents have
 
 
+@_with_keys_of(models.Progress, **dict.fromkeys(OF_A_LOG, ""))
 class ProgressKeys(TypedDict):
     """How far a job is over all its epochs, by its log: `progress` is 0 to 1, `eta_seconds` until its last step."""
 
-    step: int | None
-    total_steps: int | None
-    epoch: float | None
     total_epochs: float | None
     progress: float | None
-    loss: float | None
-    learning_rate: float | None
-    grad_norm: float | None
-    steps_per_second: float | None
-    tokens_per_second: float | None
-    samples_per_second: float | None
-    eta_seconds: float | None
-    checkpoint_step: int | None
-    finished: bool | None
 
 
 @_with_keys_of(values.Verdict, stall="")

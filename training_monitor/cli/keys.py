@@ -9,7 +9,7 @@ from training_monitor.core.models import Event, Progress
 from training_monitor.core.values import KeptRollCall, TrainingStatus, Verdict
 from training_monitor.judging.judge import NOBODY_LOOKED
 
-_OF_A_LOG = (  # how it counts; the keys of a job are made from them
+OF_A_LOG = (  # how it counts; the keys of a job are made from them
     "eta_scope",
     "epoch_step",
     "epoch_steps",
@@ -24,7 +24,7 @@ def progress_keys(progress: Progress) -> dict[str, Any]:
     from training_monitor.logs.job_progress import job_progress
 
     job = job_progress(progress)
-    seen = {name: value for name, value in asdict(progress).items() if name not in _OF_A_LOG}
+    seen = {name: value for name, value in asdict(progress).items() if name not in OF_A_LOG}
     of_job = {"step": job.step, "total_steps": job.total_steps, "epoch": job.epoch, "total_epochs": job.total_epochs}
     return {**seen, **of_job, "eta_seconds": job.eta_seconds, "progress": job.fraction}
 
