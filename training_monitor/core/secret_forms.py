@@ -224,85 +224,97 @@ _SEP = r"""["']?[\s,]{1,5}["']?"""  # between two words, also of a list
 _WORD = r"""[^\s"',]{1,500}(?:,(?=[^\s"',\]])[^\s"',]{1,500}){0,9}"""
 _PASSWORD = rf"""["']?({_PHRASE}|{_WORD})"""
 _SHORT, _LONG = "(?:bearer|basic|token|bot|apikey|geniekey)", r"(?:digest|negotiate|ntlm|hawk|key|aws4-[\w-]+)"
-_OPTION = regex(r"(?<![\w-])--?(?:[a-z0-9]+[_-])*\Z")
 
 
-def _of_program(
-    example: str, signs: tuple[str, ...], programs: str, option: str, *, as_written: bool = False
+def _context(
+    example: str,
+    signs: str,
+    pattern: str,
+    accepts: Callable[[str], bool] = _is_no_remark,
+    before: str = "",
+    *,
+    as_written: bool = False,
 ) -> Context:
+    """Return a context; its signs have a | between them."""
+    return Context(
+        example, (*signs.split("|"),), regex(pattern), accepts, regex(before) if before else None, as_written
+    )
+
+
+def _of_program(example: str, signs: str, programs: str, option: str, *, as_written: bool = False) -> Context:
     """Return the context of an option that only some programs have."""
-    before = regex(rf"(?<![\w-])(?:{programs})(?![\w-])", re.IGNORECASE)
-    return Context(example, signs, regex(rf"(?<![\w-]){option}"), _is_no_number, before, as_written)
+    before = rf"(?i)(?<![\w-])(?:{programs})(?![\w-])"
+    return _context(example, signs, rf"(?<![\w-]){option}", _is_no_number, before, as_written=as_written)
 
 
-def _before(name: str, option: str = "") -> re.Pattern[str] | None:
+def _before(name: str, option: str = "") -> str:
     found = option + NAMES[name][1]
-    return regex(rf"{found}\Z") if found else None
+    return rf"{found}\Z" if found else ""
 
 
 CONTEXTS = {
     "assignments": tuple(
-        Context(
+        _context(
             'NAME=VALUE, NAME: VALUE, NAME => VALUE, "NAME": "VALUE"',
-            (name,),
-            regex(rf"{name}{after}{_ENDING}{_IS}({_PHRASE}|{_VALUE})"),
+            name,
+            rf"{name}{after}{_ENDING}{_IS}({_PHRASE}|{_VALUE})",
             _is_no_phrase if name == "credential" else _is_not_plain if name in _MAY_BE_PLAIN else _is_no_remark,
             _before(name),
         )
         for name, (after, _) in NAMES.items()
     ),
     "assignments to variables": (
-        Context(
+        _context(
             "OPENAI_KEY=VALUE, GITHUB_PAT=VALUE",
-            ("_key=", "_pat=", "_auth=", "_dsn="),
-            regex(rf"_(?:KEY|PAT|AUTH|DSN)=[\"']?({_VALUE})"),
+            "_key=|_pat=|_auth=|_dsn=",
+            rf"_(?:KEY|PAT|AUTH|DSN)=[\"']?({_VALUE})",
             _is_not_plain,
-            regex(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]*\Z"),
+            r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]*\Z",
             as_written=True,
         ),
     ),
     "short names": tuple(
-        Context(
+        _context(
             "pass=VALUE, pw: VALUE",
-            (name,),
-            regex(rf"""{name}(?<![a-z_-]{name})["']?\s{{0,5}}[:=]\s{{0,5}}["']?({_VALUE})"""),
+            name,
+            rf"""{name}(?<![a-z_-]{name})["']?\s{{0,5}}[:=]\s{{0,5}}["']?({_VALUE})""",
             _is_odd,
         )
         for name in ("pass", "pw")
     ),
     "variables": (
-        Context(
+        _context(
             "TOKEN_GITHUB=VALUE",
-            ("token_", "secret_", "password_"),
-            regex(rf"(?P<name>(?:TOKEN|SECRET|PASSWORD)_[A-Z0-9_]{{1,40}})=(?:{_PHRASE}|[\"']?({_VALUE}))"),
+            "token_|secret_|password_",
+            rf"(?P<name>(?:TOKEN|SECRET|PASSWORD)_[A-Z0-9_]{{1,40}})=(?:{_PHRASE}|[\"']?({_VALUE}))",
             as_written=True,
         ),
     ),
     "pairs": tuple(
-        Context(
+        _context(
             "('NAME', 'VALUE')",
-            (name,),
-            regex(rf"""{name}{after}{_ENDING}["'],\s{{0,3}}b?["']([^"'\r\n]{{4,500}})["']"""),
+            name,
+            rf"""{name}{after}{_ENDING}["'],\s{{0,3}}b?["']([^"'\r\n]{{4,500}})["']""",
             _is_odd,
             _before(name),
         )
         for name, (after, _) in NAMES.items()
     ),
     "options": tuple(
-        Context(
+        _context(
             "--NAME VALUE",
-            (name,),
-            regex(rf"{name}{after}{_ENDING}{_SEP}({_PHRASE}|{_VALUE})"),
+            name,
+            rf"{name}{after}{_ENDING}{_SEP}({_PHRASE}|{_VALUE})",
             _is_no_placeholder if name in _MAY_BE_PLAIN else _is_no_name,
             _before(name, r"(?<![\w-])--?(?:[a-z0-9]+[_-])*"),
         )
         for name, (after, _) in NAMES.items()
     ),
     "settings by a command": tuple(
-        Context(
+        _context(
             "setenv NAME VALUE, ENV NAME VALUE, aws configure set NAME VALUE",
-            (f"{sign} ", f"{sign}\n") if sign in ("env", "arg") else (sign,),
-            regex(rf"{command}\s+(?P<name>[\w.:/-]{{2,100}}){_SEP}({_VALUE})"),
+            f"{sign} |{sign}\n" if sign in ("env", "arg") else sign,
+            rf"{command}\s+(?P<name>[\w.:/-]{{2,100}}){_SEP}({_VALUE})",
             _is_odd,
         )
         for sign, command in (
@@ -313,213 +325,177 @@ CONTEXTS = {
         )
     ),
     "records of name and value": (
-        Context(
+        _context(
             'name: NAME, value: VALUE; {"name": "NAME", "value": "VALUE"}',
-            ("value",),
-            regex(
-                r"""\b(?:name|key)["']?\s{0,5}[:=]\s{0,5}["']?(?P<name>[\w.-]{2,80})["']?[\s,]{1,40}["']?value"""
-                rf"""["']?\s{{0,5}}[:=]\s{{0,5}}["']?({_PHRASE}|{_VALUE})"""
-            ),
+            "value",
+            r"""\b(?:name|key)["']?\s{0,5}[:=]\s{0,5}["']?(?P<name>[\w.-]{2,80})["']?[\s,]{1,40}["']?value"""
+            rf"""["']?\s{{0,5}}[:=]\s{{0,5}}["']?({_PHRASE}|{_VALUE})""",
         ),
     ),
     "files of Kaggle": (
-        Context(
+        _context(
             '{"username": "USER", "key": "VALUE"}',
-            ('"key"',),
-            regex(rf'"key"\s{{0,5}}:\s{{0,5}}"({_VALUE})"'),
+            '"key"',
+            rf'"key"\s{{0,5}}:\s{{0,5}}"({_VALUE})"',
             _is_odd,
-            regex(r'"username"\s{0,5}:\s{0,5}"[^"]{0,100}"\s{0,5},\s{0,5}\Z'),
+            r'"username"\s{0,5}:\s{0,5}"[^"]{0,100}"\s{0,5},\s{0,5}\Z',
         ),
     ),
-    "elements of XML": (
-        Context(
-            "<NAME>VALUE</NAME>",
-            ("</",),
-            regex(r"<(?P<name>[\w:.-]{2,80})>([^<>]{4,500})</"),
-        ),
-    ),
+    "elements of XML": (_context("<NAME>VALUE</NAME>", "</", r"<(?P<name>[\w:.-]{2,80})>([^<>]{4,500})</"),),
     "lists": tuple(
-        Context(
+        _context(
             'NAMES: ["VALUE", "VALUE"]',
-            (name,),
-            regex(rf"""{name}s?["']?\s*[:=]\s*[\[{{(]([^\]}})\r\n]{{4,1000}})"""),
+            name,
+            rf"""{name}s?["']?\s*[:=]\s*[\[{{(]([^\]}})\r\n]{{4,1000}})""",
             lambda value: ('"' in value or "'" in value) and "type" not in value,
             _before(name),
         )
         for name in ("password", "secret", "credential", "key")
     ),
     "sentences": tuple(
-        Context(
+        _context(
             "NAME is VALUE, with password VALUE" if name not in ("token", "secret") else "token VALUE",
-            (name,),
-            regex(rf"{name}[\"'`]?\s{{1,5}}{_BEING}[\"'`]?({_VALUE})"),
+            name,
+            rf"{name}[\"'`]?\s{{1,5}}{_BEING}[\"'`]?({_VALUE})",
             _is_long_and_odd if name in ("token", "secret") else _is_odd,
             _before(name),
         )
         for name in _SPOKEN
     ),
     "prompts": (
-        Context(
-            "Password for USER: VALUE",
-            ("password for",),
-            regex(rf"password for \S{{1,100}}:\s{{1,5}}({_VALUE})"),
-            _is_odd,
-        ),
+        _context("Password for USER: VALUE", "password for", rf"password for \S{{1,100}}:\s{{1,5}}({_VALUE})", _is_odd),
     ),
     "netrc": (
-        Context(
+        _context(
             "login USER password VALUE",
-            ("password",),
-            regex(rf"\b(?:login|user)\s+\S{{1,200}}\s+(?:account\s+\S{{1,200}}\s+)?password\s+[\"']?({_WORD})"),
+            "password",
+            rf"\b(?:login|user)\s+\S{{1,200}}\s+(?:account\s+\S{{1,200}}\s+)?password\s+[\"']?({_WORD})",
         ),
     ),
     "headers of a request": (
-        Context(
+        _context(
             "Authorization: Bearer VALUE",
-            ("authorization",),
-            regex(
-                rf"authorization{_IS}(?:{_LONG}\s+([^\s*][^\r\n']{{3,}})"
-                rf"|(?:{_SHORT}\s+)?(?!(?:{_SHORT}|{_LONG})\s)({_VALUE}))"
-            ),
+            "authorization",
+            rf"authorization{_IS}(?:{_LONG}\s+([^\s*][^\r\n']{{3,}})"
+            rf"|(?:{_SHORT}\s+)?(?!(?:{_SHORT}|{_LONG})\s)({_VALUE}))",
         ),
-        Context("Bearer VALUE", ("bearer",), regex(r"""bearer\s+([^\s"'&,;\\]{8,})"""), _is_no_word),
-        Context("Cookie: VALUE", ("cookie",), regex(r"""cookie["']?\s*:\s*["']?([^\s*"'][^\r\n"']{3,})""")),
-        Context('"auth": "VALUE"', ("auth",), regex(rf"""["']auth["']\s*:\s*["']({_VALUE})"""), _is_odd),
+        _context("Bearer VALUE", "bearer", r"""bearer\s+([^\s"'&,;\\]{8,})""", _is_no_word),
+        _context("Cookie: VALUE", "cookie", r"""cookie["']?\s*:\s*["']?([^\s*"'][^\r\n"']{3,})"""),
+        _context('"auth": "VALUE"', "auth", rf"""["']auth["']\s*:\s*["']({_VALUE})""", _is_odd),
     ),
     "users of URLs": (
-        Context(
+        _context(
             "https://USER:VALUE@host, https://VALUE@host",
-            ("://",),
-            regex(r"""://[^\s/:@]{0,200}:((?!\d{1,5}[/?#])[^\s"'<>]{1,500})(?=@)|(?<=http)s?://([^\s/:@]{16,200})(?=@)"""),
+            "://",
+            r"""://[^\s/:@]{0,200}:((?!\d{1,5}[/?#])[^\s"'<>]{1,500})(?=@)|(?<=http)s?://([^\s/:@]{16,200})(?=@)""",
         ),
-        Context(
-            "https%3A%2F%2FUSER%3AVALUE%40host",
-            ("%3a%2f%2f",),
-            regex(r"%3a%2f%2f[^\s/:@%]{0,200}%3a([^\s/]{1,500}?)(?=%40)"),
+        _context(
+            "https%3A%2F%2FUSER%3AVALUE%40host", "%3a%2f%2f", r"%3a%2f%2f[^\s/:@%]{0,200}%3a([^\s/]{1,500}?)(?=%40)"
         ),
     ),
     "queries of URLs": (
-        Context(
+        _context(
             "X-Amz-Signature=VALUE, X-Amz-Credential=VALUE",
-            ("amz-",),
-            regex(rf"amz-(?:signature|credential|security-token){_IS}({_VALUE})"),
+            "amz-",
+            rf"amz-(?:signature|credential|security-token){_IS}({_VALUE})",
         ),
-        Context("X-Goog-Signature=VALUE", ("goog-",), regex(rf"goog-(?:signature|credential){_IS}({_VALUE})")),
-        Context("?sig=VALUE", ("sig=", "signature="), regex(rf"(?:[?&]|&amp;|\\u0026)(?:sig|signature)=({_VALUE})")),
-        Context("?key=VALUE", ("key=",), regex(r"[?&]key=([\w-]{16,})")),
-        Context(
-            "?auth=VALUE, ?pass=VALUE",
-            ("auth=", "pass=", "pw="),
-            regex(rf"[?&](?:auth|pass|pw)=({_VALUE})"),
-            _is_odd,
-        ),
-        Context("AWSAccessKeyId=VALUE", ("awsaccesskeyid",), regex(rf"awsaccesskeyid{_IS}({_VALUE})")),
+        _context("X-Goog-Signature=VALUE", "goog-", rf"goog-(?:signature|credential){_IS}({_VALUE})"),
+        _context("?sig=VALUE", "sig=|signature=", rf"(?:[?&]|&amp;|\\u0026)(?:sig|signature)=({_VALUE})"),
+        _context("?key=VALUE", "key=", r"[?&]key=([\w-]{16,})"),
+        _context("?auth=VALUE, ?pass=VALUE", "auth=|pass=|pw=", rf"[?&](?:auth|pass|pw)=({_VALUE})", _is_odd),
+        _context("AWSAccessKeyId=VALUE", "awsaccesskeyid", rf"awsaccesskeyid{_IS}({_VALUE})"),
     ),
     "webhooks": (
-        Context(
+        _context(
             "hooks.slack.com/services/VALUE",
-            ("hooks.slack.com",),
-            regex(r"""hooks\.slack\.com(?:/|%2f)(?:[a-z]+(?:/|%2f))?([^\s"'<>]+)"""),
+            "hooks.slack.com",
+            r"""hooks\.slack\.com(?:/|%2f)(?:[a-z]+(?:/|%2f))?([^\s"'<>]+)""",
         ),
-        Context(
-            "discord.com/api/webhooks/VALUE",
-            ("webhooks",),
-            regex(r"(?:/|%2f)webhooks(?:/|%2f)(\d{1,25}(?:/|%2f)[\w-]{8,})"),
+        _context(
+            "discord.com/api/webhooks/VALUE", "webhooks", r"(?:/|%2f)webhooks(?:/|%2f)(\d{1,25}(?:/|%2f)[\w-]{8,})"
         ),
-        Context(
-            "webhook.office.com/VALUE", ("webhook.office.com/",), regex(r"""webhook\.office\.com/([^\s"'<>]+)""")
-        ),
+        _context("webhook.office.com/VALUE", "webhook.office.com/", r"""webhook\.office\.com/([^\s"'<>]+)"""),
     ),
     "passwords of programs": (
         _of_program(
             "curl -u USER:VALUE",
-            ("curl", "wget", "httpie", "http ", "http\n", "http'", "xh ", "xh\n"), "curl|wget|httpie|xh|http(?=[\\s'])",
+            "curl|wget|httpie|http |http\n|http'|xh |xh\n",
+            "curl|wget|httpie|xh|http(?=[\\s'])",
             rf"(?:-[a-z]*u|-a|--user|--proxy-user|--auth)(?:{_SEP}|=)?[\"']?[^\s:\"'/]{{0,100}}:({_WORD})",
         ),
-        Context(
+        _context(
             "sshpass -p VALUE",
-            ("sshpass",),
-            regex(rf"""sshpass(?:{_SEP}-[a-oq-z]\S{{0,50}}){{0,3}}{_SEP}-p(?:{_SEP})?{_PASSWORD}"""),
+            "sshpass",
+            rf"""sshpass(?:{_SEP}-[a-oq-z]\S{{0,50}}){{0,3}}{_SEP}-p(?:{_SEP})?{_PASSWORD}""",
         ),
         _of_program(
             "mysql -pVALUE",
-            ("mysql", "mariadb"),
+            "mysql|mariadb",
             "mysql|mysql(?:dump|admin|import|sh|show)|mariadb",
             rf"-p(?!(?:ath|ort|id|rofile|rint|rotocol|refix)\b){_PASSWORD}",
             as_written=True,
         ),
         _of_program(
             "docker login -p VALUE, mongosh -p VALUE",
-            ("login", "mongo"),
+            "login|mongo",
             r"(?:docker|podman|buildah|skopeo|helm|az|oc)(?=\s[\s\S]{0,80}?login)|mongo|mongosh|mongo(?:dump|restore)",
             rf"-p(?:{_SEP}|=){_PASSWORD}",
             as_written=True,
         ),
-        _of_program("redis-cli -a VALUE", ("redis-cli", "valkey-cli"), "redis-cli|valkey-cli", rf"-a{_SEP}{_PASSWORD}"),
+        _of_program("redis-cli -a VALUE", "redis-cli|valkey-cli", "redis-cli|valkey-cli", rf"-a{_SEP}{_PASSWORD}"),
         _of_program(
             "ldapsearch -w VALUE",
-            ("ldap",),
+            "ldap",
             "ldap(?:search|modify|add|delete|whoami)",
             rf"-w{_SEP}{_PASSWORD}",
             as_written=True,
         ),
-        _of_program(
-            "unzip -P VALUE", ("zip", "sqlcmd"), "zip|unzip|sqlcmd", rf"-P(?:{_SEP})?{_PASSWORD}", as_written=True
-        ),
-        _of_program("7z -pVALUE", ("7z",), "7z|7za|7zr", rf"-p{_PASSWORD}", as_written=True),
+        _of_program("unzip -P VALUE", "zip|sqlcmd", "zip|unzip|sqlcmd", rf"-P(?:{_SEP})?{_PASSWORD}", as_written=True),
+        _of_program("7z -pVALUE", "7z", "7z|7za|7zr", rf"-p{_PASSWORD}", as_written=True),
         _of_program(
             "smbclient -U USER%VALUE",
-            ("smb", "rpcclient"),
+            "smb|rpcclient",
             "smbclient|smbget|rpcclient",
             rf"-u{_SEP}[^\s%]{{1,100}}%({_WORD})",
         ),
-        _of_program("openssl -passin pass:VALUE", ("openssl",), "openssl", rf"-pass(?:in|out)?{_SEP}pass:({_WORD})"),
-        Context(
+        _of_program("openssl -passin pass:VALUE", "openssl", "openssl", rf"-pass(?:in|out)?{_SEP}pass:({_WORD})"),
+        _context(
             "wandb login VALUE",
-            ("login", "authtoken", "snyk"),
-            regex(
-                rf"""\b(?:wandb{_SEP}login|ngrok{_SEP}authtoken|add-authtoken|snyk{_SEP}auth)"""
-                rf"""(?:{_SEP}--?[\w-]{{1,30}}(?:=[^\s"',]{{1,200}})?){{0,3}}{_SEP}([^\s"',-][^\s"',]{{7,500}})"""
-            ),
+            "login|authtoken|snyk",
+            rf"""\b(?:wandb{_SEP}login|ngrok{_SEP}authtoken|add-authtoken|snyk{_SEP}auth)"""
+            rf"""(?:{_SEP}--?[\w-]{{1,30}}(?:=[^\s"',]{{1,200}})?){{0,3}}{_SEP}([^\s"',-][^\s"',]{{7,500}})""",
             _is_odd,
         ),
-        Context(
+        _context(
             "echo VALUE | docker login --password-stdin",
-            ("password-stdin",),
-            regex(rf"""echo\s{{1,5}}(?:-n\s{{1,5}})?["']?({_WORD})["']?\s{{0,5}}\|[^|\r\n]{{1,200}}password-stdin"""),
+            "password-stdin",
+            rf"""echo\s{{1,5}}(?:-n\s{{1,5}})?["']?({_WORD})["']?\s{{0,5}}\|[^|\r\n]{{1,200}}password-stdin""",
         ),
-        Context(
+        _context(
             "echo VALUE | wandb login, wandb login <<< VALUE",
-            ("wandb login",),
-            regex(
-                rf"""(?:echo\s{{1,5}}["']?({_WORD})["']?\s{{0,5}}\|[^|\r\n]{{0,100}}wandb login"""
-                rf"""|wandb login\s{{0,5}}<<<\s{{0,5}}{_PASSWORD})"""
-            ),
+            "wandb login",
+            rf"""(?:echo\s{{1,5}}["']?({_WORD})["']?\s{{0,5}}\|[^|\r\n]{{0,100}}wandb login"""
+            rf"""|wandb login\s{{0,5}}<<<\s{{0,5}}{_PASSWORD})""",
         ),
-        Context(
+        _context(
             "auth=('USER', 'VALUE'), HTTPBasicAuth('USER', 'VALUE')",
-            ("auth=(", "auth("),
-            regex(r"""auth(?:=\(|\()\s{0,9}["'][^"'\r\n]{1,100}["']\s{0,9},\s{0,9}["']([^"'\r\n]{4,500})"""),
+            "auth=(|auth(",
+            r"""auth(?:=\(|\()\s{0,9}["'][^"'\r\n]{1,100}["']\s{0,9},\s{0,9}["']([^"'\r\n]{4,500})""",
         ),
-        Context("IDENTIFIED BY 'VALUE'", ("identified by",), regex(r"""identified by\s{1,9}["']([^"'\r\n]{3,500})""")),
-        Context(
+        _context("IDENTIFIED BY 'VALUE'", "identified by", r"""identified by\s{1,9}["']([^"'\r\n]{3,500})"""),
+        _context(
             "mc alias set NAME URL USER VALUE",
-            ("alias",),
-            regex(rf"mc{_SEP}alias{_SEP}set{_SEP}\S{{1,60}}{_SEP}\S{{1,300}}{_SEP}\S{{1,200}}{_SEP}({_WORD})"),
+            "alias",
+            rf"mc{_SEP}alias{_SEP}set{_SEP}\S{{1,60}}{_SEP}\S{{1,300}}{_SEP}\S{{1,200}}{_SEP}({_WORD})",
         ),
-        Context(
-            'login("VALUE")',
-            ("login(",),
-            regex(r"""login\(\s{0,9}["']([^"'\s]{16,500})"""),
-            _is_long_and_odd,
-        ),
-        Context(
+        _context('login("VALUE")', "login(", r"""login\(\s{0,9}["']([^"'\s]{16,500})""", _is_long_and_odd),
+        _context(
             'wandb.login(key="VALUE")',
-            ("login(",),
-            regex(r"""login\(\s{0,9}(?:key|token)\s{0,3}=\s{0,3}["']([^"'\r\n]{4,500})"""),
+            "login(",
+            r"""login\(\s{0,9}(?:key|token)\s{0,3}=\s{0,3}["']([^"'\r\n]{4,500})""",
         ),
     ),
-}  # fmt: skip
+}
 
 
 # ---------------------------------------------------------------- forms of tokens
