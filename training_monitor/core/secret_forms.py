@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.regex import regex
 
 _NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?"
@@ -243,8 +243,8 @@ def _context(
 
 def _of_program(example: str, signs: str, programs: str, option: str, *, as_written: bool = False) -> Context:
     """Return the context of an option that only some programs have."""
-    before = rf"(?i)(?<![\w-])(?:{programs})(?![\w-])"
-    return _context(example, signs, rf"(?<![\w-]){option}", _is_no_number, before, as_written=as_written)
+    context = _context(example, signs, rf"(?<![\w-]){option}", _is_no_number, as_written=as_written)
+    return replace(context, before=regex(rf"(?<![\w-])(?:{programs})(?![\w-])", re.IGNORECASE))
 
 
 def _before(name: str, option: str = "") -> str:
