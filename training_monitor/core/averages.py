@@ -1,4 +1,4 @@
-"""Averages, without what `statistics` brings along: fractions, decimals and random numbers. Pure."""
+"""Averages and sums, without what `statistics` brings along: fractions, decimals and random numbers. Pure."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ def average(values: Iterable[float | None]) -> float | None:
     """Return the mean of the known values; None without any."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the known values; None without any."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
-from training_monitor.core.averages import average
+from training_monitor.core.averages import average, known_sum
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
@@ -237,18 +237,13 @@ def _node_report(node: NodeGpus, answer: Answer[Any]) -> NodeGpuReport:
     return NodeGpuReport(
         pod=node.node,
         util=average(gpu.utilization for gpu in node.gpus),
-        mem_used=_sum(gpu.memory_used_mb for gpu in node.gpus),
-        mem_total=_sum(gpu.memory_total_mb for gpu in node.gpus),
-        power_draw=_sum(gpu.power_draw_watts for gpu in node.gpus),
+        mem_used=known_sum(gpu.memory_used_mb for gpu in node.gpus),
+        mem_total=known_sum(gpu.memory_total_mb for gpu in node.gpus),
+        power_draw=known_sum(gpu.power_draw_watts for gpu in node.gpus),
         gpu_count=len(node.gpus) if node.gpus else None,
         error=answer.error or node.error,
         problem=answer.failure.what if answer.failure else node.error,
     )
-
-
-def _sum(values: Any) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 _TRANSPORTS = {"ofi": "ofi (EFA)", "socket": "socket (TCP fallback)", "ib": "ib (InfiniBand)"}

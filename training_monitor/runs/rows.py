@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from training_monitor.core.averages import known_sum
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration
@@ -286,8 +287,8 @@ def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
     tree = _tree(life.process, view) if life.process and view else ()
     processes = [row for row in tree if row.kind == PROCESS]
     gone = 0 if life.is_alive is False else None
-    cpu, gpu = _sum(row.cpu_percent for row in processes), _sum(row.gpu_mib for row in processes)
-    rss, threads = _sum(row.rss_bytes for row in processes), _sum(row.threads for row in processes)
+    cpu, gpu = known_sum(row.cpu_percent for row in processes), known_sum(row.gpu_mib for row in processes)
+    rss, threads = known_sum(row.rss_bytes for row in processes), known_sum(row.threads for row in processes)
     return RunRow(
         run,
         life.status,
@@ -320,12 +321,6 @@ def _gone_by(span: Estimate) -> Estimate:
     return Estimate(span.rate, span.elapsed)
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the known values; None if there are none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
 # ---------------------------------------------------------------- all runs
 
 
@@ -354,8 +349,8 @@ def _usage(rows: Iterable[RunRow], machine: MachineSample | None, limits: Limits
 def _use(processes: Sequence[TreeRow], row: RunRow | None) -> OwnResources:
     """Return what these processes use; unmeasured values are taken from the run's row, if that covers them."""
     own = OwnResources(row.cpu_percent, row.rss_bytes, row.gpu_mib) if row else _NOTHING
-    cpu, gpu = _sum(each.cpu_percent for each in processes), _sum(each.gpu_mib for each in processes)
-    rss = _sum(each.rss_bytes for each in processes)
+    cpu, gpu = known_sum(each.cpu_percent for each in processes), known_sum(each.gpu_mib for each in processes)
+    rss = known_sum(each.rss_bytes for each in processes)
     return OwnResources(
         own.cpu_percent if cpu is None else cpu,
         own.rss_bytes if rss is None else int(rss),
@@ -366,7 +361,7 @@ def _use(processes: Sequence[TreeRow], row: RunRow | None) -> OwnResources:
 def _total(values: Iterable[float | None]) -> float | None:
     """Return the sum of the known values; 0 for no values, None if all are unknown."""
     uses = list(values)
-    return _sum(uses) if uses else 0.0
+    return known_sum(uses) if uses else 0.0
 
 
 def _is_here(process: Identity | None, machine: MachineSample | None) -> bool:
