@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import smtplib
-import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from training_monitor.core.addresses import REQUEST_SECONDS, MailServer
 from training_monitor.core.errors import RestError, last_lines
 from training_monitor.core.masking import MASK
 from training_monitor.core.regex import regex
-from training_monitor.core.rest import finish_within
+from training_monitor.core.rest import break_off, finish_within
 
 _CONTROL = regex(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -45,7 +44,7 @@ def send_mail(
     try:
         message = _message(sender, recipients, subject, text)
         clients: list[smtplib.SMTP] = []
-        finish_within(timeout, lambda: _hand_in(clients, server, message, timeout), lambda: _break_off(clients))
+        finish_within(timeout, lambda: _hand_in(clients, server, message, timeout), lambda: break_off(clients))
     except smtplib.SMTPResponseException as error:
         said = _said(server, error.smtp_code, error.smtp_error)
         temporary = 400 <= error.smtp_code < 500
@@ -100,14 +99,6 @@ def _connect(server: MailServer, timeout: float) -> smtplib.SMTP:
             server.host, server.port, local_hostname="[127.0.0.1]", timeout=timeout, context=context
         )
     return smtplib.SMTP(server.host, server.port, local_hostname="[127.0.0.1]", timeout=timeout)
-
-
-def _break_off(clients: list[smtplib.SMTP]) -> None:
-    """Wake the thread that waits for the server, so that it ends."""
-    for client in clients:
-        if client.sock:
-            with suppress(OSError):
-                client.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _said(server: MailServer, code: int, answer: bytes | str) -> str:

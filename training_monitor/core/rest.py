@@ -15,7 +15,7 @@ import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -70,7 +70,7 @@ def request(
     own = {"User-Agent": "training-monitor", **({} if json_body is None else {"Content-Type": "application/json"})}
     exchange = _Exchange(urllib.request.Request(url, data, {**own, **(headers or {})}, method=method), timeout)
     try:
-        answer = finish_within(timeout, exchange.ask, exchange.break_off)
+        answer = finish_within(timeout, exchange.ask, lambda: break_off(exchange.connections))
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _no_answer(origin, error, timeout) from None  # a chained cause may show the URL
     if 200 <= answer.status < 300:
@@ -114,12 +114,12 @@ class _Exchange:
     def __init__(self, asked: urllib.request.Request, timeout: float) -> None:
         self._asked, self._timeout = asked, timeout
         self._deadline = time.monotonic() + timeout
-        self._connections: list[http.client.HTTPConnection] = []
+        self.connections: list[http.client.HTTPConnection] = []
 
     def ask(self) -> Response:
         # A proxy of the environment reads the headers of http requests; those of https are hidden from it.
         proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
-        handlers = urllib.request.ProxyHandler(proxies), _Connecting(self._connections), _EveryStatus()
+        handlers = urllib.request.ProxyHandler(proxies), _Connecting(self.connections), _EveryStatus()
         opener = urllib.request.build_opener(*handlers)
         with opener.open(self._asked, timeout=self._timeout) as response:
             body = b"".join(self._chunks(response)).decode("utf-8", "replace")
@@ -137,12 +137,13 @@ class _Exchange:
         if response.length:
             raise http.client.IncompleteRead(b"")
 
-    def break_off(self) -> None:
-        """Wake the thread that waits for the server, so that it ends."""
-        for connection in self._connections:
-            if connection.sock:
-                with suppress(OSError):
-                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+def break_off(connections: Iterable[Any]) -> None:
+    """Wake the thread that waits for a server, so that it ends."""
+    for connection in connections:
+        if connection.sock:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
@@ -150,7 +151,7 @@ class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
     def __init__(self, connections: list[http.client.HTTPConnection]) -> None:
         super().__init__()
-        self._connections = connections
+        self.connections = connections
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._keep(http.client.HTTPConnection), req)
@@ -160,8 +161,8 @@ class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
     def _keep(self, kind: type[http.client.HTTPConnection]) -> Any:
         def connect(host: str, **options: Any) -> http.client.HTTPConnection:
-            self._connections.append(kind(host, **options))
-            return self._connections[-1]
+            self.connections.append(kind(host, **options))
+            return self.connections[-1]
 
         return connect
 
