@@ -178,3 +178,14 @@ def _dataclass_reader(kind: Any, drop_unknown: bool) -> _Reader:
         return kind(**known)  # TypeError when a field without a default is missing
 
     return read
+
+
+def table_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the object at a key of a JSON object that others wrote; an empty one if something else is there."""
+    table = value.get(key)
+    return table if isinstance(table, dict) else {}
+
+
+def tables_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a JSON list that others wrote; none if it is something else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.records import table_in, tables_in
 from training_monitor.core.units import name_some, plural
 from training_monitor.explain.beside import Surroundings, finding, in_brief
 from training_monitor.judging.ranks import Collective, Finding
@@ -140,8 +141,8 @@ def _read(text: str) -> dict[str, _Communicator]:
     listed = document.get("communicators") if isinstance(document, dict) else None
     found: dict[str, _Communicator] = {}
     left = _MOST_RANKS
-    for each in _maps(listed)[:_MOST_COMMUNICATORS]:
-        there, missing = (_maps(each.get(key))[:left] for key in ("ranks", "missing_ranks"))
+    for each in tables_in(listed)[:_MOST_COMMUNICATORS]:
+        there, missing = (tables_in(each.get(key))[:left] for key in ("ranks", "missing_ranks"))
         members = (*map(_member, there), *map(_missing, missing))
         left = max(0, left - len(members))
         name = _word(each.get("hash"))
@@ -150,7 +151,7 @@ def _read(text: str) -> dict[str, _Communicator]:
 
 
 def _member(entry: Mapping[str, Any]) -> _Member:
-    status, counts = _map(entry, "status"), _map(entry, "collective_counts")
+    status, counts = table_in(entry, "status"), table_in(entry, "collective_counts")
     states = [_whole(status.get(key, _SUCCESS)) for key in ("init_state", "async_error")]
     return _Member(
         *_place(entry),
@@ -162,22 +163,13 @@ def _member(entry: Mapping[str, Any]) -> _Member:
 
 def _missing(entry: Mapping[str, Any]) -> _Member:
     """Return a rank without data; one that can be reached may not have begun with the communicator, or have left it."""
-    status = _map(entry, "status")
+    status = table_in(entry, "status")
     reached, is_dead = status.get("unresponsive") is not True, status.get("considered_dead") is True
     return _Member(*_place(entry), reached=reached, is_dead=is_dead)
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[int, str, int, int]:
     return _whole(entry.get("rank")), _word(entry.get("host")), _whole(entry.get("pid")), _whole(entry.get("cuda_dev"))
-
-
-def _map(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = entry.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _maps(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _whole(value: Any) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import asdict, dataclass, replace
-from training_monitor.core.models import Question, Reply
+from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import members_script
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.proc_stat import Process, read_processes
-from training_monitor.targets.replies import each_line
+from training_monitor.targets.replies import each_line, read_whole
 from training_monitor.targets.scripts import Quoted, format_call
 
 _COMPILER = regex(
@@ -104,7 +104,7 @@ def parse_evidence(text: str) -> Evidence:
     seen = Evidence(
         processes=len(running) if "table" in fields else None,
         pids=tuple(sorted(process.pid for process in running)),
-        oom_kills=_whole(fields.get("oom")),
+        oom_kills=read_whole(fields.get("oom")),
         boot=fields.get("boot") or None,
         awake_seconds=awake if 0 < awake < _MOST_AWAKE else None,
     )
@@ -162,7 +162,7 @@ def parse_file_age(text: str) -> float | None:
 
     Files from the future are ignored, but for a small skew of a file server's clock. None without a file.
     """
-    times = [(line.partition(" ")[0], _whole(line.partition(" ")[2])) for line in text.splitlines()]
+    times = [(line.partition(" ")[0], read_whole(line.partition(" ")[2])) for line in text.splitlines()]
     now = next((time for kind, time in times if kind == "now" and time), 0)
     newest = max((time for kind, time in times if kind == "file" and time and time <= now + _CLOCK_SKEW), default=0)
     return max(0.0, float(now - newest)) if newest and now else None
@@ -230,10 +230,6 @@ def read_number(text: str | None) -> float | None:
     return float(text) if text and _NUMBER.fullmatch(text) else None
 
 
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
 def pids_of(*pids: int) -> str:
     """Return a script that prints these pids."""
     return f"echo {' '.join(str(int(pid)) for pid in pids)}"
@@ -265,10 +261,7 @@ def evidence_question(roots: str, sample_seconds: float = 0.0) -> Question[Evide
     seconds = f"{max(0.0, sample_seconds):g}"
     script = format_call("evidence", "look", seconds=seconds, roots=Quoted(f'"$({roots}\n)"'))
 
-    def parse(reply: Reply) -> Evidence:
-        return parse_evidence(reply.output)
-
-    return Question("evidence", script, parse, limit=10.0 + sample_seconds)
+    return Question("evidence", script, lambda reply: parse_evidence(reply.output), limit=10.0 + sample_seconds)
 
 
 def file_age_question(folder: str) -> Question[float | None]:
@@ -279,7 +272,4 @@ def file_age_question(folder: str) -> Question[float | None]:
     """
     script = format_call("file_age", "show", most_files=_MOST_FILES, most_folders=_MOST_FOLDERS, folder=Quoted(folder))
 
-    def parse(reply: Reply) -> float | None:
-        return parse_file_age(reply.output)
-
-    return Question("file age", script, parse, limit=5.0)
+    return Question("file age", script, lambda reply: parse_file_age(reply.output), limit=5.0)

@@ -14,7 +14,7 @@ from typing import Any
 from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_named
-from training_monitor.core.records import encode
+from training_monitor.core.records import encode, table_in
 from training_monitor.runs.values import (
     EDITABLE_TYPES,
     RUNNING,
@@ -78,8 +78,8 @@ def parse_progress_file(
         NotAProgressFile: It is JSON of something else.
     """
     document = _load(text, path)
-    metadata, state, estimates = (_table(document, key) for key in ("metadata", "state", "estimates"))
-    metrics, status = _table(document, "metrics"), document.get("status")
+    metadata, state, estimates = (table_in(document, key) for key in ("metadata", "state", "estimates"))
+    metrics, status = table_in(document, "metrics"), document.get("status")
     if status not in STATUSES and "pid" not in metadata:
         raise NotAProgressFile("no progress file: it has neither a status nor a process", source=path)
     return Run(
@@ -101,14 +101,14 @@ def parse_progress_file(
         epoch_time=_estimate(estimates, "epoch"),
         training=_estimate(estimates, "training"),
         validation=_estimate(estimates, "validation"),
-        validation_seconds=_last_duration(_table(estimates, "validation")),
+        validation_seconds=_last_duration(table_in(estimates, "validation")),
         metrics={
             key[:_MAX_NAME]: redact_named(key, _scalar(metrics[key]))
             for key in _first(metrics)
             if _is_scalar(metrics[key])
         },
         losses=_losses(document.get("losses")),
-        variables=_variables(_table(document, "variables"), read_edits(control or "")),
+        variables=_variables(table_in(document, "variables"), read_edits(control or "")),
         process=_identity(metadata),
         started_at=_time(document.get("start_time")) or _time(metadata.get("start_time")),
         ended_at=_time(document.get("end_time")),
@@ -120,7 +120,7 @@ def parse_progress_file(
         stdout_path=_path(metadata.get("stdout_path")),
         stderr_path=_path(metadata.get("stderr_path")),
         wandb_url=_text(metadata.get("wandb_url"), _MAX_PATH),
-        resources=_resources(_table(document, "resources")),
+        resources=_resources(table_in(document, "resources")),
     )
 
 
@@ -154,7 +154,7 @@ def parse_owner(text: str) -> Owner | None:
         document = _load(text, "owner record")
     except ParseError:
         return None
-    process, parent = _identity(_table(document, "process")), _identity(_table(document, "parent"))
+    process, parent = _identity(table_in(document, "process")), _identity(table_in(document, "parent"))
     numbers = document.get("member")
     member = tuple(_whole(each) or 0 for each in numbers[:_MAX_ENTRIES]) if isinstance(numbers, list) else ()
     return Owner(process, parent, member) if process else None
@@ -252,11 +252,6 @@ def _load(text: str, source: str) -> _Document:
     return document
 
 
-def _table(document: _Document, key: str) -> _Document:
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _first(table: _Document) -> list[str]:
     return list(table)[:_MAX_ENTRIES]
 
@@ -314,7 +309,7 @@ def _scalar(value: Any) -> Scalar:
 
 
 def _estimate(estimates: _Document, key: str) -> Estimate:
-    span = _table(estimates, key)
+    span = table_in(estimates, key)
     rate, elapsed, remaining, total = (span.get(name) for name in ("rate", "elapsed", "remaining", "total"))
     return Estimate(_amount(rate), _amount(elapsed), _amount(remaining), _amount(total))
 

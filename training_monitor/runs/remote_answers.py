@@ -28,7 +28,7 @@ from training_monitor.core.regex import regex
 from training_monitor.runs.files import PROGRESS, KnownRun, RunFiles, place_below, read_run, runs_from_names, unread_run
 from training_monitor.runs.values import OutputChunk, RunSize
 from training_monitor.targets.proc_stat import Identity, MachineSample, ProcessSample, describe_outcome, parse_stat
-from training_monitor.targets.replies import split_parts
+from training_monitor.targets.replies import read_whole, split_parts
 
 _PROCESS = regex(r"^==> (?:/dev/null|/proc/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
 _THREAD = regex(r"^==> (?:/dev/null|/proc/[0-9]{1,10}/task/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
@@ -173,10 +173,10 @@ def parse_machine(text: str, word: str) -> MachineSample:
     parts = split_parts(text, word)
     keys = dict(parts)
     facts = dict(line.split("=", 1) for line in keys.get("facts", "").split("\n") if "=" in line)
-    uptime, ticks = _number(facts.get("uptime", "")), _whole(facts.get("ticks"))
+    uptime, ticks = _number(facts.get("uptime", "")), read_whole(facts.get("ticks"))
     if uptime is None or not ticks or "processes" not in keys:
         raise ParseError("it has no /proc: processes cannot be seen", source="machine")
-    page_size = _whole(facts.get("page"))
+    page_size = read_whole(facts.get("page"))
     if not page_size:
         raise ParseError("it does not tell the size of a memory page", source="machine")
     memory = {name: int(size) * 1024 for name, size in _MEMORY.findall(keys.get("memory", ""))}
@@ -186,16 +186,16 @@ def parse_machine(text: str, word: str) -> MachineSample:
         raise ParseError("not one process could be seen", source="machine")
     return MachineSample(
         at=uptime,
-        identity=Identity(_whole(facts.get("pid")) or 0, None, *names),
+        identity=Identity(read_whole(facts.get("pid")) or 0, None, *names),
         ticks=ticks,
-        cores=_whole(facts.get("cores")) or None,
+        cores=read_whole(facts.get("cores")) or None,
         memory_bytes=memory.get("MemTotal"),
         available_bytes=memory.get("MemAvailable"),
         processes=processes,
         threads={
             pid: tuple(_samples(body, _THREAD, page_size))
             for key, body in parts
-            if (pid := _whole(key.removeprefix("threads "))) is not None
+            if (pid := read_whole(key.removeprefix("threads "))) is not None
         },
         sees_all=1 in processes and keys["processes"].rstrip("\n").endswith(_LAST_MARK),
     )
@@ -227,7 +227,7 @@ def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChun
     """
     import base64
 
-    size, start, begin = (_whole(fields.get(name)) for name in ("size", "start", "begin"))
+    size, start, begin = (read_whole(fields.get(name)) for name in ("size", "start", "begin"))
     if size is None or start is None or begin is None:
         raise ParseError("no size in the reply", source="output file", text=data[:200])
     try:
@@ -241,7 +241,7 @@ def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChun
 def parse_size(text: str) -> RunSize:
     """Return the size of a run from the number of its files and their KiB. Raises ParseError."""
     files, _, kilobytes = text.partition(" ")
-    count, size = _whole(files), _whole(kilobytes)
+    count, size = read_whole(files), read_whole(kilobytes)
     if count is None or size is None:
         raise ParseError("no size in the reply", source="run", text=text[:200])
     return RunSize(count, size * 1024)
@@ -266,7 +266,3 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None

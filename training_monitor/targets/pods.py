@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import PodState
+from training_monitor.core.records import table_in, tables_in
 
 _SOURCE = "kubectl get pods"
 
@@ -56,13 +57,13 @@ def parse_pods(text: str) -> tuple[PodState, ...]:
 
 
 def _is_pod(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("kind", "Pod") == "Pod" and bool(_map(item, "metadata").get("name"))
+    return isinstance(item, dict) and item.get("kind", "Pod") == "Pod" and bool(table_in(item, "metadata").get("name"))
 
 
 def _pod(item: Mapping[str, Any]) -> PodState:
-    metadata, status = _map(item, "metadata"), _map(item, "status")
-    containers = list(_containers(status, "containerStatuses"))
-    everything = containers + list(_containers(status, "initContainerStatuses"))
+    metadata, status = table_in(item, "metadata"), table_in(item, "status")
+    containers = tables_in(status.get("containerStatuses"))
+    everything = containers + tables_in(status.get("initContainerStatuses"))
     reason, message = _reason(status, everything)
     ends = [(end, container) for container in everything for end in _ends(container)]
     ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
@@ -71,16 +72,16 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         phase=str(status.get("phase") or "Unknown"),
         ready=bool(containers) and all(bool(container.get("ready")) for container in containers),
         restarts=sum(_whole(container.get("restartCount")) for container in everything),
-        node=_text(_map(item, "spec").get("nodeName")),
+        node=_text(table_in(item, "spec").get("nodeName")),
         reason=reason,
         message=message,
-        labels={str(key): str(value) for key, value in _map(metadata, "labels").items()},
+        labels={str(key): str(value) for key, value in table_in(metadata, "labels").items()},
         deleting=bool(metadata.get("deletionTimestamp")),
         terminated=_text(ended.get("reason")),
         exit_code=_code(ended.get("exitCode")),
         terminated_at=_time(ended.get("finishedAt")),
         ended_container=_text(of_container.get("name")),
-        containers=tuple(_named(_map(item, "spec"))),
+        containers=tuple(_named(table_in(item, "spec"))),
     )
 
 
@@ -88,13 +89,14 @@ def _named(spec: Mapping[str, Any]) -> list[str]:
     """Return the names of the containers, those with GPUs in their limits first."""
 
     def has_no_gpu(container: Mapping[str, Any]) -> bool:
-        limits = _map(_map(container, "resources"), "limits")
+        limits = table_in(table_in(container, "resources"), "limits")
         return not any(str(key).endswith("/gpu") and str(value) != "0" for key, value in limits.items())
 
-    return [str(each["name"]) for each in sorted(_maps(spec.get("containers")), key=has_no_gpu) if each.get("name")]
+    found = sorted(tables_in(spec.get("containers")), key=has_no_gpu)
+    return [str(each["name"]) for each in found if each.get("name")]
 
 
-def _reason(status: Mapping[str, Any], containers: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
+def _reason(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> tuple[str | None, str | None]:
     """Return why the pod is not well: its own reason, else its containers' worst, else why it is not scheduled."""
     if status.get("reason"):
         return _text(status["reason"]), _text(status.get("message"))
@@ -102,7 +104,7 @@ def _reason(status: Mapping[str, Any], containers: list[Mapping[str, Any]]) -> t
     if states:
         worst = min(states, key=_badness)
         return _text(worst["reason"]), _text(worst.get("message"))
-    for condition in _maps(status.get("conditions")):
+    for condition in tables_in(status.get("conditions")):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _text(condition.get("reason")), _text(condition.get("message"))
     return None, _text(status.get("message"))
@@ -110,8 +112,8 @@ def _reason(status: Mapping[str, Any], containers: list[Mapping[str, Any]]) -> t
 
 def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield what a container waits for or died of, now and before its last restart."""
-    now, before = _map(container, "state"), _map(container, "lastState")
-    for state in (_map(now, "waiting"), _map(now, "terminated"), _map(before, "terminated")):
+    now, before = table_in(container, "state"), table_in(container, "lastState")
+    for state in (table_in(now, "waiting"), table_in(now, "terminated"), table_in(before, "terminated")):
         if state.get("reason") and state["reason"] not in _HARMLESS:
             yield state
 
@@ -119,7 +121,7 @@ def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _ends(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield how a container ended, now and before its last restart."""
     for key in ("state", "lastState"):
-        if ended := _map(_map(container, key), "terminated"):
+        if ended := table_in(table_in(container, key), "terminated"):
             yield ended
 
 
@@ -130,19 +132,6 @@ def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:
 def _badness(state: Mapping[str, Any]) -> int:
     reason = str(state["reason"])
     return _WORST.index(reason) if reason in _WORST else len(_WORST)
-
-
-def _containers(status: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
-    return _maps(status.get(key))
-
-
-def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
-    return (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else iter(())
-
-
-def _map(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    inner = value.get(key)
-    return inner if isinstance(inner, dict) else {}
 
 
 def _text(value: Any) -> str | None:

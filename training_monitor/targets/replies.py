@@ -31,3 +31,8 @@ def split_parts(text: str, word: str) -> list[tuple[str, str]]:
     """Return the parts of a reply as (key, text), in order; text before the first part is dropped."""
     pieces = f"\n{text}".split(f"\n{word} ")[1:]
     return [(key, body) for key, _, body in (piece.partition("\n") for piece in pieces)]
+
+
+def read_whole(text: str | None) -> int | None:
+    """Return a text as a whole number; None if it is anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
