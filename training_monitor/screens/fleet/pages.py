@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.regex import regex
-from training_monitor.core.units import format_duration, plural
+from training_monitor.core.units import plural
 from training_monitor.fleet.attention import group_alerts
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.rows import is_rented
@@ -27,7 +27,6 @@ from training_monitor.screens.fleet.view import (
 from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.page import page, question, wrapped
 from training_monitor.screens.kit.text import (
-    NOT_KNOWN,
     Glyphs,
     both_ends,
     broken,
@@ -36,7 +35,9 @@ from training_monitor.screens.kit.text import (
     format_number,
     format_percent,
     format_price,
+    format_seconds,
     format_total,
+    format_whole,
     safe,
 )
 from training_monitor.screens.kit.view import Column, Frame, Layout, fit_columns, heading_line, row_line
@@ -88,21 +89,17 @@ class _Compared:
     glyphs: Glyphs
 
 
-def _step(value: float | None) -> str:
-    return NOT_KNOWN if value is None else f"{value:.0f}"
-
-
 def _of(title: str, show: Callable[[RunComparison], str]) -> Column[_Compared]:
     return Column(title, ">", lambda each, width: show(each.run))
 
 
 _COLUMNS: tuple[Column[_Compared], ...] = (
     Column("MEMBER", "<", lambda each, width: both_ends(safe(each.name, each.glyphs), width, each.glyphs)),
-    _of("LAST STEP", lambda run: _step(run.last_step)),
+    _of("LAST STEP", lambda run: format_whole(run.last_step)),
     _of("LAST LOSS", lambda run: format_number(run.last_loss)),
     _of("TOTAL", lambda run: format_total(run.total_cost)),
     _of("BEST", lambda run: format_number(run.best_loss)),
-    _of("AT STEP", lambda run: _step(run.best_loss_step)),
+    _of("AT STEP", lambda run: format_whole(run.best_loss_step)),
     _of("SAME STEP", lambda run: format_number(run.loss_at_common_step)),
     _of("TREND/1K", lambda run: format_number(run.loss_trend_per_1000_steps)),
     _of("STEPS/S", lambda run: format_number(run.median_steps_per_second)),
@@ -191,16 +188,12 @@ _TOTALS: tuple[Column[_Total], ...] = (
     _money_of("$/H", lambda sums: format_price(sums.dollars_per_hour) + _PLUS * bool(sums.unpriced)),
     _money_of("SPENT", lambda sums: format_total(sums.dollars_spent) + _PLUS * bool(sums.without_total)),
     _money_of("TO GO", lambda sums: format_total(sums.dollars_to_completion) + _PLUS * bool(sums.without_price)),
-    _money_of("DONE IN", lambda sums: _time_to_go(sums.seconds_to_completion) + _PLUS * bool(sums.without_eta)),
+    _money_of("DONE IN", lambda sums: format_seconds(sums.seconds_to_completion) + _PLUS * bool(sums.without_eta)),
 )
 _TOTAL_STEPS = """
     GROUP 12, ERROR 5, WARN 5, $/H 8, UNKNOWN 7, OK 5, MEMBERS 7, SPENT 8, TO GO 8, DONE IN 8, GROUP 40
 """
 _PLUS = "+"  # not all are known: at least so much
-
-
-def _time_to_go(seconds: float | None) -> str:
-    return NOT_KNOWN if seconds is None else format_duration(seconds)
 
 
 def draw_totals(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:

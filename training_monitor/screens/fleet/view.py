@@ -7,7 +7,7 @@ from typing import Any
 
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
-from training_monitor.core.units import format_duration, known_number
+from training_monitor.core.units import known_number
 from training_monitor.fleet.attention import acknowledged_members, rank, worst_first
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
@@ -25,6 +25,7 @@ from training_monitor.screens.kit.text import (
     format_number,
     format_percent,
     format_price,
+    format_seconds,
     format_total,
     gain,
     last_cells,
@@ -221,8 +222,7 @@ def member_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) ->
 
 def format_eta(metrics: TrainingMetrics) -> str:
     """Format the ETA: 45m, 2h05m."""
-    left = metrics.seconds_left()
-    return NOT_KNOWN if left is None else format_duration(left)
+    return format_seconds(metrics.seconds_left())
 
 
 def format_progress(metrics: TrainingMetrics) -> str:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown
-from training_monitor.core.units import format_bytes, format_local, known_number
+from training_monitor.core.units import format_bytes, format_duration, format_local, known_number
 
 T = TypeVar("T")
 
@@ -47,6 +47,17 @@ _SIGNS = {
     "succeeded": "🏁",
 }
 UNKNOWN_SIGN = "❓"
+
+
+def format_whole(value: object) -> str:
+    """Format a number without decimals."""
+    number = known_number(value)
+    return NOT_KNOWN if number is None else f"{number:.0f}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Format a duration."""
+    return NOT_KNOWN if seconds is None or not 0 <= seconds < float("inf") else format_duration(seconds)
 
 
 def format_percent(value: float | None) -> str:

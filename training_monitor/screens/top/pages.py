@@ -28,6 +28,7 @@ from training_monitor.screens.kit.text import (
     format_moment,
     format_number,
     format_percent,
+    format_seconds,
     rule,
     safe,
     wrap,
@@ -35,7 +36,7 @@ from training_monitor.screens.kit.text import (
 from training_monitor.screens.kit.view import MARGIN, Column, Do, Frame, fit_columns, heading_line, row_line
 from training_monitor.screens.top.acts import SIGNALS, describe_leap, edited, with_signal
 from training_monitor.screens.top.main import problem_of, problem_says_verdict
-from training_monitor.screens.top.table import COLUMNS, format_rate, format_seconds, state_style
+from training_monitor.screens.top.table import COLUMNS, format_rate, state_style
 from training_monitor.screens.top.view import (
     BOTH,
     EditVariable,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import floor
 
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.units import format_duration, known_number, plural
+from training_monitor.core.units import known_number, plural
 from training_monitor.runs.rows import (
     COLUMNS as VALUES,
     MIB,
@@ -37,7 +37,9 @@ from training_monitor.screens.kit.text import (
     format_memory,
     format_number,
     format_percent,
+    format_seconds,
     format_short,
+    format_whole,
     safe,
 )
 from training_monitor.screens.kit.view import MARGIN, MORE, Column, Layout, Table, row_line
@@ -92,11 +94,6 @@ def format_rate(rate: float | None) -> str:
     return f"{format_short(rate * seconds)}/{unit}"
 
 
-def format_seconds(seconds: float | None) -> str:
-    """Format a duration; `-` if unknown."""
-    return NOT_KNOWN if seconds is None or not 0 <= seconds < float("inf") else format_duration(seconds)
-
-
 def _curve(cell: Cell, width: int) -> str:
     return draw_curve(cell.row.run.losses, _CURVE_CELLS, cell.glyphs)
 
@@ -139,12 +136,6 @@ def _share(title: str, used: Callable[[RunRow], float | None], limit: Callable[[
         return whole_percent(share_percent(used(cell.row), limit(cell.usage)))
 
     return Column(title, ">", show, title, len(title), len(title))
-
-
-def format_whole(value: object) -> str:
-    """Format a count."""
-    number = known_number(value)
-    return NOT_KNOWN if number is None else f"{number:.0f}"
 
 
 def _duration(title: str, least: int = 7) -> Column[Cell]:

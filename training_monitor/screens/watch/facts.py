@@ -21,6 +21,7 @@ from training_monitor.screens.kit.text import (
     format_moment,
     format_number,
     format_percent,
+    format_whole,
 )
 from training_monitor.screens.watch.view import (
     WatchSnapshot,
@@ -242,19 +243,14 @@ def _gpu_cells(gpu: Gpu, space: str) -> list[Piece]:
     power = power_fraction(gpu)
     hot = "bad" if heat is not None and heat >= VERY_HOT else "warn" if heat is not None and heat >= HOT else ""
     return [
-        (f"{_rounded(gpu.utilization)}{space}%".rjust(5), "warn" if mode == "idle" else ""),
+        (f"{format_whole(gpu.utilization)}{space}%".rjust(5), "warn" if mode == "idle" else ""),
         (f"{_gib(used)}/{_gib(total)}{space}GiB".rjust(14 if space else 12), "warn" if share >= FULL_MEMORY else ""),
         (
-            f"{_rounded(gpu.power_draw_watts)}/{_rounded(gpu.power_limit_watts)}{space}W".rjust(9),
+            f"{format_whole(gpu.power_draw_watts)}/{format_whole(gpu.power_limit_watts)}{space}W".rjust(9),
             "warn" if mode == "spinning" and power is not None else "",
         ),
-        (f"{_rounded(heat)}{space}C".rjust(4), hot),
+        (f"{format_whole(heat)}{space}C".rjust(4), hot),
     ]
-
-
-def _rounded(value: float | None) -> str:
-    known = known_number(value)
-    return NOT_KNOWN if known is None else f"{known:.0f}"
 
 
 def _gib(mib: float | None) -> str:
