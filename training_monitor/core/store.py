@@ -356,7 +356,7 @@ class Store:
     def recent_notices(self, job_id: str | None = None, limit: int = 50) -> list[KeptNotice]:
         """Return the last notices of one job or of all, newest first."""
         chosen = "WHERE coalesce(?, job_id) IS job_id ORDER BY number DESC LIMIT ?"
-        return self._notices(chosen, (_storable(job_id), limit))
+        return self._notices(chosen, (storable(job_id), limit))
 
     def _notices(self, chosen: str, values: tuple[object, ...]) -> list[KeptNotice]:
         columns = "number, user, notice, state, channel, attempts, error, created_at, changed_at"
@@ -383,7 +383,7 @@ class Store:
 
         Looks at this time or later are deleted: the clock was set back since.
         """
-        name = _storable(key)
+        name = storable(key)
         with self.transaction(durable=False) as execute:
             gone = (name, timestamp, replaces)
             execute("DELETE FROM looks WHERE key = ? AND (timestamp >= ? OR timestamp = ?)", gone)
@@ -395,7 +395,7 @@ class Store:
 
     def keep_looks(self, key: str, timestamps: Sequence[float]) -> None:
         """Delete all looks at a training up to the last of `timestamps`, except those."""
-        name, kept = _storable(key), ", ".join("?" * len(timestamps))
+        name, kept = storable(key), ", ".join("?" * len(timestamps))
         with self.transaction(durable=False) as execute:
             execute(
                 f"DELETE FROM looks WHERE key = ? AND timestamp <= ? AND timestamp NOT IN ({kept})",
@@ -406,7 +406,7 @@ class Store:
         """Return the looks at a training as JSON, oldest first."""
         with self._open() as database:
             asked = "SELECT observation FROM looks WHERE key = ? ORDER BY timestamp"
-            rows = database.execute(asked, (_storable(key),)).fetchall()
+            rows = database.execute(asked, (storable(key),)).fetchall()
         return [text for (text,) in rows]
 
     @contextmanager
@@ -547,7 +547,7 @@ def _insert(
     execute(
         "INSERT OR IGNORE INTO notices (user, job_id, key, notice, state, created_at, changed_at, "
         "channel, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (user, _storable(notice.job_id), _notice_key(user, notice), format_record(notice), state, now, now, *told),
+        (user, storable(notice.job_id), _notice_key(user, notice), format_record(notice), state, now, now, *told),
     )
     [[added]] = execute("SELECT changes()")
     execute(
@@ -558,7 +558,7 @@ def _insert(
     return bool(added)
 
 
-def _storable(text: str | None) -> str | None:
+def storable(text: str | None) -> str | None:
     """Escape a name from a file name that is not UTF-8, which sqlite refuses."""
     return None if text is None else text.encode("utf-8", "backslashreplace").decode()
 

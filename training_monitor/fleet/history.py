@@ -34,7 +34,7 @@ from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import LAST_TIME, read_row
-from training_monitor.core.store import Execute, Store
+from training_monitor.core.store import Execute, Store, storable
 from training_monitor.core.store_files import tell
 from training_monitor.core.units import known_number
 from training_monitor.fleet.values import FleetSample
@@ -398,7 +398,7 @@ class History:
         """
         since, until = max(since, 0.0), min(until, LAST_TIME)
         with self._store.transaction() as execute:
-            found = execute("SELECT number FROM history_members WHERE key = ?", (_storable(key),))
+            found = execute("SELECT number FROM history_members WHERE key = ?", (storable(key),))
             if not found:
                 return []
             [(member,)] = found
@@ -522,7 +522,7 @@ def _thin_oldest(execute: Execute, now: float) -> int:
 
 
 def _insert(execute: Execute, samples: Mapping[str, FleetSample]) -> None:
-    rows = [(round(sample.timestamp, 3), format_row(sample), _storable(key)) for key, sample in samples.items()]
+    rows = [(round(sample.timestamp, 3), format_row(sample), storable(key)) for key, sample in samples.items()]
     execute(
         "INSERT INTO history_members (key, first, last) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "first = min(first, excluded.first), last = max(last, excluded.last)",
@@ -579,8 +579,3 @@ def _merged(samples: Iterable[FleetSample]) -> list[FleetSample]:
 
 def _floor(time: float, length: float) -> float:
     return time // length * length
-
-
-def _storable(key: str) -> str:
-    """Return the key as valid UTF-8, as SQLite requires."""
-    return key.encode("utf-8", "backslashreplace").decode()

@@ -13,12 +13,13 @@ from typing import Any
 
 from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import Gpu, JobStatus
+from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
 from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReading
+from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
@@ -297,13 +298,8 @@ def _seen_values(reading: TargetReading | None) -> dict[str, float | None]:
         "disk_util": _percent(reading.disk_percent) if reading else None,
         "ram_util": _percent(reading.ram_percent) if reading else None,
         "gpu_temperature": max(heat, default=None),
-        "gpu_power": average(_power(gpu) for gpu in gpus),
+        "gpu_power": average(map(power_fraction, gpus)),
     }
-
-
-def _power(gpu: Gpu) -> float | None:
-    drawn, limit = gpu.power_draw_watts, gpu.power_limit_watts
-    return min(1.0, drawn / limit) if drawn is not None and limit else None
 
 
 def _positive(value: object) -> float | None:
