@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import Question, Reply
+from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.explain.stacks import StackAnswer
 from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER
@@ -152,10 +152,8 @@ def processes_question(roots: str) -> Question[SeenTraining]:
         environment_bytes=ENVIRONMENT_BYTES,
     )
 
-    def parse(reply: Reply) -> SeenTraining:
-        return parse_processes(reply.output, word, spelling)
-
-    return Question("processes", script, parse, limit=LOOK_SECONDS + 30.0)
+    limit = LOOK_SECONDS + 30.0
+    return Question("processes", script, lambda reply: parse_processes(reply.output, word, spelling), limit=limit)
 
 
 def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:

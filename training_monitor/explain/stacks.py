@@ -14,7 +14,7 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, field, replace
-from training_monitor.core.models import Question, Reply
+from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.explain.packed import unpack
 from training_monitor.judging.ranks import Frame, Stack
@@ -85,10 +85,7 @@ def stacks_question(roots: str, seconds: float, sent: str = "") -> Question[Seen
         dump=_read_dump(),
     )
 
-    def parse(reply: Reply) -> SeenStacks:
-        return parse_stacks(reply.output, word)
-
-    return Question("stacks", script, parse, limit=seconds + MORE_SECONDS)
+    return Question("stacks", script, lambda reply: parse_stacks(reply.output, word), limit=seconds + MORE_SECONDS)
 
 
 def _read_dump() -> str:

@@ -367,12 +367,8 @@ def unhold_question(job_ids: Iterable[str]) -> Question[str]:
 
 def held_by(site: Site, job_id: str) -> str | None:
     """Return who put this job on hold; None without a hold. Raises CommandError."""
-
-    def parse(reply: Reply) -> str | None:
-        return read_text(reply).strip() or None
-
-    question = Question("held", format_call("holds", "show", key=hold_key(job_id)), parse)
-    return site.ask_one(question)
+    question = Question("held", format_call("holds", "show", key=hold_key(job_id)), read_text)
+    return site.ask_one(question).strip() or None
 
 
 def hold_key(job_id: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact
-from training_monitor.core.models import Question, Reply
+from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.observe.training_command import (
     folder_of_checkpoint,
@@ -475,10 +475,9 @@ def find_question(named: str = "") -> Question[FoundTrainings]:
         environment_bytes=ENVIRONMENT_BYTES,
     )
 
-    def parse(reply: Reply) -> FoundTrainings:
-        return parse_trainings(reply.output, word, spelling, named)
-
-    return Question("trainings", script, parse, limit=15.0)
+    return Question(
+        "trainings", script, lambda reply: parse_trainings(reply.output, word, spelling, named), limit=15.0
+    )
 
 
 def files_question() -> Question[tuple[FoundFile, ...]]:
@@ -488,7 +487,5 @@ def files_question() -> Question[tuple[FoundFile, ...]]:
     those that do not fit into one answer are older.
     """
 
-    def parse(reply: Reply) -> tuple[FoundFile, ...]:
-        return parse_files(reply.output)
-
-    return Question("recent logs", format_call("recent_logs", "show", most=MAX_FILES), parse, limit=10.0)
+    script = format_call("recent_logs", "show", most=MAX_FILES)
+    return Question("recent logs", script, lambda reply: parse_files(reply.output), limit=10.0)

@@ -221,9 +221,6 @@ def destroy_instance(
     """
     number, runner = _number(instance_id), transport or LocalTransport()
 
-    def is_gone() -> bool:
-        return find_instance(instance_id, transport=runner, clock=clock) is None
-
     def ask_to_destroy() -> tuple[bool, str]:
         sent = clock.time()
         record_life(store, number, lambda known: note_sent(known, sent))
@@ -235,7 +232,7 @@ def destroy_instance(
 
     acknowledged = _ask_until(
         ask_to_destroy,
-        is_gone,
+        lambda: find_instance(instance_id, transport=runner, clock=clock) is None,
         f"waiting for instance {number} to be gone",
         f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed",
         hint=f"vastai destroy instance {number} -y, or https://cloud.vast.ai/instances/",
