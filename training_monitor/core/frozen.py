@@ -1,9 +1,8 @@
 """`dataclass` and its friends, as the standard library's, at a tenth of their cost at import. Pure.
 
 The standard library compiles six methods of every frozen class, half a millisecond each class, while most programs use
-few of the classes that they import, and make few values of most of them; and it brings `inspect`. Here `__init__` is
-compiled for classes of many values and nothing else is. `dataclasses` is imported for those who ask a class for what
-only it can tell.
+few of the classes that they import; and it brings `inspect`. Here `__init__` is compiled with the first value of a
+class, and nothing else is. `dataclasses` is imported for those who ask a class for what only it can tell.
 
 Unlike there, a `repr` is short: of long texts and collections it has a part. A field with `repr=False`, such as the end
 of a log, is in none. A notebook shows a value as a table of these fields.
@@ -21,7 +20,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 _FIELDS = "__own_fields__"
 _TOLD = ("default", "default_factory", "init", "repr", "compare", "kw_only")
-UNCOMPILED = 16  # values of a class
 MOST_TEXT, MOST_VALUE = 200, 600  # characters in a repr: of one text, and of one value in it
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
@@ -188,40 +186,13 @@ def _put_methods(cls: Any, every: dict[str, Any], frozen: bool, eq: bool) -> Non
 
 
 def _first_init(cls: Any) -> Callable[..., None]:
-    """Return the `__init__` for a few values: compiling one takes as long as making dozens without."""
-    left = UNCOMPILED
+    """Return the `__init__` for the first value: most classes that a program imports make none."""
 
     def __init__(self: Any, *args: Any, **values: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0 or not _fill(self, cls, args, values):
-            _compile_init(cls)  # which also says what is wrong with the arguments
-            cls.__init__(self, *args, **values)
+        _compile_init(cls)
+        cls.__init__(self, *args, **values)
 
     return __init__
-
-
-def _fill(self: Any, cls: Any, args: tuple[Any, ...], values: dict[str, Any]) -> bool:
-    """Set the fields of a new value; False if the arguments do not fit."""
-    given = dict(zip(cls.__match_args__, args))
-    if len(given) < len(args) or not given.keys().isdisjoint(values):
-        return False
-    given.update(values)
-    for name, each in getattr(cls, _FIELDS).items():
-        if each.init and name in given:
-            value = given.pop(name)
-        elif each.default is not MISSING:
-            value = each.default
-        elif each.default_factory is not MISSING:
-            value = each.default_factory()
-        else:
-            return False
-        object.__setattr__(self, name, value)
-    if given:
-        return False
-    if hasattr(cls, "__post_init__"):
-        self.__post_init__()
-    return True
 
 
 def _comparing(names: list[str], frozen: bool) -> dict[str, Any]:

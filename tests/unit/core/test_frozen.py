@@ -87,12 +87,8 @@ OPTIONS: list[dict[str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize("uncompiled", [0, frozen.UNCOMPILED])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_class_answers_as_one_of_the_standard_library(
-    options: dict[str, bool], uncompiled: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("training_monitor.core.frozen.UNCOMPILED", uncompiled)
+def test_a_class_answers_as_one_of_the_standard_library(options: dict[str, bool]) -> None:
     ours, theirs = (make(library, **options) for library in LIBRARIES)
     assert ours.__match_args__ == theirs.__match_args__
     assert ours.__dataclass_params__.frozen is theirs.__dataclass_params__.frozen
@@ -124,7 +120,7 @@ def test_a_class_answers_as_one_of_the_standard_library(
 def test_every_value_of_a_class_is_made_alike() -> None:
     ours, theirs = (make(library, slots=True) for library in LIBRARIES)
     kept: list[object] = []
-    for number in range(3 * frozen.UNCOMPILED):
+    for number in range(3):
         one, other = (cls(number, hidden="y", kept=kept) for cls in (ours, theirs))
         assert repr(one) == repr(other) and one == ours(number, (), "y", kept) and one.kept is kept
         assert ours(number).kept is not ours(number).kept
