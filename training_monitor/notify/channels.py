@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_url
 from training_monitor.core.advice import find_advice
@@ -146,27 +146,9 @@ class Doors:
     has_store: bool = False
 
 
-class Channel(Protocol):
-    """One way to notify a user; `minimum_priority` is the lowest priority of the notices it takes."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def minimum_priority(self) -> str: ...
-
-    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
-        """Return why this user cannot be notified this way; None if they can."""
-        ...
-
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
-        """Send a notice once. Raises RestError or CommandError."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Settings:
-    """The settings that every channel has.
+class Channel:
+    """One way to notify a user, with the settings that every channel has.
 
     Attributes:
         minimum_priority: of the notices that it takes.
@@ -187,15 +169,20 @@ class _Settings:
         return getattr(self, self.default) if self.default else self.name
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
+        """Return why this user cannot be notified this way; None if they can."""
         if self.recipient(user):
             return None
         if not user.is_person:
             return f"no {self.default}"
         return f"no {self.own} of {user.name}" if self.own else "it has no addresses of persons"
 
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        """Send a notice once. Raises RestError or CommandError."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
-class Telegram(_Settings):
+class Telegram(Channel):
     """A bot of Telegram.
 
     Attributes:
@@ -235,7 +222,7 @@ class Telegram(_Settings):
 
 
 @dataclass(frozen=True)
-class DiscordUser(_Settings):
+class DiscordUser(Channel):
     """The direct messages of a bot of Discord.
 
     Attributes:
@@ -257,7 +244,7 @@ class DiscordUser(_Settings):
 
 
 @dataclass(frozen=True)
-class DiscordWebhook(_Settings):
+class DiscordWebhook(Channel):
     """A channel of a Discord server.
 
     Attributes:
@@ -272,7 +259,7 @@ class DiscordWebhook(_Settings):
 
 
 @dataclass(frozen=True)
-class SlackWebhook(_Settings):
+class SlackWebhook(Channel):
     """A channel of a Slack workspace.
 
     Attributes:
@@ -287,7 +274,7 @@ class SlackWebhook(_Settings):
 
 
 @dataclass(frozen=True)
-class Ntfy(_Settings):
+class Ntfy(Channel):
     """A topic of an ntfy server.
 
     Attributes:
@@ -315,7 +302,7 @@ class Ntfy(_Settings):
 
 
 @dataclass(frozen=True)
-class Webhook(_Settings):
+class Webhook(Channel):
     """Any server that accepts the notice as JSON.
 
     Attributes:
@@ -330,7 +317,7 @@ class Webhook(_Settings):
 
 
 @dataclass(frozen=True)
-class Email(_Settings):
+class Email(Channel):
     """Mail to the user's address.
 
     Attributes:
@@ -370,7 +357,7 @@ class Email(_Settings):
 
 
 @dataclass(frozen=True)
-class Desktop(_Settings):
+class Desktop(Channel):
     """`notify-send` on this machine."""
 
     name = "desktop"
@@ -381,7 +368,7 @@ class Desktop(_Settings):
 
 
 @dataclass(frozen=True)
-class CommandChannel(_Settings):
+class CommandChannel(Channel):
     """A program of the user's own.
 
     Attributes:
@@ -396,7 +383,7 @@ class CommandChannel(_Settings):
 
 
 @dataclass(frozen=True)
-class WebList(_Settings):
+class WebList(Channel):
     """The list on the web page. The notifier keeps every notice in the store, so this never fails if there is one."""
 
     name = "web"

@@ -19,7 +19,7 @@ from training_monitor.core.frozen import dataclass, field, fields
 from training_monitor.core.masking import redact
 from training_monitor.core.settings_table import Example, settings_of, text
 from training_monitor.core.values import Notice
-from training_monitor.notify.channels import CHANNELS, Doors, NotifiedUser, _Settings
+from training_monitor.notify.channels import CHANNELS, Channel, Doors, NotifiedUser
 from training_monitor.notify.configure import load_channels
 
 PAGE = Path(__file__).parents[3] / "docs" / "notifications.md"
@@ -27,7 +27,7 @@ CODE = "wholly-quiet-code"
 
 
 @dataclass(frozen=True)
-class Pager(_Settings):
+class Pager(Channel):
     """A pager.
 
     Attributes:
