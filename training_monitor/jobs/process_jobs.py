@@ -64,7 +64,6 @@ WRITTEN_SECONDS = 2  # how exactly it is known whether a process began before it
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 _STOPPERS = {SUPERVISOR: "its supervisor, to restart it", TIME_LIMIT: "its time limit"}
-_KEYS = {words: key for key, words in _STOPPERS.items()}  # earlier versions wrote the words
 
 
 def parse_process_job(text: str, job_id: str) -> JobView | None:
@@ -100,7 +99,7 @@ def _read_job(fields: Mapping[str, str], log: str, job_id: str) -> JobView | Non
         log_tail=redact(log),
         started_at=started,
         survivors=_whole(fields, "members") or 0,
-        stopped_by=_stopper(fields) if status is JobStatus.STOPPED else None,
+        stopped_by=fields["stopped_by"] if status is JobStatus.STOPPED else None,
         age=max(0.0, now - started) if now is not None and started is not None else None,
     )
 
@@ -121,13 +120,9 @@ def _status(fields: Mapping[str, str]) -> JobStatus | None:
     return None
 
 
-def _stopper(fields: Mapping[str, str]) -> str:
-    return _KEYS.get(fields["stopped_by"], fields["stopped_by"])
-
-
 def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
     if status is JobStatus.STOPPED:
-        return f"stopped by {_STOPPERS.get(_stopper(fields), fields['stopped_by'])}"
+        return f"stopped by {_STOPPERS.get(fields['stopped_by'], fields['stopped_by'])}"
     if fields.get("state") == "gone":
         return "its process is gone and left no exit status: killed from outside (SIGKILL, out of memory) or a reboot"
     if fields.get("state") == "starting" and status is JobStatus.FAILED:
