@@ -8,7 +8,7 @@ The annotations here are no strings, each of which would be compiled at import.
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast
 
 from training_monitor.core.frozen import asdict
-from training_monitor.core.models import Checkpoint
+from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.values import NotSeen
 
 Report = TypeVar("Report")
@@ -211,18 +211,6 @@ class MonitorReport(TypedDict):
     reason: str
 
 
-class FailureReport(TypedDict):
-    """The fields of `Failure`."""
-
-    category: str
-    error_class: str
-    action: str
-    evidence: str
-    rank: int | None
-    fingerprint: str
-    advice: str
-
-
 class AttemptReport(TypedDict):
     """One attempt: its checkpoint, how far it came, how it ended and on what evidence.
 
@@ -250,7 +238,7 @@ class AttemptReport(TypedDict):
     status: str
     reason: str | None
     steps_lost: int | None
-    failure: FailureReport | None
+    failure: Annotated[dict[str, Any], Failure] | None
     progress: bool | None
     stepped: bool | None
     nan_step: int | None
@@ -335,7 +323,7 @@ class JobCheckReport(TypedDict):
     log: str | None
     checkpoint: Annotated[dict[str, Any], Checkpoint] | None
     gpus: list[GpuCheckReport]
-    failure: Annotated[dict[str, Any], FailureReport] | None
+    failure: Annotated[dict[str, Any], Failure] | None
     explanation: str | None
     explained_at: float | None
     explained_job_id: str | None
