@@ -15,31 +15,22 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import redact
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED
 
+if TYPE_CHECKING:
+    from training_monitor.runs.monitor import TrainingMonitor
+
 MOST_MESSAGE = 2000
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MOST_WARNINGS = 50
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="Harmless")
-
-
-class Ending(Protocol):
-    """The receiver of an end; each method may be called in a signal handler."""
-
-    def note_signal(self, name: str) -> None: ...
-
-    def count(self) -> int:
-        """Return a number that grows while the script continues."""
-        ...
-
-    def end(self, outcome: Outcome) -> None: ...
+S = TypeVar("S", bound="TrainingMonitor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +85,7 @@ class Hooks:
     others have put over ours stay, and ours below them only pass on.
     """
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: TrainingMonitor) -> None:
         self._ending = ending
         self._exit: Callable[..., Any] = sys.exit
         self._excepthook = sys.excepthook
@@ -211,17 +202,6 @@ class Warnings:
         self._told.add(kind)
         with suppress(Exception):
             warnings.warn(f"training_monitor: {message}", RuntimeWarning, stacklevel=stacklevel + 1)
-
-
-class Harmless(Protocol):
-    """An object whose methods a training calls."""
-
-    is_active: bool
-    troubles: Warnings
-
-    def note_inactive_call(self) -> None:
-        """Called in place of each method while the object is inactive; must not raise."""
-        ...
 
 
 def harmless(default: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
