@@ -126,26 +126,26 @@ def get_training_health(
     findings: list[Finding] = []
     job_answers = seen.answers[0]
     job = _judge_job(job_id, seen, store, clock.time(), findings) if job_id else None
-    report = HealthReport(
+    parts = {  # which add to the findings
+        "pods": _pods(seen, clock.time(), findings),
+        "job": job.report if job else None,
+        "gpu": _gpus(seen, job, findings),
+        "efa": _efa(seen, findings),
+        "ray": _ray(job_answers["resources"], job_id, findings, silent=_silent(job_answers)),
+        "checkpoints": _checkpoints(job_answers, checkpoint_dir, findings),
+        "disk": _disks(seen, findings),
+    }
+    verdict = worst_verdict(findings)
+    return report_of(
+        HealthReport,
+        parts,
         schema=schema_name("health"),
-        healthy=False,
-        verdict="unknown",
-        issues=[],
-        remedies=[],
+        healthy=verdict in ("ok", "warning"),
+        verdict=verdict,
+        issues=[finding.issue for finding in findings],
+        remedies=[finding.remedy for finding in findings],
         silent=[seen.name_of(target) for target, answers in zip(targets, seen.answers) if _silent(answers)],
-        pods=_pods(seen, clock.time(), findings),
-        job=job.report if job else None,
-        gpu=_gpus(seen, job, findings),
-        efa=_efa(seen, findings),
-        ray=_ray(job_answers["resources"], job_id, findings, silent=_silent(job_answers)),
-        checkpoints=_checkpoints(job_answers, checkpoint_dir, findings),
-        disk=_disks(seen, findings),
     )
-    report["verdict"] = worst_verdict(findings)
-    report["healthy"] = report["verdict"] in ("ok", "warning")
-    report["issues"] = [finding.issue for finding in findings]
-    report["remedies"] = [finding.remedy for finding in findings]
-    return report
 
 
 def _look(sites: list[Site], checkpoint_dir: str | None, job_id: str | None) -> _Seen:

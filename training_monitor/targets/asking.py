@@ -300,13 +300,6 @@ def quote_path(path: str) -> Quoted:
 
 def side_by_side(calls: Sequence[Callable[[], R]], threads: int = MAX_THREADS) -> list[R | TrainingMonitorError]:
     """Run the calls, at most `threads` at a time, and return, in order, the result of each or the error it raised."""
-
-    def guarded(call: Callable[[], R]) -> R | TrainingMonitorError:
-        try:
-            return call()
-        except TrainingMonitorError as error:
-            return error
-
     from training_monitor.core.engine import begin_thread
 
     left, results = deque(enumerate(calls)), dict[int, R | TrainingMonitorError]()
@@ -318,7 +311,10 @@ def side_by_side(calls: Sequence[Callable[[], R]], threads: int = MAX_THREADS) -
                 number, call = left.popleft()
             except IndexError:
                 return
-            results[number] = guarded(call)
+            try:
+                results[number] = call()
+            except TrainingMonitorError as error:
+                results[number] = error
 
     def work_beside() -> None:
         try:
@@ -347,11 +343,8 @@ def ask_many(
     transport: Transport | None = None,
 ) -> list[list[Answer[Any]]]:
     """Ask every target the same questions; a target that does not answer has only unknown answers."""
-
-    def one(target: str | Target) -> Callable[[], list[Answer[Any]]]:
-        return lambda: ask(target, *questions, timeout=timeout, namespace=namespace, transport=transport)
-
-    results = side_by_side([one(target) for target in targets])
+    asked = partial(ask, timeout=timeout, namespace=namespace, transport=transport)
+    results = side_by_side([partial(asked, target, *questions) for target in targets])
     return [
         [Answer(question.name, None, result) for question in questions]
         if isinstance(result, TrainingMonitorError)
