@@ -52,9 +52,7 @@ def check(args: Namespace) -> int:
         report = check_training(args.target, args.what, args.namespace, forget_ended=args.forget)
     except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
         return refuse(error, args, USAGE)
-    if args.json:
-        print_json(args, report)
-    else:
+    if not print_json(args, report):
         show(report)
     return EXITS[report["verdict"]]
 
@@ -225,10 +223,8 @@ def _show_job(args: Namespace) -> int:
     assert view
     metrics = parse_metrics(view.log_tail, load_log_patterns())
     claims = _ask_claims(args)
-    if args.json:
-        job = {**_job_keys(view, verdict, claims), "metrics": metrics}
-        print_json(args, {"jobs": [job], "not_seen": [], "odd": []})
-    else:
+    job = {**_job_keys(view, verdict, claims), "metrics": metrics}
+    if not print_json(args, {"jobs": [job], "not_seen": [], "odd": []}):
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
         standing = format_standing(view.status, view.progress, view.message)
@@ -333,9 +329,7 @@ def stop(args: Namespace) -> int:
         return _stop_process(args, job)
     see_job(site, job.job_id)
     ended = end_job(site, job.job_id, grace=args.stop_grace, on_progress=hint)
-    if args.json:
-        print_json(args, {"job_id": args.job, "name": args.job, "status": ended})
-    else:
+    if not print_json(args, {"job_id": args.job, "name": args.job, "status": ended}):
         say(f"{args.job} {ended}: nothing of it is left")
     return OK
 
@@ -347,8 +341,6 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
     left = TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(args.stop_grace)
     if left:
         raise CommandFailed(f"{job.label}: not even SIGKILL ended {', '.join(left)}", target=args.target)
-    if args.json:
-        print_json(args, {"job_id": None, "name": job.label, "status": "STOPPED"})
-    else:
+    if not print_json(args, {"job_id": None, "name": job.label, "status": "STOPPED"}):
         say(f"{job.label} is stopped: nothing of it is left")
     return OK

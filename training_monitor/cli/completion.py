@@ -104,9 +104,7 @@ _LINES = {
 def completion(args: Namespace) -> int:
     """Print the script of a shell and return the exit status."""
     script = _SCRIPTS[args.shell]
-    if args.json:
-        print_json(args, {"shell": args.shell, "script": script})
-    else:
+    if not print_json(args, {"shell": args.shell, "script": script}):
         put(script)
     return OK
 

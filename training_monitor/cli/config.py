@@ -172,8 +172,7 @@ def _show_file(args: Namespace) -> int:
 
     file, settings = load_settings(args.file)
     tables = {name: list(table) if isinstance(table, dict) else [] for name, table in settings.items()}
-    if args.json:
-        print_json(args, {"file": file, "tables": tables})
+    if print_json(args, {"file": file, "tables": tables}):
         return OK
     say(_quoted(file) if file else _nowhere())
     for name, keys in tables.items():
@@ -190,9 +189,7 @@ def _write_file(args: Namespace) -> int:
         raise SettingsError("--init", path, "a name that ends with .toml: JSON has no comments")
     parse_settings(path, text)  # a file that this Python cannot read would stop every command
     _write_new(path, text)
-    if args.json:
-        print_json(args, {"file": path})
-    else:
+    if not print_json(args, {"file": path}):
         say(f"{_quoted(path)}: written; uncomment what you want to change, then see training-monitor config --check")
     return OK
 

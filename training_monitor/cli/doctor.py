@@ -24,9 +24,7 @@ def doctor(args: Namespace) -> int:
     calls += [partial(run_probe, "targets", partial(probe_target, each)) for each in args.targets]
     found = side_by_side(calls)
     checks = [check for each in found if not isinstance(each, Exception) for check in each]
-    if args.json:
-        print_json(args, {"checks": checks})
-    else:
+    if not print_json(args, {"checks": checks}):
         put_lines(screen(checks, terminal_columns(UNCUT), _glyphs()))
     return BAD if any(check.state == BROKEN for check in checks) else OK
 

@@ -161,9 +161,7 @@ def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig)
     fleet.update_all_metrics()
     snapshot = fleet.snapshot()
     snapshot = replace(snapshot, rows=tuple(row for row in snapshot.rows if args.group in (None, *row.groups)))
-    if args.json:
-        print_json(args, _snapshot_keys(snapshot, config), _verdict_of(snapshot, config))
-    else:
+    if not print_json(args, _snapshot_keys(snapshot, config), _verdict_of(snapshot, config)):
         _print_table(snapshot, config)
     if snapshot.error:
         complain(snapshot.error)

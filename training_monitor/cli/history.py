@@ -95,8 +95,7 @@ def describe(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember
             found.append({**_named(member), "seen": len(samples), "fields": fields, "cost": _cost_keys(cost)})
         else:
             _print_member(args, member, samples, cost)
-    if args.json:
-        print_json(args, {"members": found})
+    print_json(args, {"members": found})
 
 
 def _cost_keys(cost: CostProjection | None) -> dict[str, Any] | None:
@@ -157,8 +156,7 @@ def compare(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]
     runs = compare_runs(
         {member.key: kept.read(member.key, args.since, args.until, fields=COMPARED) for member in members}
     )
-    if args.json:
-        print_json(args, {"members": runs})
+    if print_json(args, {"members": runs}):
         return
     if not runs:
         return

@@ -83,9 +83,8 @@ def instances(args: Namespace) -> int:
         hint("nobody knows what is rented")
         return refuse(error, args, UNKNOWN)
     burn, found = forecast_burn(rows, None), [_describe(row) for row in rows]
-    if args.json:
-        costs = {"cost_per_hour": burn.dollars_per_hour, "cost_unknown": burn.unknown}
-        print_json(args, {"instances": found, **costs})
+    costs = {"cost_per_hour": burn.dollars_per_hour, "cost_unknown": burn.unknown}
+    if print_json(args, {"instances": found, **costs}):
         return OK
     if args.id is not None:
         _print_instance(found[0])
@@ -186,8 +185,7 @@ def offers(args: Namespace) -> int:
         hint("nobody knows what is for rent")
         return refuse(error, args, UNKNOWN)
     shown = found[: args.limit]
-    if args.json:
-        print_json(args, {"offers": shown, "found": len(found), "query": query, "loosen": loose})
+    if print_json(args, {"offers": shown, "found": len(found), "query": query, "loosen": loose}):
         return OK if found else BAD
     if shown:
         header = ("ID", "GPU", "N", "VRAM", "$/H", "RELIABILITY", "COUNTRY", "DOWN", "MACHINE")
@@ -244,8 +242,7 @@ def dataset(args: Namespace) -> int:
     report = validate_dataset(
         args.path, min_images=args.min_images, require_captions=args.require_captions, trigger=args.trigger
     )
-    if args.json:
-        print_json(args, report)
+    if print_json(args, report):
         return OK if report.is_valid else BAD
     formats = ", ".join(f"{count} {name}" for name, count in sorted(report.formats.items()))
     say(f"{one_line(report.path)}: {plural(report.images, 'image')}{f' ({formats})' if formats else ''}")
@@ -270,8 +267,7 @@ def keys(args: Namespace) -> int:
         return refuse(error, args, BAD if args.path is None else USAGE)
     report = setup_ssh_key(args.path) if args.setup else check_ssh_keys(args.path)
     good = report.registered and not report.open_to_others
-    if args.json:
-        print_json(args, report)
+    if print_json(args, report):
         return OK if good else BAD
     say(f"{one_line(report.private_key)}{': made' if report.made else ''}")
     say(f"  {one_line(report.public_key)}")
@@ -343,8 +339,7 @@ def _show_account(args: Namespace) -> int:
             return refuse(error, args, BAD)
     moved = ledger.movements(args.account)
     balance = sum_movements(moved)
-    if args.json:
-        print_json(args, {"account": args.account, "credit": balance, "movements": moved})
+    if print_json(args, {"account": args.account, "credit": balance, "movements": moved}):
         return OK if moved else BAD
     if not moved:
         hint(f"{args.account}: no such account, nothing was ever paid in")
@@ -432,8 +427,7 @@ def _confirm_all(args: Namespace) -> None:
 
 
 def _show_sweep(report: SweepReport, args: Namespace) -> None:
-    if args.json:
-        print_json(args, report)
+    if print_json(args, report):
         return
     if args.every:
         say(time.strftime("%Y-%m-%d %H:%M:%S"))

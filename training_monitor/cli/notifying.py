@@ -122,8 +122,7 @@ def _test(args: Namespace) -> int:
     notifier.require_channel(user)
     channels = [each for each in notifier.channels if not (user.is_person and notifier.obstacle(each, user))]
     results = [_prove(notifier, channel, user) for channel in channels]
-    if args.json:
-        print_json(args, {"channels": results})
+    print_json(args, {"channels": results})
     for result in [] if args.json else results:
         advice = f"; try: {result['hint']}" if result["hint"] else ""
         say(f"{result['channel']}: {'ok' if result['success'] else result['error'] + advice}")

@@ -131,14 +131,18 @@ def interrupted_status(error: KeyboardInterrupt) -> int:
     return 128 + (number if isinstance(number, int) else signal.SIGINT)
 
 
-def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> None:
-    """Print what a command found as one JSON document on one line of stdout: strict JSON, with secrets masked.
+def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
+    """With --json, print what a command found as one JSON document on one line of stdout, and return True.
+
+    It is strict JSON, with secrets masked.
 
     Args:
         args: of the command line; their subcommand names the schema.
         keys: the document's own keys, a mapping or a dataclass; NaN and infinities become null.
         verdict: ok | warning | failed | unknown, where there is one.
     """
+    if not args.json:
+        return False
     from training_monitor.core.envelope import wrap
 
     own, target = keys if isinstance(keys, Mapping) else asdict(keys), getattr(args, "target", None)
@@ -147,6 +151,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> None:
 
         target = str(parse_target(target, namespace=args.namespace))
     _print_document(wrap(args.subcommand, own, target=target, verdict=verdict))
+    return True
 
 
 def print_error(error: str, kind: str, hint: str | None) -> None:

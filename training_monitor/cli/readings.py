@@ -27,9 +27,7 @@ def health(args: Namespace) -> int:
 
     folder = args.checkpoint_dir or _found_folder(args)
     report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
-    if args.json:
-        print_json(args, report)
-    else:
+    if not print_json(args, report):
         say(format_training_health(report))
     return EXITS[report["verdict"]]
 
@@ -49,8 +47,7 @@ def gpu(args: Namespace) -> int:
 
     report = check_gpu_utilization(args.target, args.namespace)
     verdict = "ok" if report["healthy"] else "unknown" if report["gpu_count"] is None else "failed"
-    if args.json:
-        print_json(args, report, verdict)
+    if print_json(args, report, verdict):
         return EXITS[verdict]
     for index, name in enumerate(report["gpu_names"]):
         used, draw = number(report["memory_used"][index]), number(report["power_draw"][index])
@@ -72,9 +69,7 @@ def efa(args: Namespace) -> int:
     report = check_efa_utilization(args.target, args.namespace, all_pods=args.pods)
     active = {True: "active", False: "NOT active", None: "unknown"}[report["efa_active"]]
     verdict = {True: "ok", False: "failed", None: "unknown"}[report["efa_active"]]
-    if args.json:
-        print_json(args, report, verdict)
-    else:
+    if not print_json(args, report, verdict):
         say(f"EFA {active}, transport {report['transport']}: {report['details']}")
         for node in report["per_node"] if len(report["per_node"]) > 1 else ():
             say(f"  {node['pod']}: {node['transport']}: {node['details']}")
@@ -107,10 +102,8 @@ def checkpoints(args: Namespace) -> int:
     there = get_checkpoint_listing(args.directory, args.target, args.namespace)
     found = there or CheckpointListing(())
     latest = found.newest_complete
-    if args.json:
-        found_keys = {"checkpoints": found.checkpoints, "unlisted_checkpoints": found.unlisted}
-        print_json(args, {"directory": args.directory, "checkpoint": latest, **found_keys})
-    else:
+    found_keys = {"checkpoints": found.checkpoints, "unlisted_checkpoints": found.unlisted}
+    if not print_json(args, {"directory": args.directory, "checkpoint": latest, **found_keys}):
         if found.unlisted:
             say(f"? {format_unlisted(found.unlisted)}")
         for each in found.checkpoints:

@@ -97,8 +97,7 @@ class ServiceDisplay:
         if event.job_id:
             self._heard_of(self._job_id or event.job_id)
         with self._lock:
-            if self._args.json:
-                print_json(self._args, event_keys(event))
+            if print_json(self._args, event_keys(event)):
                 return
             if event.job_id is None:  # an event of the worker itself
                 self._live.clear()
@@ -169,9 +168,7 @@ def launch(args: Namespace) -> int:
     if job.state.is_terminal:
         return _show_end(job, args)
     if not args.watch:
-        if args.json:
-            print_json(args, {"kind": "result", "job": _job_keys(job)})
-        else:
+        if not print_json(args, {"kind": "result", "job": _job_keys(job)}):
             say(f"{job.id} {job.state.value.lower()}")
             hint(f"`training-monitor worker` works through the queue; `training-monitor queue {job.id}` shows it")
         return OK
@@ -193,8 +190,7 @@ def launch(args: Namespace) -> int:
             )
     except KeyboardInterrupt as interrupt:
         job = TrainingQueue().get(job.id)
-        if args.json:
-            print_json(args, {"kind": "interrupted", "job": _job_keys(job)})
+        print_json(args, {"kind": "interrupted", "job": _job_keys(job)})
         _say_left(job)
         return interrupted_status(interrupt)
     return _show_end(TrainingQueue().get(job.id), args)
@@ -202,9 +198,7 @@ def launch(args: Namespace) -> int:
 
 def _show_end(job: QueuedJob, args: Namespace) -> int:
     """Print how a job ended, or that another worker still has it."""
-    if args.json:
-        print_json(args, {"kind": "result", "job": _job_keys(job)})
-    else:
+    if not print_json(args, {"kind": "result", "job": _job_keys(job)}):
         _print_job(job)
     if not job.state.is_terminal:
         hint(f"it goes on elsewhere: training-monitor queue {job.id}")
@@ -373,8 +367,7 @@ def queue(args: Namespace) -> int:
             job = jobs.cancel(args.job, args.reason) if args.cancel else jobs.get(args.job)
         except InvalidTransition as error:  # it is over
             return refuse(error, args, BAD)
-        if args.json:
-            print_json(args, {"jobs": [_job_keys(job)]})
+        if print_json(args, {"jobs": [_job_keys(job)]}):
             return OK
         _print_job(job)
         if args.cancel:
@@ -385,9 +378,8 @@ def queue(args: Namespace) -> int:
     for problem in damaged.values():
         complain(str(problem))
     status = UNKNOWN if damaged else OK
-    if args.json:
-        unread = [{"job_id": job_id, "error": problem.what} for job_id, problem in damaged.items()]
-        print_json(args, {"jobs": [_job_keys(job) for job in found], "damaged": unread})
+    unread = [{"job_id": job_id, "error": problem.what} for job_id, problem in damaged.items()]
+    if print_json(args, {"jobs": [_job_keys(job) for job in found], "damaged": unread}):
         return status
     if not found:
         hint("no job waits or runs" + ("" if args.all else " (--all lists those that have ended)"))

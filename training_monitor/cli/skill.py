@@ -60,9 +60,7 @@ def _show(source: str, args: Namespace) -> int:
     if args.page and args.page not in pages:
         raise SettingsError("PAGE", args.page, closest(args.page, pages))
     name = f"references/{args.page}.md" if args.page else MAIN
-    if args.json:
-        print_json(args, {"path": os.path.join(source, name), "text": files[name], "pages": pages})
-    else:
+    if not print_json(args, {"path": os.path.join(source, name), "text": files[name], "pages": pages}):
         put_masked(files[name])
     return OK
 
@@ -71,8 +69,7 @@ def _install(source: str, args: Namespace) -> int:
     files = read_skill(source)
     folders = [args.install] if args.install else _users_folders()
     done = [install_skill(files, _own_folder(folder), force=args.force) for folder in folders]
-    if args.json:
-        print_json(args, {"skill": NAME, "folders": done})
+    print_json(args, {"skill": NAME, "folders": done})
     for each in done:
         if each.state == "edited":
             complain(str(_refusal(each)))

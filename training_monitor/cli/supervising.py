@@ -191,9 +191,7 @@ def describe_interrupted(run: RunState | None, name: str) -> str:
 
 
 def show_result(report: RestartReport, args: Namespace) -> int:
-    if args.json:
-        print_json(args, {"kind": "result", **report})
-    else:
+    if not print_json(args, {"kind": "result", **report}):
         print_summary(report, f"{_program()} logs {getattr(args, 'target', 'local')} {report['job_id']}")
     return OK if report["success"] else BAD
 

@@ -36,9 +36,7 @@ def _wait_for_end(args: Namespace) -> int:
     job, interval = replace(meant.job, name=meant.name), INTERVAL if args.interval is None else args.interval
     options: dict[str, Any] = {"namespace": args.namespace, "on_view": lambda view: None}  # only the end is printed
     report = monitor_job(args.target, job, interval, args.timeout, args.stall_after, **options)
-    if args.json:
-        print_json(args, report)
-    else:
+    if not print_json(args, report):
         step_text = "?" if report["final_step"] is None else report["final_step"]
         say(
             f"{report['job_id']} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
@@ -57,9 +55,7 @@ def _wait_for_conditions(args: Namespace) -> int:
     except KeyboardInterrupt as interrupt:
         hint(f"\nno longer waiting; to go on: training-monitor wait --handle {handle}")
         raise SystemExit(interrupted_status(interrupt)) from None
-    if args.json:
-        print_json(args, report)
-    else:
+    if not print_json(args, report):
         say(f"{report.name or report.target} {report.condition or report.outcome}: {report.reason}")
         for error in report.errors:
             hint(f"not known: {error}")
@@ -116,8 +112,7 @@ def _list_waits(args: Namespace) -> int:
     from training_monitor.watch.kept_waits import list_waits
 
     waits = list_waits(BestEffortStore())
-    if args.json:
-        print_json(Namespace(subcommand=args.subcommand), {"waits": waits})  # of all targets
+    if print_json(Namespace(subcommand=args.subcommand, json=args.json), {"waits": waits}):  # of all targets
         return OK
     now = time.time()
     rows = []

@@ -191,9 +191,7 @@ def terminate(args: Namespace) -> int:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         with _explained(watcher):
             report = terminate_training(watcher, _plan(args), outbox=outbox, on_event=display.event)
-    if args.json:
-        print_json(args, {"kind": "result", **asdict(report)})
-    else:
+    if not print_json(args, {"kind": "result", **asdict(report)}):
         _print_termination(report)
     return OK if report.success else BAD
 
@@ -300,16 +298,12 @@ class _Display:
         self._missing = missing
         if missing and missing != before:
             self.event(Event("waiting", f"there is no log {missing} yet", self._watcher.job.job_id))
-        if self._args.json:
-            print_json(self._args, _look_keys(status))
-        else:
+        if not print_json(self._args, _look_keys(status)):
             self._draw(status)
 
     def event(self, event: Event) -> None:
-        if self._args.json:
-            print_json(self._args, event_keys(event))
-            return
-        self._live.print_event(event)
+        if not print_json(self._args, event_keys(event)):
+            self._live.print_event(event)
 
     def clear(self) -> None:
         self._live.clear()
@@ -340,8 +334,7 @@ def _look_keys(status: TrainingStatus) -> dict[str, Any]:
 def _show_once(status: TrainingStatus, args: Namespace) -> int:
     verdict = status.verdict or NOBODY_LOOKED
     code = EXITS[verdict.verdict]
-    if args.json:
-        print_json(args, _look_keys(status))
+    if print_json(args, _look_keys(status)):
         return code
     running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
     stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
@@ -362,11 +355,9 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
 
 
 def _show_end(report: WatchReport, args: Namespace) -> int:
-    if args.json:
-        last = _look_keys(report.status) if report.status else None
-        told = {"end": report.end, "reason": report.reason, "termination": report.termination}
-        print_json(args, {"kind": "result", **told, "last_look": last})
-    else:
+    last = _look_keys(report.status) if report.status else None
+    told = {"end": report.end, "reason": report.reason, "termination": report.termination}
+    if not print_json(args, {"kind": "result", **told, "last_look": last}):
         said, more = _end_and_rest(report)
         colour = "green" if report.end == "finished" else "red"
         put(paint(shown(said), colour, sys.stdout) + shown_lines(f"{more}\n"))

@@ -22,9 +22,7 @@ def why(args: Namespace) -> int:
         hint(f"asking all ranks, for {args.timeout:g} s at most")
     given = {"also": args.also, "timeout": args.timeout, "py_spy": args.py_spy}
     report = explain_training(args.target, args.what, args.namespace, **given)
-    if args.json:
-        print_json(args, report)
-    else:
+    if not print_json(args, report):
         _show(report, with_stacks=args.stacks)
     is_told = report["confidence"] != "none" or bool(report["culprits"])
     return OK if is_told else UNKNOWN

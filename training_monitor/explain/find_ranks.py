@@ -255,9 +255,7 @@ def _gpus_of(pid: int, gpus: tuple[GpuTable, tuple[GpuProcess, ...]] | None) -> 
     return tuple(RankGpu(gpu.index, gpu.utilization, power_fraction(gpu)) for gpu in used)
 
 
-def _uses_gpu(
-    pid: int, seen: SeenTraining, gpus: tuple[GpuTable, tuple[GpuProcess, ...]] | None
-) -> bool | None:
+def _uses_gpu(pid: int, seen: SeenTraining, gpus: tuple[GpuTable, tuple[GpuProcess, ...]] | None) -> bool | None:
     """Return whether a process uses a GPU; None in a container, where nvidia-smi lists no processes."""
     if seen.facts.has_gpu is False:
         return False

@@ -162,9 +162,7 @@ def _is_done(entry: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     return last is not None and number <= last
 
 
-def _collective(
-    rank: int, entry: Mapping[str, Any], status: Mapping[str, Any], begun: Mapping[str, int]
-) -> Collective:
+def _collective(rank: int, entry: Mapping[str, Any], status: Mapping[str, Any], begun: Mapping[str, int]) -> Collective:
     done = _is_done(entry, status)
     return Collective(
         rank=rank,

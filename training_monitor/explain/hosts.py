@@ -90,9 +90,7 @@ def _has_no_process(pod: PodState) -> bool:
     return pod.phase in ("Succeeded", "Failed") or (pod.phase == "Pending" and pod.node is None)
 
 
-def are_all_hosts(
-    ranks: Sequence[Rank], silent: Mapping[str, str], partial: Container[str], pods: Pods
-) -> bool | None:
+def are_all_hosts(ranks: Sequence[Rank], silent: Mapping[str, str], partial: Container[str], pods: Pods) -> bool | None:
     """Return whether all hosts of a training answered or have no process, see `RollCall.is_whole`.
 
     Kubernetes knows the pods of a training; of other hosts only the numbers of their ranks tell that they are all.

@@ -46,9 +46,7 @@ class _Version:
     def after(self, state: State) -> _Version | None:
         """Return the version with a new state; None where nothing has changed."""
         number, before = self.number + 1, self.state
-        rows = {
-            key: self.rows[key] if before.rows.get(key) == text else number for key, text in state.rows.items()
-        }
+        rows = {key: self.rows[key] if before.rows.get(key) == text else number for key, text in state.rows.items()}
         made = _Version(
             number,
             state,

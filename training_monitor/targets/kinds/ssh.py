@@ -60,6 +60,7 @@ class SshTarget(Target):
         known = _known_hosts(destination, port, _signature(socket)) if _is_local(inner) else NOTHING_KNOWN
         return ssh_to(inner, destination, port, socket, host_key_options(known))
 
+
 def ssh_to(inner: Transport, destination: str, port: int | None, socket: str, more: list[str]) -> SshTransport:
     """Return the transport to an ssh server, whose connection is shared by a socket if there is one."""
     options = ["-T"]
