@@ -51,7 +51,6 @@ READERS = {
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
     "earlier versions, whose states have no outcome": ("restart/state.py:load_run_state",),
     "OpenSSL, for the first and the last line of a key": ("core/masking.py",),
-    "scripts and tools, where they name a secret": ("core/secret_forms.py",),
     "no words: the name of a key": ("screens/kit/keys.py:_answered",),
     "no words: whole texts, each kept once": ("service/job_context.py:warn",),
 }

@@ -34,7 +34,7 @@ LEVELS = (  # a room imports itself and rooms of the levels before its own
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms.split()}
 FREE = ("__init__", "__main__")
-DEFINED_BY_THE_PACKAGE = (f"{NAME}.__version__", f"{NAME}.export_names")
+DEFINED_BY_THE_PACKAGE = (f"{NAME}.__version__", f"{NAME}.export_names", f"{NAME}.TYPE_CHECKING")
 ONLY_IMPORTER = {
     "subprocess": "targets",
     "urllib.request": "core.rest",

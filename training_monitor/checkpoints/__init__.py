@@ -1,10 +1,7 @@
 """Checkpoints of a training, and whether they are complete."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.checkpoints.checkpoints import *
     from training_monitor.core.models import *

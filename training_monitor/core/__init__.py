@@ -1,10 +1,7 @@
 """Errors, shared values, settings, and all access to disk and network."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.core.errors import *
     from training_monitor.core.logger import *

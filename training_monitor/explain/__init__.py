@@ -1,10 +1,7 @@
 """The roll call: what all ranks of one training do, and what that says about a hang."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.explain.explain import *
 

@@ -1,10 +1,7 @@
 """Many trainings at once: members, alerts, the user's alert rules, history."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.fleet.config import *
     from training_monitor.fleet.fleet import *

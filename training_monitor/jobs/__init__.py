@@ -1,10 +1,7 @@
 """Ray jobs and process jobs: start, look at and stop them."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.core.models import *
     from training_monitor.core.values import *

@@ -1,10 +1,7 @@
 """Values of this package in a notebook: tables and charts."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.notebook.display import *
 

@@ -1,10 +1,7 @@
 """Find the trainings on a target, look at them and report how they are."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.observe.check import *
     from training_monitor.observe.health_report import *

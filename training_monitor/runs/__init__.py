@@ -1,10 +1,7 @@
 """Runs that write progress files: the in-script writer, and the readers of its files."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.runs.collector import *
     from training_monitor.runs.integrations import *

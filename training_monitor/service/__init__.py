@@ -1,10 +1,7 @@
 """Trainings on rented machines, from the queue to the destroyed instance."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.service.config import *
     from training_monitor.service.credits import *

@@ -1,10 +1,7 @@
 """The account, the offers and the instances of vast.ai."""
 
-from __future__ import annotations
+from training_monitor import TYPE_CHECKING, export_names
 
-from training_monitor import export_names
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from training_monitor.vast.account import *
     from training_monitor.vast.cost import *
