@@ -11,14 +11,14 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
-from training_monitor.cli.keys import OF_A_LOG
+from training_monitor.cli.keys import COST_KEYS, FORECAST_KEYS, OF_A_LOG
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core import models, reports, values
 from training_monitor.core.frozen import fields, is_dataclass
 from training_monitor.core.store import KeptNotice
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.trends import RunComparison, Trend
+from training_monitor.fleet.trends import CostProjection, RunComparison, Trend
 from training_monitor.fleet.values import REPORTED, FleetSnapshot, FleetSummary
 from training_monitor.jobs.claims import Owner
 from training_monitor.runs.values import Run, RunRow, RunsSnapshot, Variable
@@ -226,14 +226,9 @@ class ListedMember(HistoryKeys):
     newest: Mapping[str, float | None]
 
 
+@_with_keys_of(CostProjection, **COST_KEYS)
 class ProjectedCost(TypedDict):
     """Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step."""
-
-    cost_per_hour: float | None
-    total_cost: float | None
-    hours: float
-    cost_ahead: float | None
-    cost_to_completion: float | None
 
 
 class DescribedMember(HistoryKeys):
@@ -314,7 +309,7 @@ class Instance(TypedDict):
 LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
 
 
-@_with_keys_of(BurnForecast, dollars_per_hour="cost_per_hour", unknown="cost_unknown")
+@_with_keys_of(BurnForecast, **FORECAST_KEYS)
 class Forecast(TypedDict):
     """The cost of the rented instances while they stay as they are, as `BurnForecast` defines it."""
 

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
-from training_monitor.cli.keys import explained_keys, verdict_keys
+from training_monitor.cli.keys import explained_keys, keys_of, verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError, closest
-from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
 from training_monitor.fleet import (
@@ -177,22 +177,15 @@ def log_beside_the_screen() -> None:
 
 def _snapshot_keys(snapshot: FleetSnapshot, config: FleetConfig) -> dict[str, Any]:
     """Return a snapshot by the names of other commands: members, verdicts and costs."""
-    keys, summary = asdict(snapshot), asdict(snapshot.summary)
-    del keys["rows"]
-    levels = summary.pop("levels")
-    summary["verdicts"] = {verdict: levels.get(level, 0) for verdict, level in LEVELS.items()}
-    for told, name in COSTS.items():
-        summary[name] = summary.pop(told)
+    summary = keys_of(snapshot.summary, levels="", **COSTS)
+    summary["verdicts"] = {verdict: snapshot.summary.levels.get(level, 0) for verdict, level in LEVELS.items()}
     members = [_member_keys(row, config, snapshot.timestamp) for row in snapshot.rows]
-    return {**keys, "members": members, "summary": summary}
+    return {**keys_of(snapshot, rows=""), "members": members, "summary": summary}
 
 
 def _member_keys(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any]:
     """Return a member; its verdict and reason are those of its row, which also knows its machine and its cost."""
-    keys = asdict(row)
-    del keys["explained"]
-    for name, told in REPORTED.items():
-        keys[name] = keys.pop(told)
+    keys = keys_of(row, explained="", **{field: name for name, field in REPORTED.items()})
     health, percent = row.health(config.thresholds, now), row.progress_percentage()
     keys |= verdict_keys(row.verdict or NOBODY_LOOKED)
     keys |= {"verdict": _VERDICTS[health.level], "reason": health.reason}

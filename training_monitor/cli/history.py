@@ -13,6 +13,7 @@ from math import isfinite
 from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
+from training_monitor.cli.keys import COST_KEYS, keys_of
 from training_monitor.cli.output import OK, UNKNOWN, complain, hint, print_json, print_table, say
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, did_you_mean
@@ -92,17 +93,11 @@ def describe(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember
         cost = None if _why_not(samples) else project_cost(samples, hours=AHEAD)
         if args.json:
             fields = {field: trend(samples, field) for field in args.field or FIELDS}
-            found.append({**_named(member), "seen": len(samples), "fields": fields, "cost": _cost_keys(cost)})
+            ahead = cost and keys_of(cost, **COST_KEYS)
+            found.append({**_named(member), "seen": len(samples), "fields": fields, "cost": ahead})
         else:
             _print_member(args, member, samples, cost)
     print_json(args, {"members": found})
-
-
-def _cost_keys(cost: CostProjection | None) -> dict[str, Any] | None:
-    if cost is None:
-        return None
-    so_far = {"cost_per_hour": cost.dollars_per_hour, "total_cost": cost.spent}
-    return {**so_far, "hours": cost.hours, "cost_ahead": cost.dollars, "cost_to_completion": cost.to_completion}
 
 
 def _print_member(

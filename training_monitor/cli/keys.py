@@ -17,6 +17,17 @@ OF_A_LOG = (  # how it counts; the keys of a job are made from them
     "epochs_planned",
     "steps_before",
 )
+# Fields of `CostProjection` and `BurnForecast`, and their names in JSON
+_PRICE = {"dollars_per_hour": "cost_per_hour"}
+COST_KEYS = _PRICE | {"spent": "total_cost", "dollars": "cost_ahead", "to_completion": "cost_to_completion"}
+FORECAST_KEYS = _PRICE | {"unknown": "cost_unknown"}
+
+
+def keys_of(value: Any, **renamed: str) -> dict[str, Any]:
+    """Return the fields of a dataclass by their names, or those that they are `renamed` to; "" leaves one out."""
+    keys = {renamed.get(name, name): each for name, each in asdict(value).items()}
+    keys.pop("", None)
+    return keys
 
 
 def progress_keys(progress: Progress) -> dict[str, Any]:
@@ -24,14 +35,14 @@ def progress_keys(progress: Progress) -> dict[str, Any]:
     from training_monitor.logs.job_progress import job_progress
 
     job = job_progress(progress)
-    seen = {name: value for name, value in asdict(progress).items() if name not in OF_A_LOG}
+    seen = keys_of(progress, **dict.fromkeys(OF_A_LOG, ""))
     of_job = {"step": job.step, "total_steps": job.total_steps, "epoch": job.epoch, "total_epochs": job.total_epochs}
     return {**seen, **of_job, "eta_seconds": job.eta_seconds, "progress": job.fraction}
 
 
 def verdict_keys(verdict: Verdict) -> dict[str, Any]:
     """Return what the judge says, by the names that `check` has for it."""
-    return {name: value for name, value in asdict(verdict).items() if name != "stall"}
+    return keys_of(verdict, stall="")
 
 
 def explained_keys(kept: KeptRollCall | None) -> dict[str, Any]:
@@ -42,8 +53,7 @@ def explained_keys(kept: KeptRollCall | None) -> dict[str, Any]:
 
 def status_keys(status: TrainingStatus) -> dict[str, Any]:
     """Return one look of a watcher."""
-    seen = {name: value for name, value in asdict(status).items() if name not in ("progress", "verdict", "loss")}
-    seen["runtime_seconds"] = seen.pop("runtime")
+    seen = keys_of(status, progress="", verdict="", loss="", runtime="runtime_seconds")
     judged = {**progress_keys(status.progress), **verdict_keys(status.verdict or NOBODY_LOOKED)}
     return {**judged, "loss_analysis": asdict(status.loss) if status.loss else None, **seen}
 

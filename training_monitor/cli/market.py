@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from training_monitor.cli.keys import FORECAST_KEYS, keys_of
 from training_monitor.cli.output import (
     BAD,
     LEAST_WIDTH,
@@ -308,7 +309,7 @@ def _show_balance(args: Namespace) -> int:
         failure = error
     if args.json:
         said = None if failure is None else failure.what
-        print_json(args, {**asdict(balance), "forecast": _forecast_keys(burn), "error": said})
+        print_json(args, {**asdict(balance), "forecast": burn and keys_of(burn, **FORECAST_KEYS), "error": said})
     else:
         say(f"vast.ai credit ${balance.credit:.2f}")
     if burn and not args.json:
@@ -321,13 +322,6 @@ def _show_balance(args: Namespace) -> int:
         complain(str(failure))
         return UNKNOWN
     return OK if balance.credit > 0 else BAD
-
-
-def _forecast_keys(burn: BurnForecast | None) -> dict[str, Any] | None:
-    if burn is None:
-        return None
-    counts = {"instances": burn.instances, "storage_only": burn.storage_only, "cost_unknown": burn.unknown}
-    return {"cost_per_hour": burn.dollars_per_hour, "hours_left": burn.hours_left, **counts}
 
 
 def _show_account(args: Namespace) -> int:

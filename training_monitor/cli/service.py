@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from training_monitor.cli.keys import event_keys
+from training_monitor.cli.keys import event_keys, keys_of
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import (
@@ -37,7 +37,7 @@ from training_monitor.core.errors import (
     ToolNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.masking import MASK
 from training_monitor.core.models import Event
 from training_monitor.core.read_fence import check_here
@@ -463,8 +463,7 @@ def _upload_line(upload: UploadReport) -> str:
 
 def _job_keys(job: QueuedJob) -> dict[str, Any]:
     """Return a job with its cost; of its variables only the names are shown, and which variable has the value."""
-    shown = {"job_id": job.id, **asdict(job)}
-    del shown["id"]
+    shown = keys_of(job, id="job_id")
     shown["request"]["env"] = {
         name: value if value.startswith("env:") else MASK for name, value in job.request.env.items()
     }

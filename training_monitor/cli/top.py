@@ -7,7 +7,7 @@ import threading
 from argparse import Namespace
 from typing import Any
 
-from training_monitor.cli.keys import verdict_keys
+from training_monitor.cli.keys import keys_of, verdict_keys
 from training_monitor.cli.output import (
     EXITS,
     OK,
@@ -20,7 +20,6 @@ from training_monitor.cli.output import (
 )
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import asdict
 from training_monitor.core.units import plural
 from training_monitor.judging.judge import VERDICTS
 from training_monitor.runs.collector import RunCollector
@@ -86,9 +85,7 @@ def _verdict_of(snapshot: RunsSnapshot) -> str:
 
 def snapshot_keys(snapshot: RunsSnapshot) -> dict[str, Any]:
     """Return the keys of the JSON document."""
-    keys = asdict(snapshot)
-    keys["refreshing"] = keys.pop("is_refreshing")
-    keys["runs"] = keys.pop("rows")
+    keys = keys_of(snapshot, is_refreshing="refreshing", rows="runs")
     for row, told in zip(snapshot.rows, keys["runs"]):
         told |= {**verdict_keys(row.verdict), "loss": loss_of(row.run)}
         if row.status == RUNNING and row.reason:  # otherwise the verdict includes it
