@@ -52,19 +52,6 @@ class BestEffortStore(Store):
         self._left_at, self._retry_at, self._lock = 0.0, 0.0, threading.RLock()
         super().__init__(folder, file=file)
 
-    save_run = _or_in_memory(Store.save_run)
-    load_run = _or_in_memory(Store.load_run)
-    forget_run = _or_in_memory(Store.forget_run)
-    add_look = _or_in_memory(Store.add_look)
-    keep_looks = _or_in_memory(Store.keep_looks)
-    looks = _or_in_memory(Store.looks)
-    add_notice = _or_in_memory(Store.add_notice)
-    has_notice = _or_in_memory(Store.has_notice)
-    save_delivery = _or_in_memory(Store.save_delivery)
-    mark_notice = _or_in_memory(Store.mark_notice)
-    pending_notices = _or_in_memory(Store.pending_notices)
-    recent_notices = _or_in_memory(Store.recent_notices)
-
     @property
     def _busy_seconds(self) -> float:
         return PATIENCE_SECONDS
@@ -116,3 +103,10 @@ class BestEffortStore(Store):
             self.problem, self.is_blank = None, False
         except StateError:
             self._memory, self._retry_at = memory, time.monotonic() + RETRY_SECONDS
+
+
+for _name in (
+    "save_run load_run forget_run add_look keep_looks looks add_notice has_notice save_delivery mark_notice"
+    " pending_notices recent_notices"
+).split():
+    setattr(BestEffortStore, _name, _or_in_memory(getattr(Store, _name)))
