@@ -10,17 +10,14 @@ from typing import Protocol
 class Clock(Protocol):
     def time(self) -> float:
         """Return the UTC time in epoch seconds."""
-        ...
 
     def monotonic(self) -> float:
         """Return the seconds of a monotonic clock; only differences are meaningful."""
-        ...
 
     def sleep(self, seconds: float) -> None: ...
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait at most `seconds` for `event`; return True when it is set."""
-        ...
 
 
 class SystemClock:

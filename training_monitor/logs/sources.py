@@ -30,24 +30,19 @@ class Following(Protocol):
 
     def follow(self, cursor: LogCursor) -> Iterator[NewLog]:
         """Yield new lines, each with the cursor after them, until the connection ends. Raises ToolNotFound."""
-        ...
 
     @property
     def is_silent(self) -> bool:
         """Whether nothing has come for long: the source may be silent, or the connection lost."""
-        ...
 
     def heard(self) -> None:
         """Count the silence from now on."""
-        ...
 
     def drop(self) -> None:
         """End the connection, from any thread; `follow` returns."""
-        ...
 
     def close(self) -> None:
         """End it for good, from any thread."""
-        ...
 
 
 class Source(Protocol):
@@ -65,15 +60,12 @@ class Source(Protocol):
 
         `oldest_first` asks for the part next to the cursor, and `left_bytes` counts the rest.
         """
-        ...
 
     def count(self) -> Question[EpochCount] | None:
         """Ask how it counts steps and epochs, from samples of all its parts; None where only its end can be read."""
-        ...
 
     def follow_on(self, site: Site) -> Following | None:
         """Return a held connection to it; None where it can only be read again and again."""
-        ...
 
 
 def is_source(text: str) -> bool:

@@ -204,15 +204,12 @@ class RunSource(Protocol):
 
     def look(self, threads_of: frozenset[int]) -> FolderLook:
         """Read all progress files, control files and processes; threads only of the processes `threads_of`."""
-        ...
 
     def read_output(self, path: str, start: int, length: int) -> OutputChunk:
         """Read a piece of an output file; a negative `start` counts from its end."""
-        ...
 
     def edit(self, run: Run, values: Mapping[str, str]) -> str:
         """Ask the run to set variables, given as text; return the id that its answer will carry."""
-        ...
 
     def send_signal(
         self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
@@ -222,15 +219,12 @@ class RunSource(Protocol):
         `runs` are those to which each process belongs, by their progress files: one of these must belong to the user
         of the process, or to root. Without them, whoever calls vouches for the processes.
         """
-        ...
 
     def measure(self, run: Run) -> RunSize:
         """Measure what `delete` would remove."""
-        ...
 
     def delete(self, run: Run) -> None:
         """Delete a run's folder, or its progress and control file in the flat layout; verify that they are gone."""
-        ...
 
 
 # ---------------------------------------------------------------- what is shown
