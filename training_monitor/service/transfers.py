@@ -26,9 +26,8 @@ from training_monitor.service.file_lists import INCOMING, PARTIAL, ListedFile
 from training_monitor.targets.asking import read_text
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.transport import (
-    KubectlTransport,
     SshTransport,
-    Stream,
+    Through,
     Transport,
     explain_timeout,
     words_of,
@@ -179,29 +178,22 @@ def _sent(result: CommandResult) -> Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class _TarFeed:
+class _TarFeed(Through):
     """Runs a command with an archive of `names` in `folder` as its input; the status is the first failure of both."""
 
-    inner: Transport
     folder: str
     names: tuple[str, ...]
 
-    def _words(self, argv: Sequence[str]) -> list[str]:
+    def words(self, argv: Sequence[str]) -> list[str]:
         script = format_call("copying", 'feed "$@"', folder=self.folder, command=shlex.join(argv))
         return ["sh", "-c", script, "sh", *(f"./{name}" for name in self.names)]
-
-    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        return self.inner.run(self._words(argv), timeout=timeout, input=input)
-
-    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        return self.inner.stream(self._words(argv), input=input)
 
 
 def push_by_tar(reach: Transport, names: Sequence[str], source: str, destination: str, *, limit: float) -> Sent:
     """Pack files of a folder here and unpack them in one behind `reach`. Raises CommandTimedOut."""
     feed = _TarFeed(reach, source, tuple(names))
     through: Transport = feed
-    if isinstance(reach, (SshTransport, KubectlTransport)):
+    if isinstance(reach, Through):
         through = replace(reach, inner=replace(feed, inner=reach.inner))
     return _sent(through.run(["tar", "-C", destination, "-xof", "-"], timeout=limit))
 

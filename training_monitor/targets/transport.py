@@ -72,7 +72,6 @@ class HeldScript(str):
 class Stream(Protocol):
     def chunks(self) -> Iterator[bytes]:
         """Yield the program's output as it arrives, until it ends or the stream is closed."""
-        ...
 
     def close(self) -> None: ...
 
@@ -80,11 +79,9 @@ class Stream(Protocol):
 class Transport(Protocol):
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         """Run to the end; any exit status is a result. Raises ToolNotFound, CommandTimedOut, LocalFailure."""
-        ...
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
         """Start a program and return its output stream. Raises ToolNotFound."""
-        ...
 
 
 class LocalTransport:
@@ -399,43 +396,46 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class KubectlTransport:
-    """Runs commands in a pod through `kubectl exec -i`."""
+class Through:
+    """Runs commands by another transport, in the words that bring them to where they are to run."""
 
     inner: Transport
+
+    def words(self, argv: Sequence[str]) -> list[str]:
+        """Return the command for the other transport."""
+        raise NotImplementedError
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        return self.inner.run(self.words(argv), timeout=timeout, input=input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        return self.inner.stream(self.words(argv), input=input)
+
+
+@dataclass(frozen=True, slots=True)
+class KubectlTransport(Through):
+    """Runs commands in a pod through `kubectl exec -i`."""
+
     namespace: str
     pod: str
     container: str | None = None
     context: str | None = None
 
-    def _argv(self, argv: Sequence[str]) -> list[str]:
+    def words(self, argv: Sequence[str]) -> list[str]:
         context = ["--context", self.context] if self.context else []
         container = ["-c", self.container] if self.container else []
         return ["kubectl", *context, "exec", "-i", "-n", self.namespace, self.pod, *container, "--", *argv]
 
-    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        return self.inner.run(self._argv(argv), timeout=timeout, input=input)
-
-    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        return self.inner.stream(self._argv(argv), input=input)
-
 
 @dataclass(frozen=True, slots=True)
-class SshTransport:
+class SshTransport(Through):
     """Runs commands on an ssh host; ssh joins its arguments for the remote shell, so they are quoted here, once."""
 
-    inner: Transport
     destination: str
     options: tuple[str, ...] = ()
 
-    def _argv(self, argv: Sequence[str]) -> list[str]:
+    def words(self, argv: Sequence[str]) -> list[str]:
         return ["ssh", *self.options, "--", self.destination, shlex.join(argv)]
-
-    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        return self.inner.run(self._argv(argv), timeout=timeout, input=input)
-
-    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        return self.inner.stream(self._argv(argv), input=input)
 
 
 def words_of(stream: Stream) -> str:
