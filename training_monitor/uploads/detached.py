@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 from training_monitor.core.advice import QUESTIONS, find_advice
 from training_monitor.core.errors import (
@@ -20,7 +19,7 @@ from training_monitor.core.errors import (
     last_lines,
 )
 from training_monitor.core.masking import redact
-from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, T
+from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question
 from training_monitor.core.shown import shown
 from training_monitor.jobs.process_jobs import (
     PREFIX,
@@ -61,15 +60,10 @@ class DetachedTries:
         self.attempts = 1
         self.newest = 0  # the number of the newest known try, from 1
         self._ends: float | None = None  # when the time limit of that try ends
-        self._site, self._clock, self._work, self._limit = site, site.clock, work, limit
+        self.site, self._clock, self._work, self._limit = site, site.clock, work, limit
         self._name = f"{work}-" + hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
         self._deadline = None if timeout is None else site.clock.monotonic() + timeout
         self._on_progress, self._told, self._told_at = on_progress, "", site.clock.monotonic()
-
-    def ask(self, question: Question[T]) -> T:
-        """Ask the target one question. Raises the error that kept us from asking."""
-        [answer] = self._site.ask(question)
-        return cast(T, answer.get())
 
     def settle(self) -> JobView | None:
         """Wait for the newest try, whoever started it; None if there is none."""
@@ -89,7 +83,7 @@ class DetachedTries:
             CommandError: the target could not be asked.
         """
         self.newest, self._ends = max(self._numbers(), default=0) + 1, None
-        self._start(start_question(self._site.target, self._job_id(), command, env, None))
+        self._start(start_question(self.site.target, self._job_id(), command, env, None))
         view = self._wait()
         if view is None:
             raise CommandFailed(f"the run directory of the {self._work} was removed while it ran")
@@ -101,12 +95,12 @@ class DetachedTries:
         """Return the results that the tries wrote, oldest first."""
         names = [f"{self._name}-{number}" for number in self._numbers()]
         script = format_call("detached", "results", names=" ".join(names[-1:] if newest_only else names))
-        return self.ask(Question("results", script, read_text, 60.0))
+        return self.site.ask_one(Question("results", script, read_text, 60.0))
 
     def stop(self) -> None:
         """End all processes of the newest try. Raises CommandFailed if any survives SIGKILL."""
         question = stop_question(self._job_id(), TIME_LIMIT, STOP_GRACE_SECONDS)
-        if left := self.ask(question):
+        if left := self.site.ask_one(question):
             raise CommandFailed(
                 f"not even SIGKILL ended pid {', pid '.join(left)} of the {self._work}",
                 hint="state D waits for a disk or driver: look at dmesg there",
@@ -140,14 +134,14 @@ class DetachedTries:
         """Start it; if the reply was lost, ask again: the question is idempotent."""
         for _ in range(MOST_TRIES - 1):
             try:
-                self.ask(start)
+                self.site.ask_one(start)
                 return
             except (CommandTimedOut, TargetUnreachable):
                 self._clock.sleep(LOOK_SECONDS)
-        self.ask(start)
+        self.site.ask_one(start)
 
     def _numbers(self) -> list[int]:
-        names = self.ask(jobs_question())
+        names = self.site.ask_one(jobs_question())
         return sorted(int(found[1]) for name in names if (found := re.fullmatch(rf"{self._name}-(\d{{1,6}})", name)))
 
     def _wait(self) -> JobView | None:
@@ -181,7 +175,7 @@ class DetachedTries:
 
     def _look(self) -> JobView | None:
         """Look at the newest try once; stop it if it has run too long, and look again."""
-        view = self.ask(look_question(self._job_id()))
+        view = self.site.ask_one(look_question(self._job_id()))
         if self._limit is None or view is None or view.status.is_terminal:
             return view
         if self._ends is None:
@@ -189,7 +183,7 @@ class DetachedTries:
         if self._clock.monotonic() < self._ends:
             return view
         self.stop()
-        return self.ask(look_question(self._job_id()))
+        return self.site.ask_one(look_question(self._job_id()))
 
 
 def ran_too_long(view: JobView) -> bool:

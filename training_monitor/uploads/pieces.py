@@ -142,7 +142,7 @@ class ObjectStore:
         """Make one request, with retries where they may help; return the last answer, whatever it is."""
         for failures in range(1, MOST_TRIES + 1):
             url = self.sign(method, query, whole_bucket=whole_bucket)
-            response = self.job.ask(request_question(method, url, body, limit))
+            response = self.job.site.ask_one(request_question(method, url, body, limit))
             if response.ok or is_final(response.status, response.said) or failures == MOST_TRIES:
                 break
             self.job.back_off(failures, response.error)

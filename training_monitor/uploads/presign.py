@@ -182,7 +182,7 @@ def _place(storage: Storage, region: str, key: str) -> tuple[str, str, str]:
         in_path = storage.endpoint is not None or not _HOST_LABEL.fullmatch(storage.bucket)
     host = address.netloc if in_path else f"{storage.bucket}.{address.netloc}"
     path = address.path.rstrip("/") + (f"/{storage.bucket}" if in_path else "")
-    path = f"{path}/{_encode(key)}" if key or not in_path else path
+    path = f"{path}/{quote(key, safe='/~')}" if key or not in_path else path
     default_port = {"https": ":443", "http": ":80"}[address.scheme]
     return f"{address.scheme}://{host}", host.removesuffix(default_port), path
 
@@ -190,10 +190,6 @@ def _place(storage: Storage, region: str, key: str) -> tuple[str, str, str]:
 def _amazon_host(region: str) -> str:
     suffix = ".cn" if region.startswith("cn-") else ""
     return "s3.amazonaws.com" if region == DEFAULT_REGION else f"s3.{region}.amazonaws.com{suffix}"
-
-
-def _encode(key: str) -> str:
-    return quote(key, safe="/~")
 
 
 def _encode_query(parameters: Iterable[tuple[str, str]]) -> str:

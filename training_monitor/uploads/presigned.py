@@ -108,8 +108,7 @@ def upload_to_presigned_url(
     _check(destination, part_bytes)
     shown = destination.address if isinstance(destination, Storage) else destination.partition("?")[0]
     site = Site.of(target, namespace, transport, clock)
-    [answer] = site.ask(_look_question(path))
-    source: Any = answer.get()
+    source: Any = site.ask_one(_look_question(path))
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
     identity = ("presigned", path, shown, source.identity)
