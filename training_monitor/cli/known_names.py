@@ -50,7 +50,7 @@ def _all_targets() -> Iterator[str]:
 def _all_members() -> Iterator[str]:
     """Yield groups, and members: targets with and without their job or log."""
     yield from _groups()
-    for member in ["local", *_configured_members(), *_history(), *_ssh_targets()]:
+    for member in ["local", *_configured_members(), *read_column(_MEMBERS), *_ssh_targets()]:
         for target in _targets([member]):
             yield from (target, member)
 
@@ -79,14 +79,6 @@ def _table(*path: str) -> Mapping[str, Any]:
 
 def _groups() -> Iterator[str]:
     return iter(_table("fleet", "groups"))
-
-
-def _users() -> Iterator[str]:
-    return iter(_table("users"))
-
-
-def _history() -> Iterator[str]:
-    return iter(read_column(_MEMBERS))
 
 
 def _configured_members() -> Iterator[str]:
@@ -135,6 +127,6 @@ KINDS: Mapping[str, Callable[[], Iterable[str]]] = {
     "targets": _all_targets,
     "members": _all_members,
     "groups": _groups,
-    "users": _users,
-    "history": _history,
+    "users": lambda: _table("users"),
+    "history": lambda: read_column(_MEMBERS),
 }

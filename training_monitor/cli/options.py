@@ -60,9 +60,7 @@ def add_check(command: CommandParser) -> None:
 
 
 def add_why(command: CommandParser) -> None:
-    command.value("target", "TARGET", "see below (default: local)", TARGETS, nargs="?", default="local")
-    command.value("what", "WHAT", WHAT, nargs="?")
-    command.namespace()
+    add_check(command)
     command.value(
         "--also", "TARGET", "another host of the same training; again for more", TARGETS, action="append", default=[]
     )
@@ -132,9 +130,7 @@ def add_stall(command: CommandParser) -> None:
 
 
 def add_wait(command: CommandParser) -> None:
-    command.value("target", "TARGET", "see below (default: local)", nargs="?", default="local")
-    command.value("what", "WHAT", WHAT, nargs="?")
-    command.namespace()
+    add_check(command)
     command.value(
         "--for",
         "CONDITION",

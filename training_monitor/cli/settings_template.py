@@ -40,7 +40,8 @@ _MEMBER = {"target": "k8s://ml/trainer-0", "job": "raysubmit_x", "name": "llama"
 
 def settings_template() -> str:
     """Return the text, valid TOML that sets nothing."""
-    return "\n".join([_HEAD, *_fleet(), *_monitoring(), *_service(), *_log_patterns(), *_notifications(), *_users()])
+    service = ("[service]", *_keys(ServiceConfig))
+    return "\n".join([_HEAD, *_fleet(), *_monitoring(), *service, *_log_patterns(), *_notifications(), *_users()])
 
 
 def _fleet() -> Iterator[str]:
@@ -58,10 +59,6 @@ def _fleet() -> Iterator[str]:
 def _monitoring() -> Iterator[str]:
     yield from ("[monitoring]", *_keys(WatchConfig))
     yield from (*_remark(_JOBS), '#[monitoring.jobs."process:train"]', '#stall_after = "1h"', "")
-
-
-def _service() -> Iterator[str]:
-    yield from ("[service]", *_keys(ServiceConfig))
 
 
 def _log_patterns() -> Iterator[str]:

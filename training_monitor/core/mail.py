@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import smtplib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
+from functools import partial
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer
 from training_monitor.core.errors import RestError, last_lines
@@ -93,12 +94,10 @@ def _hand_in(clients: list[smtplib.SMTP], server: MailServer, message: EmailMess
 
 def _connect(server: MailServer, timeout: float) -> smtplib.SMTP:
     """Connect under a fixed local hostname, because looking it up may take long."""
+    kind: Callable[..., smtplib.SMTP] = smtplib.SMTP
     if server.security == "ssl":
-        context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(
-            server.host, server.port, local_hostname="[127.0.0.1]", timeout=timeout, context=context
-        )
-    return smtplib.SMTP(server.host, server.port, local_hostname="[127.0.0.1]", timeout=timeout)
+        kind = partial(smtplib.SMTP_SSL, context=ssl.create_default_context())
+    return kind(server.host, server.port, local_hostname="[127.0.0.1]", timeout=timeout)
 
 
 def _said(server: MailServer, code: int, answer: bytes | str) -> str:

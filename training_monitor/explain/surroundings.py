@@ -20,7 +20,6 @@ from training_monitor.explain.kernel_log import parse_kernel_log
 from training_monitor.explain.machine_limits import parse_efa_counters, parse_memory_kills, parse_space
 from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.explain.pod_events import find_pod_troubles, parse_pod_events
-from training_monitor.judging.ranks import Finding
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
@@ -102,13 +101,8 @@ def pod_findings(site: Site, pods: Sequence[PodState], timeout: float) -> Surrou
     told = [(pod.name, each) for pod in pods for each in find_pod_troubles(pod)]
     unread: tuple[str, ...] = ()
     try:
-        told += _pod_events(site, tuple(by_name), timeout)
+        told += parse_pod_events(site.target.get_warnings(site.transport, timeout), tuple(by_name))
     except TrainingMonitorError as error:
         unread = (in_brief(f"the events of the pods are unknown: {error.what}"),)
     placed = (replace(each, host=str(site.target.beside(name)), node=by_name[name].node) for name, each in told)
     return Surroundings(tuple(dict.fromkeys(placed))[:MOST_FINDINGS], unread=unread)
-
-
-def _pod_events(site: Site, names: Sequence[str], timeout: float) -> list[tuple[str, Finding]]:
-    """Ask for the warnings about these pods. Raises CommandError: Kubernetes could not be asked for them."""
-    return parse_pod_events(site.target.get_warnings(site.transport, timeout), names)

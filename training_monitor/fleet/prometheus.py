@@ -151,10 +151,6 @@ def _has_answered(row: TrainingMetrics) -> bool | None:
     return True if is_asked and was_seen else None
 
 
-def _flag(is_so: bool | None) -> float | None:
-    return None if is_so is None else float(is_so)
-
-
 def _ratio(percent: float | None) -> float | None:
     """Return a share of 0 to 1; None where per cent are unknown or impossible."""
     return None if percent is None else _share(percent / 100.0)
@@ -183,7 +179,7 @@ def _of_stall(member: ShownMember, name: str) -> float | None:
 
 _OfMember = Callable[[ShownMember], float | None]
 _NUMBERS: dict[str, tuple[str, _OfMember]] = {
-    "up": ("Whether the member answered the last look (1 or 0).", lambda m: _flag(_has_answered(m.row))),
+    "up": ("Whether the member answered the last look (1 or 0).", lambda m: _float(_has_answered(m.row))),
     "last_seen_timestamp_seconds": ("When the member was last seen.", lambda m: m.row.last_updated),
     "step": ("The optimizer step.", lambda m: m.now.get("step")),
     "planned_steps": ("Steps of the whole training.", lambda m: m.row.total_steps if m.is_current else None),

@@ -216,8 +216,7 @@ def next_job_id(site: Site, job_name: str, *, process: bool, at_least: int = 1) 
     """Return NAME-attempt-N with the first N from `at_least` on that is higher than all on the target."""
     if process:
         names = site.ask_one(process_jobs.jobs_question())
-        number = next_attempt(names, job_name)
-        return process_jobs.PREFIX + attempt_name(job_name, max(at_least, number))
+        return process_jobs.PREFIX + attempt_name(job_name, max(at_least, next_attempt(names, job_name)))
     jobs = site.ask_one(ray_jobs.jobs_question())
     number = next_attempt((job.submission_id for job in jobs), job_name)
     return attempt_name(job_name, max(at_least, number))

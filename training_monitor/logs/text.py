@@ -35,7 +35,6 @@ _PREFIX = regex(
     )""",
     re.VERBOSE,
 )
-RAY_PREFIX = regex(r"\s*\((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?")
 RAY_REPEATED = regex(r"\s{0,8}\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs[^\n]*)?")
 _MESSAGE_PREFIX = regex(
     r"""[\s|>:;=*#\-]{0,40}(?:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
@@ -211,18 +212,12 @@ class Lookout:
             if error is None:
                 if self._heartbeat:
                     self._heartbeat.beat()
-                self._target.end(lambda since, seconds: self._tell(templates.reached, since, seconds))
-                self._state.end(
-                    lambda since, seconds: self._tell(templates.state_writable, since, seconds, folder=self._folder)
-                )
+                self._target.end(partial(self._tell, templates.reached))
+                self._state.end(partial(self._tell, templates.state_writable, folder=self._folder))
             elif isinstance(error, StateError):
-                self._state.begin(
-                    lambda since, seconds: self._tell(templates.state_unwritable, since, seconds, error=error.what)
-                )
+                self._state.begin(partial(self._tell, templates.state_unwritable, error=error.what))
             else:
-                self._target.begin(
-                    lambda since, seconds: self._tell(templates.unreachable, since, seconds, error=error.what)
-                )
+                self._target.begin(partial(self._tell, templates.unreachable, error=error.what))
 
     def _tell(self, template: Callable[..., Notice], since: float, seconds: float, **more: str) -> None:
         self._post(template(self._name, seconds=seconds, generation=int(since), **more))

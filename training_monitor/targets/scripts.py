@@ -61,7 +61,7 @@ def paths_of(subject: str) -> frozenset[str]:
 @cache
 def _program(subject: str) -> str:
     """Return what a target needs of `read_subject`."""
-    return strip_comments(read_subject(subject)[1])
+    return re.sub(r"^ *#.*\n", "", read_subject(subject)[1], flags=re.MULTILINE)  # without its comments
 
 
 @cache
@@ -86,11 +86,6 @@ def read_file(name: str) -> str:
     """Return the text of one file of `targets/sh/`."""
     with open(os.path.join(os.path.dirname(__file__), "sh", name), encoding="utf-8") as file:
         return file.read()
-
-
-def strip_comments(text: str) -> str:
-    """Remove the comment lines of a script."""
-    return re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE)
 
 
 def spell_path() -> str:
