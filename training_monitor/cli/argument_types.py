@@ -20,7 +20,6 @@ TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups"
 WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
 STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
 
-
 # One name per meaning, then its earlier names, which are still accepted.
 INTERVAL = ("--interval", "--poll-interval", "--check-interval")
 STALL_AFTER = ("--stall-after", "--threshold", "--stagnation-threshold")

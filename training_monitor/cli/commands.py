@@ -30,7 +30,7 @@ from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes, format_duration
-from training_monitor.core.values import NotSeen, Verdict, WatchedJob
+from training_monitor.core.values import NotSeen, Verdict
 from training_monitor.jobs.attempts import training_name
 from training_monitor.judging.judge import ENDS, UNNAMED_FAILURES, format_verdict
 from training_monitor.logs.job_progress import format_position, format_standing, job_progress
@@ -323,24 +323,15 @@ def stop(args: Namespace) -> int:
     from training_monitor.jobs.stopping import end_job
     from training_monitor.observe.meant import named_job
     from training_monitor.targets.asking import Site
-
-    job, site = named_job(args.job), Site.of(args.target, args.namespace)
-    if job.job_id is None:
-        return _stop_process(args, job)
-    see_job(site, job.job_id)
-    ended = end_job(site, job.job_id, grace=args.stop_grace, on_progress=hint)
-    if not print_json(args, {"job_id": args.job, "name": args.job, "status": ended}):
-        say(f"{args.job} {ended}: nothing of it is left")
-    return OK
-
-
-def _stop_process(args: Namespace, job: WatchedJob) -> int:
-    """Stop a training that is not a job, by its PID or its log."""
     from training_monitor.watch import TrainingWatcher
 
-    left = TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(args.stop_grace)
-    if left:
+    job, status, said = named_job(args.job), "STOPPED", "is stopped"
+    if job.job_id is not None:
+        site = Site.of(args.target, args.namespace)
+        see_job(site, job.job_id)
+        status = said = end_job(site, job.job_id, grace=args.stop_grace, on_progress=hint)
+    elif left := TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(args.stop_grace):
         raise CommandFailed(f"{job.label}: not even SIGKILL ended {', '.join(left)}", target=args.target)
-    if not print_json(args, {"job_id": None, "name": job.label, "status": "STOPPED"}):
-        say(f"{job.label} is stopped: nothing of it is left")
+    if not print_json(args, {"job_id": job.job_id, "name": job.label, "status": status}):
+        say(f"{job.label} {said}: nothing of it is left")
     return OK

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import StateError
 from training_monitor.core.store import STATE_FILE, Store, copy_in_memory
@@ -21,21 +21,18 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 60.0  # how long the disk is left alone after a failure
 PATIENCE_SECONDS = 2.0  # how long a look waits for other writers
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
-def _or_in_memory(method: Callable[P, T]) -> Callable[P, T]:
+def _or_in_memory(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method of `Store` leave the disk where that fails, and do its work in memory."""
 
     @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: BestEffortStore, *args: Any, **kwargs: Any) -> Any:
         try:
-            return method(*args, **kwargs)
+            return method(self, *args, **kwargs)
         except StateError as error:
-            assert isinstance(args[0], BestEffortStore)
-            args[0].leave_disk(error)
-            return method(*args, **kwargs)
+            self.leave_disk(error)
+            return method(self, *args, **kwargs)
 
     return call
 

@@ -157,7 +157,6 @@ def _check(accepted: Any, kind: Any, data: Any) -> Any:
 def _dataclass_reader(kind: Any, drop_unknown: bool) -> _Reader:
     hints = get_type_hints(kind)
     readers = {name: _reader(hints[name], drop_unknown) for name in _names(kind)}
-
     former: Mapping[str, str] = getattr(kind, "FORMER_NAMES", {})
 
     def read(data: Any) -> Any:

@@ -22,7 +22,6 @@ from training_monitor.core.settings_table import Place
 
 T = TypeVar("T")
 
-
 TABLES = ("fleet", "log_patterns", "monitoring", "notifications", "service", "users")
 
 

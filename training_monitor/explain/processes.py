@@ -151,7 +151,6 @@ def processes_question(roots: str) -> Question[SeenTraining]:
         command_bytes=_COMMAND_BYTES,
         environment_bytes=ENVIRONMENT_BYTES,
     )
-
     limit = LOOK_SECONDS + 30.0
     return Question("processes", script, lambda reply: parse_processes(reply.output, word, spelling), limit=limit)
 

@@ -84,7 +84,6 @@ def stacks_question(roots: str, seconds: float, sent: str = "") -> Question[Seen
         remote=read_file("remote_stacks.py"),
         dump=_read_dump(),
     )
-
     return Question("stacks", script, lambda reply: parse_stacks(reply.output, word), limit=seconds + MORE_SECONDS)
 
 

@@ -22,7 +22,7 @@ from training_monitor.core.values import Notice
 from training_monitor.fleet.config import FleetConfig, read_fleet_config
 from training_monitor.fleet.member import FleetMember
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.record import FleetOutages, FleetRecord, SampleHistory
+from training_monitor.fleet.record import FleetOutages, FleetRecord
 from training_monitor.fleet.rows import Listed, bill, summarize
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, MemberSpec
 from training_monitor.jobs.stopping import stop_job
@@ -39,6 +39,7 @@ from training_monitor.vast.instances import (
 )
 
 if TYPE_CHECKING:
+    from training_monitor.fleet.history import History
     from training_monitor.notify.heartbeat import Heartbeat  # imports all that requests need
 
 CREDIT_SECONDS = 300.0
@@ -174,7 +175,7 @@ class FleetMonitor(Engine):
         whole_account: bool = False,
         config: FleetConfig = DEFAULT_CONFIG,
         patterns: Sequence[LogPattern] = (),
-        history: SampleHistory | None = None,
+        history: History | None = None,
         tell: Callable[[Notice], Any] | None = None,
         heartbeat: Heartbeat | None = None,
         namespace: str = "default",

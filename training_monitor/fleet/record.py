@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import StateError, TrainingMonitorError
@@ -25,6 +25,7 @@ from training_monitor.notify.heartbeat import OutageRecord
 from training_monitor.notify.notice_text import next_command, word_for
 
 if TYPE_CHECKING:
+    from training_monitor.fleet.history import History
     from training_monitor.notify.heartbeat import Heartbeat  # imports all that requests need
 
 KEPT_ALERTS = 200
@@ -38,21 +39,13 @@ _STATE = (
 _PRIORITIES = {"info": "low", "warning": "normal", "error": "high"}
 
 
-class SampleHistory(Protocol):
-    """Persistent storage of samples."""
-
-    def add(self, samples: Mapping[str, FleetSample]) -> None: ...
-
-    def read(self, key: str, since: float) -> list[FleetSample]: ...
-
-
 class FleetRecord:
     """Judges rows, stores samples, and sends alerts; `history`, `tell` and `store` are those of FleetMonitor."""
 
     def __init__(
         self,
         config: FleetConfig,
-        history: SampleHistory | None,
+        history: History | None,
         tell: Callable[[Notice], Any] | None,
         store: Store | None,
     ) -> None:

@@ -24,7 +24,6 @@ from training_monitor.targets.transport import Transport
 
 _SEPARATOR, _HERE = "-- processes --", "-- here --"
 
-
 GPU_SECONDS = 4.0  # beside other questions: a driver that hangs must not hold up their answers
 
 

@@ -29,20 +29,15 @@ GPU_FIELDS: tuple[str, ...] = (
     "mig.mode.current",
 )
 
-
 GPU_FIELDS_MINIMAL: tuple[str, ...] = ("index", "name", "utilization.gpu", "memory.used", "memory.total")
-
 
 PROCESS_FIELDS: tuple[str, ...] = ("pid", "process_name", "gpu_uuid", "used_memory")
 
-
 _LISTS = (GPU_FIELDS, GPU_FIELDS_MINIMAL)
-
 
 _LOST_GPU = regex(
     r"Unable to determine the device handle for (?:GPU|gpu)\s?(\d{0,4})\S{0,40}.{0,40}?:\s*(.{1,200})", re.IGNORECASE
 )
-
 
 _DRIVER_ERRORS = regex(
     r"No devices were found|Failed to initialize NVML|NVIDIA-SMI has failed|couldn't communicate with the NVIDIA driver"
@@ -50,16 +45,12 @@ _DRIVER_ERRORS = regex(
     re.IGNORECASE,
 )
 
-
 MOST_GPUS, MOST_PROCESSES = 512, 512
 _NO_GPU = regex(r"No devices were found", re.IGNORECASE)
 
-
 _NUMBER = regex(r"([+-]?\d{1,12}(?:\.\d{1,9})?)\s?(?:%|W|MiB|MB|C)?", re.ASCII)
 
-
 _ERROR_WORD = regex(r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE)
-
 
 _PID = regex(r"\s*(\d{1,10})\s*,(.*)$")
 

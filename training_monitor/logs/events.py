@@ -16,7 +16,6 @@ OPEN_LINES = 50
 _WEIGHTS = r"\.(?:safetensors|pth?|ckpt|bin|distcp|msgpack|h\d|keras|nemo|gguf|npz|tar|zip)(?![\w.])"
 _BAR = regex(r"%\||\d/\d{1,12} \[\d")
 
-
 # Texts of which a line contains one if it tells of an event
 _SIGNS = tuple(
     "sav writ stor wrot sampl image error warn exception fatal critical mem segmentation dumped traceback loss grad gpu"
@@ -154,7 +153,6 @@ _FILE_OF_A_FOLDER = regex(
     r"/(?:pytorch_|adapter_|diffusion_pytorch_)?(?:model|optimizer|consolidated|mp_rank|zero_pp|rng_state|scheduler|ema)"
     r"[\w.\-]{0,100}$"
 )
-
 
 Item = TypeVar("Item", bound=Hashable)
 _Key = tuple[str, int | str]

@@ -57,7 +57,6 @@ _THOUSANDS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9}
 _SPOKEN = regex(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE | re.ASCII)
 _SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
-
 _METRIC = (
     r"(?=(?:(?:train|valid|test|eval|cv)\w{0,20}(?:'s |[\-_/])[\w@.\-]{1,40}"
     r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|reward|norm|ppl)[\w\-]{0,20})\s?[=:]\s?(?:-?\d|nan))"
@@ -154,7 +153,6 @@ _WORDINGS = tuple(
         ((" epoch",), r"\b(ppo|sub|inner|warmup|max|total|num|every|per|best|last|save|eval) (epoch)\b", r"\1_\2"),
     )
 )
-
 
 Parts = tuple[slice | str, ...]  # of a line, and texts between them: what all lines of its shape are rewritten to
 

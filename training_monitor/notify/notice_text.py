@@ -91,16 +91,11 @@ DESKTOP = Markup(1000, _escape_html)
 
 def render(notice: Notice, markup: Markup) -> str:
     """Render the whole notice: its title, subject, fields, text, and the command to type next."""
-    title = render_title(notice, markup)
+    title = _escape_within(" ".join(shown(notice.title).split()), _TITLE_UNITS, markup.escape)
     if title and (not markup.bold[0] or markup.bold[0] not in title):  # Slack has no escape for its own mark
         title = f"{markup.bold[0]}{title}{markup.bold[1]}"
     body = render_body(notice, markup, markup.limit - _units(f"{title}\n\n" if title else ""))
     return "\n\n".join(part for part in (title, body) if part)
-
-
-def render_title(notice: Notice, markup: Markup) -> str:
-    """Render the title on one line, escaped."""
-    return _escape_within(" ".join(shown(notice.title).split()), _TITLE_UNITS, markup.escape)
 
 
 def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str:

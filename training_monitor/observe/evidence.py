@@ -260,7 +260,6 @@ def evidence_question(roots: str, sample_seconds: float = 0.0) -> Question[Evide
     """
     seconds = f"{max(0.0, sample_seconds):g}"
     script = format_call("evidence", "look", seconds=seconds, roots=Quoted(f'"$({roots}\n)"'))
-
     return Question("evidence", script, lambda reply: parse_evidence(reply.output), limit=10.0 + sample_seconds)
 
 
@@ -271,5 +270,4 @@ def file_age_question(folder: str) -> Question[float | None]:
     with it.
     """
     script = format_call("file_age", "show", most_files=_MOST_FILES, most_folders=_MOST_FOLDERS, folder=Quoted(folder))
-
     return Question("file age", script, lambda reply: parse_file_age(reply.output), limit=5.0)

@@ -86,7 +86,8 @@ def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
     return SeenProcesses(
         facts,
         read_processes(parts.get("table", "").splitlines()),
-        {pid: _split_words(body) for pid, body in commands},
+        # a process that overwrote its command line with a title leaves empty words at its end
+        {pid: tuple(body.rstrip("\x1f\n").split("\x1f")) for pid, body in commands},
         _of_processes(links, "/cwd"),
         _of_processes(links, "/ns/mnt"),
         links.get("self/ns/mnt"),
@@ -104,11 +105,6 @@ def _heads(text: str, spelling: str, name: str) -> list[tuple[int, str]]:
     mark = re.compile(rf"^==> (?:/dev/null|{re.escape(spelling)}proc/(\d{{1,10}})/{name}) <==\n?", re.MULTILINE)
     pieces = mark.split(text)[1:]
     return [(int(pid), body.removesuffix("\n")) for pid, body in zip(pieces[::2], pieces[1::2]) if pid]
-
-
-def _split_words(text: str) -> tuple[str, ...]:
-    """Split a command line into words; a process that overwrote it with a title leaves empty words at its end."""
-    return tuple(text.rstrip("\x1f\n").split("\x1f"))
 
 
 def _variables(text: str) -> dict[str, str]:
@@ -474,7 +470,6 @@ def find_question(named: str = "") -> Question[FoundTrainings]:
         command_bytes=COMMAND_BYTES,
         environment_bytes=ENVIRONMENT_BYTES,
     )
-
     return Question(
         "trainings", script, lambda reply: parse_trainings(reply.output, word, spelling, named), limit=15.0
     )

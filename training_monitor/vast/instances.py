@@ -255,6 +255,7 @@ def stop_instance(instance_id: str, *, transport: Transport | None = None, clock
         CommandError: the instances could not be listed.
     """
     number, runner = _number(instance_id), transport or LocalTransport()
+    argv = ["vastai", "stop", "instance", str(number)]
 
     def is_down() -> bool:
         row = find_instance(instance_id, transport=runner, clock=clock)
@@ -264,7 +265,7 @@ def stop_instance(instance_id: str, *, transport: Transport | None = None, clock
 
     is_down()  # raises if it is gone
     _ask_until(
-        lambda: _ask_to_stop(number, runner),
+        lambda: _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"stopping instance {number}."),
         is_down,
         f"waiting for instance {number} to stop",
         f"instance {number} is not stopped {GONE_SECONDS:g} s after it was to be",
@@ -318,14 +319,8 @@ def _ask_to_destroy(number: int, runner: Transport) -> tuple[bool, str]:
     return _read_reply(result, f"destroying instance {number}.")
 
 
-def _ask_to_stop(number: int, runner: Transport) -> tuple[bool, str]:
-    """Return whether the service accepted it, and the CLI's output. Raises AccessDenied: a retry would not help."""
-    result = runner.run(["vastai", "stop", "instance", str(number)], timeout=VAST_TIMEOUT)
-    return _read_reply(result, f"stopping instance {number}.")
-
-
 def _read_reply(result: CommandResult, expected: str) -> tuple[bool, str]:
-    """Return whether the output ends with what the CLI prints on success, and its last words."""
+    """Return whether the service accepted it, and the CLI's last words. Raises AccessDenied: a retry would not help."""
     if OTHER_KEY_NEXT not in result.stdout and (denial := find_denial(result)):
         raise denial
     return result.exit_code == 0 and result.stdout.rstrip().endswith(expected), last_words(result)

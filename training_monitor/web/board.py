@@ -46,7 +46,6 @@ COST_SECONDS = 30.0  # for which the cost is not read again
 NOW_SECONDS = 30.0  # a chart that ends this short a time ago ends now
 AHEAD_HOURS = 24.0
 
-
 _COST_FIELDS = ("cost_per_hour", "total_cost", "eta_seconds")  # those of `project_cost`
 _RATE = Chart("cost_per_hour", "Price of the fleet", "per hour", format_price, 0.0)
 
@@ -97,7 +96,10 @@ class Board:
         """Return all that is known of the member with that id. Raises Refused."""
         snapshot = self.fleet.snapshot()
         row = _find(snapshot, name)
-        acts = {action: self._act_page(action, row) for action in ACTIONS} if self.allow_write else {}
+        acts = {
+            action: {"means": describe_act(action, [row]), "phrase": clean(confirmation_phrase(action, [row]))}
+            for action in (ACTIONS if self.allow_write else ())
+        }
         attempts, problem = None, None
         try:
             attempts = self._attempts(row, snapshot.timestamp)
@@ -108,12 +110,6 @@ class Board:
             "attempts": attempts,
             "attempts_problem": problem,
             "acts": acts,
-        }
-
-    def _act_page(self, action: str, row: TrainingMetrics) -> dict[str, str]:
-        return {
-            "means": describe_act(action, [row]),
-            "phrase": clean(confirmation_phrase(action, [row])),
         }
 
     def _attempts(self, row: TrainingMetrics, now: float) -> dict[str, Any] | None:

@@ -214,20 +214,8 @@ def _events(web: Web, request: Request) -> Stream:
     return Stream(web.feed.number_of(request.headers.get("last-event-id")), request.session)
 
 
-def _member(web: Web, request: Request) -> Reply:
-    return json_reply(web.board.member(request.query.get("id", "")))
-
-
 def _series(web: Web, request: Request) -> Reply:
     return json_reply(web.board.series(request.query.get("id", ""), _window(request.query)))
-
-
-def _cost(web: Web, request: Request) -> Reply:
-    return json_reply(web.board.cost(_window(request.query)))
-
-
-def _metrics(web: Web, request: Request) -> Reply:
-    return Reply(web.board.metrics().encode("utf-8", "replace"), _PROMETHEUS)
 
 
 def _act(web: Web, request: Request) -> Reply:
@@ -287,10 +275,10 @@ ROUTES: dict[str, Route] = {
     "/icon.svg": _static("icon.svg", "image/svg+xml"),
     "/events": Route({"GET": _events}),
     "/api/me": Route({"GET": _me}),
-    "/api/member": Route({"GET": _member}),
+    "/api/member": Route({"GET": lambda web, request: json_reply(web.board.member(request.query.get("id", "")))}),
     "/api/series": Route({"GET": _series}),
-    "/api/cost": Route({"GET": _cost}),
-    "/metrics": Route({"GET": _metrics}),
+    "/api/cost": Route({"GET": lambda web, request: json_reply(web.board.cost(_window(request.query)))}),
+    "/metrics": Route({"GET": lambda web, request: Reply(web.board.metrics().encode("utf-8", "replace"), _PROMETHEUS)}),
     "/api/act": Route({"POST": _act}),
     "/api/acknowledge": Route({"POST": _acknowledge}),
     "/api/note-act": Route({"POST": _note_act}),

@@ -105,7 +105,7 @@ class WebServer(HTTPServer):
     def __init__(self, host: str, port: int) -> None:
         if ":" in host:
             self.address_family = socket.AF_INET6
-        self.web: Web | None = None  # set once the port is known
+        self.web: Web  # set once the port is known
         self.places = Places(MOST_CONNECTIONS, MOST_STRANGERS)
         self.streams = threading.BoundedSemaphore(MOST_STREAMS)
         try:
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(400, "expected HTTP/1.1")
         request = self._request()
         try:
-            answered = answer(self._web, request)
+            answered = answer(self.server.web, request)
         except Refused as refused:
             answered = error_reply(refused)
         if isinstance(answered, Stream):
@@ -194,17 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(answered)
 
-    @property
-    def _web(self) -> Web:
-        assert self.server.web
-        return self.server.web
-
     def _request(self) -> Request:
         names = [name.lower() for name in self.headers]
         if names.count("host") != 1 or names.count("content-length") > 1:
             raise Refused(400, "expected one Host header, and at most one Content-Length")
         headers = {name.lower(): value for name, value in self.headers.items()}
-        if self._web.door.is_signed_in(headers.get("cookie"), headers.get("authorization")):
+        if self.server.web.door.is_signed_in(headers.get("cookie"), headers.get("authorization")):
             self.server.places.keep(self.connection)
         if "transfer-encoding" in headers:
             raise Refused(411, "expected Content-Length")
@@ -267,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, stream: Stream) -> None:
         """Send events until the browser, the server or the session ends."""
-        web, number = self._web, stream.number
+        web, number = self.server.web, stream.number
         self.close_connection = True
         if not self.server.streams.acquire(blocking=False):
             raise Refused(503, "too many browsers watch")

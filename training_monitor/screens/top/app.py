@@ -285,7 +285,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
     def look(self, view: TopView) -> tuple[RunsSnapshot, TopView]:
         """Take over the new runs unless paused, the messages, and the windows of the output."""
         snapshot = self._collector.snapshot()
-        if not view.paused or self._is_wanted(snapshot):
+        if not view.paused or (self._wanted_after is not None and snapshot.timestamp > self._wanted_after):
             self._snapshot, self._wanted_after = snapshot, None
         self._collector.expand(expanded_pids(self._snapshot, view))
         messages = self._collector.messages()
@@ -293,9 +293,6 @@ class _TopSession(Session[TopView, RunsSnapshot]):
             view = replace(view, message=news[-1].text)
         panes = () if self._reader is None else self._reader.panes
         return self._snapshot, replace(view, messages=messages, panes=panes, measured=self._measured)
-
-    def _is_wanted(self, snapshot: RunsSnapshot) -> bool:
-        return self._wanted_after is not None and snapshot.timestamp > self._wanted_after
 
     def drawn(self, view: TopView) -> None:
         if self._reader is not None:
