@@ -187,22 +187,17 @@ def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
     reports = []
     for target, answers in zip(seen.targets, seen.answers):
         failure = answers["gpu"].failure if _silent(answers) else None
-        if not target.cluster:
-            if failure:
-                findings.append(
-                    Finding("unknown", f"{target} could not be asked: {failure.what}", failure.hint or "try again")
-                )
-            continue
-        pod = (seen.pods or {}).get(target.host)
-        gone = (seen.pods is not None and pod is None) or isinstance(failure, TargetNotFound)
+        name, pod = target.name, (seen.pods or {}).get(target.host) if target.cluster else None
+        is_missing = (seen.pods is not None and pod is None) or isinstance(failure, TargetNotFound)
+        gone = bool(target.cluster) and is_missing
         if gone or pod:
-            findings += judge_pod(target.name, pod, now)
+            findings += judge_pod(name, pod, now)
         if failure and not gone and not isinstance(failure, TargetEnded):
-            findings.append(
-                Finding("unknown", f"pod {target.name} could not be asked: {failure.what}", failure.hint or "try again")
-            )
-        error = "there is no such pod" if gone else str(failure) if failure else seen.pods_error
-        reports.append(report_of(PodReport, pod, pod=target.name, error=error))
+            said = f"{f'pod {name}' if target.cluster else target} could not be asked: {failure.what}"
+            findings.append(Finding("unknown", said, failure.hint or "try again"))
+        if target.cluster:
+            error = "there is no such pod" if gone else str(failure) if failure else seen.pods_error
+            reports.append(report_of(PodReport, pod, pod=name, error=error))
     return reports
 
 
