@@ -66,7 +66,7 @@ def called(nodes: list[ast.AST]) -> set[str]:
 
 def test_only_the_stall_policy_has_limits_of_silence() -> None:
     found = {name: {each for each in numbered(nodes) if LIMITS.fullmatch(each)} for name, nodes in modules()}
-    assert len(found.pop(POLICY)) == 8
+    assert len(found.pop(POLICY)) == 9
     assert found.pop("judging/gpu_load.py") == {"IDLE_PERCENT", "FULL_PERCENT", "SPINNING_POWER"}
     for name, limits in found.items():
         assert not limits or (limits == {"stagnation_threshold"} and name in CALLERS_THRESHOLD), (name, limits)

@@ -28,8 +28,8 @@ from training_monitor.core.units import known_number
 
 USUAL_THRESHOLD = 300.0  # seconds; the default of `auto_restart` and similar functions
 MOST_SAMPLES = 720  # six hours at one every 30 s
-_UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause", "first_pause")
-_SHORT_PAUSES = (*_UNSEEN_PAUSES, "spinning_pause", "quiet_pause", "early_pause")
+_UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause")
+_SHORT_PAUSES = (*_UNSEEN_PAUSES, "spinning_pause", "quiet_pause", "early_pause", "first_pause")
 _LONG_PAUSES = ("busy_pause", "startup_pause")
 Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
 Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]

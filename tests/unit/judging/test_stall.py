@@ -149,10 +149,10 @@ def test_the_first_pause_of_a_run_of_which_only_the_log_is_seen_gets_more_time()
     assert run.pause(1200).kinds == {"hang_idle"} and (run.delay_after(hung_at) or 1e9) <= 360
 
 
-def test_a_short_threshold_shortens_the_first_pause_too() -> None:
-    policy = stall_policy(120.0)
-    assert policy.first_pause == policy.unknown_pause == 120.0
-    assert stall_policy(300.0).first_pause == StallPolicy().first_pause
+@pytest.mark.parametrize("threshold", [120.0, 300.0])
+def test_a_threshold_of_the_caller_replaces_the_limit_of_a_first_pause(threshold: float) -> None:
+    policy = stall_policy(threshold)
+    assert policy.first_pause == threshold <= policy.unknown_pause
 
 
 def test_rare_log_lines_are_the_cadence_and_no_hang() -> None:
