@@ -11,7 +11,9 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
-from training_monitor.cli.keys import COST_KEYS, FORECAST_KEYS, OF_A_LOG
+from training_monitor.cli.history import COST_KEYS
+from training_monitor.cli.keys import OF_A_LOG
+from training_monitor.cli.market import FORECAST_KEYS
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core import models, reports, values

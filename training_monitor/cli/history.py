@@ -13,10 +13,10 @@ from math import isfinite
 from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
-from training_monitor.cli.keys import COST_KEYS, keys_of
 from training_monitor.cli.output import OK, UNKNOWN, complain, hint, print_json, print_table, say
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, did_you_mean
+from training_monitor.core.frozen import keys_of
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
@@ -24,6 +24,12 @@ from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, mock_hist
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
 
 AHEAD = 24.0  # hours of the cost projection
+COST_KEYS = {  # its fields, and their names in JSON
+    "dollars_per_hour": "cost_per_hour",
+    "spent": "total_cost",
+    "dollars": "cost_ahead",
+    "to_completion": "cost_to_completion",
+}
 MANY = 20  # members; for more, reading a whole day would take too long
 RECENT = 300.0  # seconds
 SILENT = 3600.0  # seconds without a sample, after which a projection makes no sense

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_monitor.core.frozen import asdict
+from training_monitor.core.frozen import asdict, keys_of
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.values import KeptRollCall, TrainingStatus, Verdict
 from training_monitor.judging.judge import NOBODY_LOOKED
@@ -17,17 +17,6 @@ OF_A_LOG = (  # how it counts; the keys of a job are made from them
     "epochs_planned",
     "steps_before",
 )
-# Fields of `CostProjection` and `BurnForecast`, and their names in JSON
-_PRICE = {"dollars_per_hour": "cost_per_hour"}
-COST_KEYS = _PRICE | {"spent": "total_cost", "dollars": "cost_ahead", "to_completion": "cost_to_completion"}
-FORECAST_KEYS = _PRICE | {"unknown": "cost_unknown"}
-
-
-def keys_of(value: Any, **renamed: str) -> dict[str, Any]:
-    """Return the fields of a dataclass by their names, or those that they are `renamed` to; "" leaves one out."""
-    keys = {renamed.get(name, name): each for name, each in asdict(value).items()}
-    keys.pop("", None)
-    return keys
 
 
 def progress_keys(progress: Progress) -> dict[str, Any]:

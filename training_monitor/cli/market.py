@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.cli.keys import FORECAST_KEYS, keys_of
 from training_monitor.cli.output import (
     BAD,
     LEAST_WIDTH,
@@ -38,7 +37,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.frozen import asdict, keys_of, replace
 from training_monitor.core.models import Event
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from training_monitor.service.sweeper import SweepReport
 
 _SMALLEST_DISK = 1.0  # GB
+FORECAST_KEYS = {"dollars_per_hour": "cost_per_hour", "unknown": "cost_unknown"}  # fields, and their names in JSON
 TOLD = ("stopping", "refused", "unreachable")  # events of a sweep; others are in its report
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from training_monitor.cli.keys import event_keys, keys_of
+from training_monitor.cli.keys import event_keys
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import (
@@ -37,7 +37,7 @@ from training_monitor.core.errors import (
     ToolNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import keys_of, replace
 from training_monitor.core.masking import MASK
 from training_monitor.core.models import Event
 from training_monitor.core.read_fence import check_here

@@ -7,7 +7,7 @@ import threading
 from argparse import Namespace
 from typing import Any
 
-from training_monitor.cli.keys import keys_of, verdict_keys
+from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.output import (
     EXITS,
     OK,
@@ -20,6 +20,7 @@ from training_monitor.cli.output import (
 )
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import keys_of
 from training_monitor.core.units import plural
 from training_monitor.judging.judge import VERDICTS
 from training_monitor.runs.collector import RunCollector

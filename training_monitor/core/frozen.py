@@ -80,6 +80,13 @@ else:
         return {name: _copy(getattr(value, name)) for name in getattr(value, _FIELDS)}
 
 
+def keys_of(value: Any, **renamed: str) -> dict[str, Any]:
+    """Return the fields of a dataclass by their names, or those that they are `renamed` to; "" leaves one out."""
+    keys = {renamed.get(name, name): each for name, each in asdict(value).items()}
+    keys.pop("", None)
+    return keys
+
+
 @cache
 def _reader(cls: type) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
     """Return the arguments of a class, and what reads all of them from a value."""
