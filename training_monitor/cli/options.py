@@ -52,15 +52,19 @@ def _instances(text: str) -> list[int]:
     return list(dict.fromkeys(int(word) for word in words))
 
 
-def add_check(command: CommandParser) -> None:
+def _add_target_and_what(command: CommandParser) -> None:
     command.value("target", "TARGET", "see below (default: local)", TARGETS, nargs="?", default="local")
     command.value("what", "WHAT", WHAT, nargs="?")
     command.namespace()
+
+
+def add_check(command: CommandParser) -> None:
+    _add_target_and_what(command)
     command.flag("--forget", "forget the trainings that earlier checks saw there and that have ended since")
 
 
 def add_why(command: CommandParser) -> None:
-    add_check(command)
+    _add_target_and_what(command)
     command.value(
         "--also", "TARGET", "another host of the same training; again for more", TARGETS, action="append", default=[]
     )
@@ -130,7 +134,7 @@ def add_stall(command: CommandParser) -> None:
 
 
 def add_wait(command: CommandParser) -> None:
-    add_check(command)
+    _add_target_and_what(command)
     command.value(
         "--for",
         "CONDITION",

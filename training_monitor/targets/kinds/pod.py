@@ -169,11 +169,12 @@ class PodTarget(Target):
 
     def read_output(self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False) -> str:
         """Return its container's log with times, by `kubectl logs`; of `since` the API keeps whole seconds only."""
-        words = [self.name, *(["-c", self.container] if self.container else []), "--timestamps"]
+        words = ["logs", "-n", self.namespace, self.name, "--timestamps"]
+        words += ["-c", self.container] if self.container else []
         words += ["--previous"] if former else []
         words += [f"--since-time={since}"] if since else []
         words += [f"--tail={lines}"] if lines else [f"--limit-bytes={OUTPUT_BYTES}"]
-        result = self._kubectl("logs", *words, transport=transport, timeout=_SECONDS)
+        result = self._kubectl(*words, transport=transport, timeout=_SECONDS)
         if result.exit_code != 0:
             raise explain_failure(result, str(self))
         return result.stdout
@@ -190,9 +191,9 @@ class PodTarget(Target):
 
     def _get(self, kind: str, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
         """Run `kubectl get KIND WORDS -o json` in its namespace. Raises CommandError if it could not be run."""
-        return self._kubectl("get", kind, *words, "-o", "json", transport=transport, timeout=timeout)
+        words = (kind, "-n", self.namespace, *words, "-o", "json")
+        return self._kubectl("get", *words, transport=transport, timeout=timeout)
 
-    def _kubectl(self, verb: str, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
+    def _kubectl(self, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
         at = ["--context", self.context] if self.context else []
-        argv = ["kubectl", *at, verb, "-n", self.namespace, *words]
-        return (transport or LocalTransport()).run(argv, timeout=timeout)
+        return (transport or LocalTransport()).run(["kubectl", *at, *words], timeout=timeout)
