@@ -177,12 +177,17 @@ def _earlier_stall(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Paus
 
 
 def _is_stall(run: Run, found: _Pause, policy: StallPolicy) -> bool:
-    """Whether a pause is a stall; before the first step, not while GPUs compute or after too few looks."""
+    """Whether a pause is a stall; before the first step, not after too few looks.
+
+    Nor while GPUs compute, unless position 0 is shown: the loop has begun, and its first step is what takes so long.
+    """
     pause, limit, watched = found
     if run.last.at - run.since < max(limit, policy.shortest_pause) or grows_with_news(run.waiting[-10:]):
         return False
     looks = 2 if run.since_known else policy.min_samples
-    return watched if _has_step(run) else pause != "busy" and len(run.waiting) >= looks
+    if _has_step(run):
+        return watched
+    return (pause != "busy" or run.last.seen.step == 0) and len(run.waiting) >= looks
 
 
 def _start_of(waiting: Sequence[Look]) -> str:

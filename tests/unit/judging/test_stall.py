@@ -192,6 +192,15 @@ def test_a_run_that_never_begins_has_not_started() -> None:
     assert run.kinds == {"not_started"}
 
 
+def test_gpus_that_compute_hold_a_start_up_open_until_the_bar_stands_at_its_beginning() -> None:
+    for step, kinds in [(None, set()), (0, {"not_started"})]:
+        run = Run()
+        for _ in range(200):
+            run.now += 30
+            run.see(step, gpu_utilization=97.0)
+        assert run.kinds == kinds, step
+
+
 # ---------------------------------------------------------------- slowness
 
 
