@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import CommandError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.logs.sources import Polled
 
 if TYPE_CHECKING:
     from training_monitor.targets.asking import Site
@@ -27,16 +27,8 @@ LAST_LINES = 1000  # that a first look reads
 _TIME = regex(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d) ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerLog:
-    """The log of the target's container; `label` is its name in errors."""
-
-    label: str
-    file: None = None
-
-    @classmethod
-    def named(cls, text: str, label: str) -> ContainerLog:
-        return cls(label)
+class ContainerLog(Polled):
+    """The log of the target's container."""
 
     def read(
         self, cursor: LogCursor | None = None, limit_bytes: int = 0, *, oldest_first: bool = False
@@ -56,12 +48,6 @@ class ContainerLog:
             return Reply(json.dumps([newest, former, site.clock.time()]), 0, 0.0)
 
         return Question("log", "", lambda reply: _parse(reply, cursor, limit_bytes, self.label), limit=30.0, beside=ask)
-
-    def count(self) -> None:
-        return None
-
-    def follow_on(self, site: Site) -> None:
-        return None
 
 
 def _rest(text: str, cursor: LogCursor) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import LogCursor, NewLog, Question
 from training_monitor.logs.job_progress import EpochCount
 
@@ -66,6 +67,28 @@ class Source(Protocol):
 
     def follow_on(self, site: Site) -> Following | None:
         """Return a held connection to it; None where it can only be read again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What sources that are no files and are read again and again have in common; each adds its `read`.
+
+    `name` is what follows the word in front of the colon; `label` is its name in errors.
+    """
+
+    name: str
+    label: str
+    file: None = None
+
+    @classmethod
+    def named(cls, name: str, label: str) -> Polled:
+        return cls(name, label)
+
+    def count(self) -> None:
+        return None
+
+    def follow_on(self, site: Site) -> None:
+        return None
 
 
 def is_source(text: str) -> bool:

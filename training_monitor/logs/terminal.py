@@ -11,9 +11,9 @@ import hashlib
 import re
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
+from training_monitor.logs.sources import Polled
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 
@@ -21,30 +21,15 @@ _LINES = 2000
 _COMPARED = 8  # lines: one alone may come again
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """The pane of the terminal with this device; `label` is its name in errors."""
-
-    device: str
-    label: str
-    file: None = None
-
-    @classmethod
-    def named(cls, device: str, label: str) -> Terminal:
-        return cls(device, label)
+class Terminal(Polled):
+    """The pane of the terminal with this device."""
 
     def read(
         self, cursor: LogCursor | None = None, limit_bytes: int = 0, *, oldest_first: bool = False
     ) -> Question[NewLog]:
         """Ask for what it shows behind `cursor`."""
-        script = format_call("tmux_panes", "show_pane", tty=self.device, lines=_LINES)
-        return Question("log", script, lambda reply: _parse(reply, cursor, self.device))
-
-    def count(self) -> None:
-        return None
-
-    def follow_on(self, site: object) -> None:
-        return None
+        script = format_call("tmux_panes", "show_pane", tty=self.name, lines=_LINES)
+        return Question("log", script, lambda reply: _parse(reply, cursor, self.name))
 
 
 def _parse(reply: Reply, cursor: LogCursor | None, device: str) -> NewLog:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.logs.events import find_phase
 from training_monitor.logs.following import FileSource
+from training_monitor.logs.sources import Polled
 from training_monitor.runs.clock import VALIDATION
 from training_monitor.runs.progress_file import MAX_FILE_BYTES, parse_progress_file
 from training_monitor.runs.rows import epochs_done, loss_of, step_of, total_steps_of
@@ -28,34 +29,19 @@ _PHASES = {  # of `find_phase`: what a script calls its phase may look like a st
 _ENDS = {FINISHED: "training finished", FAILED: "training failed", CANCELED: "training was canceled"}
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressSource:
-    """The progress file of a run; `label` is its name in errors."""
-
-    path: str
-    label: str
-    file: None = None
-
-    @classmethod
-    def named(cls, path: str, label: str) -> ProgressSource:
-        return cls(path, label)
+class ProgressSource(Polled):
+    """The progress file of a run."""
 
     def read(
         self, cursor: LogCursor | None = None, limit_bytes: int = _MOST_BYTES, *, oldest_first: bool = False
     ) -> Question[NewLog]:
         """Ask what the file tells that it did not at `cursor`."""
-        whole = FileSource.named(self.path, self.label).read(None, min(_MOST_BYTES, MAX_FILE_BYTES))
+        whole = FileSource.named(self.name, self.label).read(None, min(_MOST_BYTES, MAX_FILE_BYTES))
 
         def parse(reply: Reply) -> NewLog:
-            return _tell(whole.parse(reply), cursor, self.path)
+            return _tell(whole.parse(reply), cursor, self.name)
 
         return replace(whole, parse=parse)
-
-    def count(self) -> None:
-        return None
-
-    def follow_on(self, site: object) -> None:
-        return None
 
 
 def _tell(found: NewLog, cursor: LogCursor | None, path: str) -> NewLog:
