@@ -43,6 +43,7 @@ class Observation:
         oom_kills: processes killed for lack of memory on the target, as counted by the kernel.
         gpu_errors: faults of its GPUs, one text each.
         processes: how many of its processes were seen; 0 if none has its log open, or none is visible.
+        unseen_output: it runs, and what it prints goes where nobody can read it.
     """
 
     timestamp: float
@@ -85,6 +86,7 @@ class Observation:
     delay_seconds: float | None = None
     delay_cores: float | None = None
     suspended: tuple[int, ...] = ()
+    unseen_output: bool = False
 
 
 ProgressSample = Observation  # the earlier public name

@@ -150,6 +150,9 @@ def _ended_at(seen: Sequence[Observation]) -> float:
 
 def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy) -> Verdict:
     last, stall = seen[-1], analyze_stall(seen, now=now, policy=policy)
+    if last.unseen_output and not stall.signals["has_step"] and stall.kind != "suspended":
+        stall = replace(stall, is_stalling=False, kind=None, confidence="none", recommendation="continue")
+        return _add_findings(replace(_judge_unseen(stall, last.timestamp, policy), stall=stall), seen)
     if stall.kind == "slow":
         found = Verdict("slow", "warning", f"{_position(last)}: {stall.reason}", stall.signals["slow_since"])
     elif stall.kind == "suspended":
@@ -222,6 +225,21 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
         "none",
         remedies=(remedy,),
     )
+
+
+def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verdict:
+    """Judge a training whose output cannot be read: only by whether it works."""
+    idle, works = now - stall.signals["worked_at"], stall.signals["works"]
+    reason, began = "its output goes where it cannot be read, so its steps cannot be seen", stall.signals["started_at"]
+    if works and idle < policy.quiet_pause:
+        return Verdict("running", "ok", f"{reason}; {works}", began, "low")
+    if stall.signals["looks"] == 1:
+        reason += ", and one look does not show whether it works"
+    else:
+        reason += f"; nothing of it has worked for {format_duration(idle)}, limit {format_duration(policy.quiet_pause)}"
+    if idle < policy.quiet_pause:
+        return Verdict("unknown", "unknown", reason, began, remedies=(f"look again in {format_duration(60)}",))
+    return Verdict("stalled", "failed", reason, now - idle, "low", "alert")
 
 
 def _judge_last_step(stall: StallAnalysis, shown: str, policy: StallPolicy) -> Verdict:

@@ -133,6 +133,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "proof": _proof(run, waited, limit, pause, calm, policy),
         "saves": run.saves,
         "works": _works(run, pause),
+        "worked_at": next((each.at for each in reversed(run.waiting) if each.sign in ALIVE), run.waiting[0].at),
         "is_stall": is_stall,
         "looks": len(run.waiting),
         "started_at": run.began,

@@ -144,6 +144,7 @@ def read_whole(text: str | None) -> int | None:
 
 
 _COMMAND_LENGTH = 400
+_SEE = "start it with `| tee FILE`, or with a TrainingMonitor in its script"
 # Ranks started by the same one of these belong together.
 _STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
 _LOG_NAME = regex(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
@@ -448,9 +449,9 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
         return
     output = next((file.path for file in seen.files.get(main, ()) if file.descriptor == 1 and file.writes), "")
     if not logs and output.startswith(("/dev/pts/", "/dev/tty")):
-        yield f"process {main} prints to a terminal ({output}): start it with its output in a file"
+        yield f"process {main} prints to a terminal ({output}): {_SEE}"
     elif not logs and output.startswith("pipe:"):
-        yield f"process {main} prints into a pipe, which cannot be read from outside: name its log"
+        yield f"process {main} prints into a pipe, which cannot be read from outside: name its log, or {_SEE}"
 
 
 def find_question(named: str = "") -> Question[FoundTrainings]:

@@ -471,6 +471,8 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         return observe_job(replace(look.view, progress=progress, log_tail=text), now, **seen)
     log = look.log
     size = log.cursor.offset if log and log.cursor else None
-    return observe_log(
+    found = observe_log(
         progress, text, now, is_running=look.is_running, log_age=log.age if log else None, log_size=size, **seen
     )
+    is_unseen = look.is_running is True and not text and (log is None or log.missing)
+    return replace(found, unseen_output=is_unseen)

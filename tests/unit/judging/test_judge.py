@@ -533,3 +533,35 @@ def test_a_failure_comes_with_advice() -> None:
     failure = classify_failure("ZeroDivisionError: division by zero", exit_code=1)
     verdict = judge([Observation(0.0, 5, is_running=False, exit_code=1, failure=failure)], now=1.0)
     assert verdict.remedies == (failure.advice,) != ("",)
+
+
+# ---------------------------------------------------------------- without output
+
+
+def unseen(now: float, **seen: Any) -> Observation:
+    return Observation(now, None, is_running=True, runtime=now, processes=2, unseen_output=True, **seen)
+
+
+def test_a_training_whose_output_nobody_can_read_is_judged_by_its_work_alone() -> None:
+    computing = [unseen(30.0 * at, cpu_seconds=25.0 * at, cpu_cores=0.9, written_bytes=0) for at in range(1, 200)]
+    for looks in (computing[:1], computing[:5], computing):
+        verdict = judge(looks, now=looks[-1].timestamp)
+        assert (verdict.state, verdict.verdict, verdict.confidence) == ("running", "ok", "low"), verdict.reason
+        assert "its output goes where it cannot be read" in verdict.reason and verdict.seconds_without_step is None
+
+
+def test_without_work_it_is_stalled_after_the_quiet_limit_and_never_for_sure() -> None:
+    works = [unseen(30.0 * at, cpu_seconds=25.0 * at, cpu_cores=0.9, written_bytes=0) for at in range(1, 20)]
+    last, states = works[-1], []
+    for at in range(1, 12):
+        works.append(unseen(last.timestamp + 30.0 * at, cpu_seconds=last.cpu_seconds, cpu_cores=0.0, written_bytes=0))
+        verdict = judge(works, now=works[-1].timestamp)
+        states.append(verdict.state)
+        assert not verdict.stall or not verdict.stall.is_stalling  # nothing is ended for that
+    assert "stalled" not in states[:4] and set(states[4:]) == {"stalled"}, states
+    assert (verdict.confidence, verdict.recommendation) == ("low", "alert")
+
+
+def test_one_look_at_an_idle_one_is_unknown() -> None:
+    verdict = judge([unseen(9000.0, cpu_seconds=25.0, cpu_cores=0.0, written_bytes=0)], now=9000.0)
+    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "one look does not show" in verdict.reason
