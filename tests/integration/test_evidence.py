@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -110,6 +111,30 @@ def test_a_busy_tree_shows_what_it_computes_writes_and_compiles(target: Place, s
     assert again.cpu_seconds is not None and found.cpu_seconds is not None and again.cpu_seconds > found.cpu_seconds
     assert again.written_bytes and again.written_bytes > found.written_bytes
     assert (again.cpu_cores, again.write_rate, again.process) == (None, None, found.process)
+
+
+def test_time_that_a_quota_takes_counts_as_waiting_for_a_processor(local: Place, start: Start) -> None:
+    """So that who may use a tenth of a processor is not idle for the other nine."""
+    group = Path("/sys/fs/cgroup/cpu" if Path("/sys/fs/cgroup/cpu").is_dir() else "/sys/fs/cgroup") / f"tm{os.getpid()}"
+    quota = {"cpu.cfs_quota_us": "10000"} if group.parent.name == "cpu" else {"cpu.max": "10000 100000"}
+    process = start("while True: pass")
+    try:
+        group.mkdir()
+        for name, value in quota.items():
+            (group / name).write_text(value)
+        (group / "cgroup.procs").write_text(str(process.pid))
+    except OSError as error:
+        pytest.skip(f"no quota may be set here ({error}): nothing was tested")
+    try:
+        time.sleep(0.5)
+        found = look(local, pids_of(process.pid), 3.0)
+        assert found.cpu_cores is not None and found.delay_cores is not None
+        assert found.cpu_cores < 0.3 and found.cpu_cores + found.delay_cores > 0.5, found
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        wait_until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
 
 
 def test_a_process_that_is_gone_has_no_evidence(target: Place, start: Start) -> None:
