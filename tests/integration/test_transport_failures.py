@@ -15,6 +15,7 @@ from training_monitor.core.errors import (
     CommandError,
     CommandTimedOut,
     LocalFailure,
+    TargetEnded,
     TargetNotFound,
     TargetUnreachable,
     ToolNotFound,
@@ -65,7 +66,7 @@ class TestKubectl:
         assert type(failure("k8s://default/head")) is TargetUnreachable
         pod.states.clear()
         pod.phase = "Succeeded"
-        assert type(failure("k8s://default/head")) is TargetUnreachable
+        assert type(failure("k8s://default/head")) is TargetEnded
 
     def test_what_is_forbidden_is_access_denied_with_the_permission_to_ask_for(self, kube: KubernetesApi) -> None:
         kube.forbidden = {"create pods/exec"}

@@ -99,11 +99,11 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
 
 
 def note_found(site: Site, found: FoundTrainings) -> None:
-    """Let the logs and checkpoint folders of trainings that were found be read where a fence stands."""
+    """Let the logs, progress files and checkpoint folders of trainings that were found be read where a fence stands."""
     trainings = found.trainings
     keep_found(
         site.target,
-        [path for each in trainings for path in each.logs],
+        [path for each in trainings for path in (*each.logs, each.progress_file) if path],
         [path for each in trainings for path in each.checkpoint_folders],
     )
 
