@@ -265,7 +265,7 @@ def test_what_cannot_be_watched_is_said_after_the_screen(
 ) -> None:
     words = (sys.executable, "-m", "training_monitor", "watch", "local", "--job", "process:nothing")
     screen.start("118x40", *words)
-    screen.shows("error: there is no job 'process:nothing'")
+    screen.shows("error: local: there is no training 'nothing'")
     screen.ended(2)
 
 
