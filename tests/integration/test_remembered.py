@@ -1,4 +1,4 @@
-"""A training that a check has seen is told of when it has ended, until that is accounted for."""
+"""A training that a check saw is reported after its end, until it is forgotten or replaced."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def name(process: subprocess.Popen[bytes]) -> str:
     return f"pid {process.pid}"
 
 
-def test_one_of_two_that_was_killed_is_told_of_until_it_is_forgotten(
+def test_one_of_two_that_was_killed_is_reported_until_it_is_forgotten(
     surroundings: Surroundings, started: Started
 ) -> None:
     here = surroundings.folder

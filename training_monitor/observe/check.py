@@ -62,7 +62,7 @@ def check_training(
         what: a PID, a log file or pattern of log files, a Ray job, a process job, or the name of either; None: every
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
-        forget_ended: forget what earlier checks saw there: what has ended since is not told of again.
+        forget_ended: forget what earlier checks saw there: what has ended since is not reported again.
         store: where observations are kept; default: this user's store.
 
     Returns:
@@ -84,18 +84,18 @@ def check_training(
         forget(kept, site.target)
     known = recall(kept, site.target, now)
     meant, ended = _with_ended(meant, what, known)
-    chosen = (*meant.trainings[:MOST_TRAININGS], *(each.as_meant() for each in ended))
+    before = [each.as_meant() for each in ended]
+    chosen = (*meant.trainings[:MOST_TRAININGS], *before)
     seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
     if what is not None and seen and seen[0].meant.job.process is None:
         seen[0].require()
-    told = [each.as_meant() for each in ended]
     complete = [
         siblings.complete(each)
         for each in seen
-        if what is not None or (not each.was_stopped if each.meant in told else not each.is_gone)
+        if what is not None or (not each.was_stopped if each.meant in before else not each.is_gone)
     ]
     if what is None:
-        gone = [each.meant for each in seen if each.is_gone and each.meant not in told]
+        gone = [each.meant for each in seen if each.is_gone and each.meant not in before]
         remember(kept, site.target, now, [each for each in meant.trainings if each not in gone], ended)
     jobs = [
         _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))

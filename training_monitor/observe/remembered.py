@@ -1,7 +1,7 @@
-"""The trainings that a check saw on a target, so that the next one tells of those that have ended since.
+"""The trainings that a check saw on a target, so that the next one reports those that have ended since.
 
 One is forgotten after a day, when a later training runs the same script or writes the same log, and when the user says
-so. What a person or a supervisor stopped is not told of.
+so. What a person or a supervisor stopped is not reported.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class PodTarget(Target):
         return self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
 
     def in_other_containers(self, transport: Transport | None) -> tuple[PodTarget, ...]:
-        [*pods] = [] if self.container else self.list_pods(self.name, transport=transport)
+        pods = () if self.container else self.list_pods(self.name, transport=transport)
         names = [name for pod in pods for name in pod.containers]
         return tuple(replace(self, container=name) for name in names) if len(names) > 1 else ()
 
@@ -180,7 +180,7 @@ class PodTarget(Target):
         return result.stdout
 
     def read_ending(self, transport: Transport | None) -> PodState | None:
-        [*pods] = self.list_pods(self.name, transport=transport)
+        pods = self.list_pods(self.name, transport=transport)
         return next((pod for pod in pods if pod.phase in ("Succeeded", "Failed")), None)
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:

@@ -4,21 +4,19 @@
 
 _tmux() { env -i PATH="$PATH" tmux -S "$socket" "$@" </dev/null 2>/dev/null; }
 
-# Print `TTY PANE TIME` of each pane, TIME is when its window last had output; set $socket for `show_pane`.
+# Print `TTY PANE TIME SOCKET` of each pane; TIME is when its window last had output.
 list_panes() {
   # shellcheck disable=SC3067
   for socket in "${TMUX_TMPDIR:-/tmp}/tmux-$(id -u)"/*; do
     [ -S "$socket" ] && [ -O "$socket" ] || continue
-    panes=$(_tmux list-panes -a -F '#{pane_tty} #{pane_id} #{window_activity}') || continue
-    echo "$panes"
-    case $panes in *"$1 %"*) return ;; esac
+    _tmux list-panes -a -F "#{pane_tty} #{pane_id} #{window_activity} $socket"
   done
 }
 
 show_pane() {
-  pane=$(list_panes "$tty" | grep "^$tty %") || { echo state=missing; return; }
-  list_panes "$tty" >/dev/null
-  pane=${pane#* }
-  printf 'state=read\nage=%s\nlog\n' $(($(date +%s) - ${pane#* }))
-  _tmux capture-pane -p -J -S "-$lines" -t "${pane%% *}"
+  list_panes | grep "^$tty %" | {
+    read -r _ pane time socket || { echo state=missing; return; }
+    printf 'state=read\nage=%s\nlog\n' $(($(date +%s) - time))
+    _tmux capture-pane -p -J -S "-$lines" -t "$pane"
+  }
 }
