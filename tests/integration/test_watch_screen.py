@@ -137,7 +137,7 @@ def test_a_log_that_is_not_there_yet_is_named(
     log, pid = training.folder / "later", str(training.folder / "pid")
     words = (sys.executable, "-m", "training_monitor", "watch", "local", "--log", str(log), "--pid-file", pid, *way)
     screen.start("118x40", *words, "--interval", "1", before=GOES_ON)
-    screen.shows(r"^verdict +there is no log \S+/later yet; ")
+    screen.shows(r"^verdict +there is no log \S+/later yet;")
     log.write_text("step 7/40 loss 0.1\n")
     screen.shows("step 7/40")
     screen.hides("there is no log")
