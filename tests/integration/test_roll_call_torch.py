@@ -176,9 +176,7 @@ def start(surroundings: Surroundings) -> Iterator[Start]:
 
 
 @contextmanager
-def running(
-    folder: Path, train: str, script: str, words: tuple[str, ...], variables: dict[str, str]
-) -> Iterator[Run]:
+def running(folder: Path, train: str, script: str, words: tuple[str, ...], variables: dict[str, str]) -> Iterator[Run]:
     folder.mkdir()
     (folder / "train.py").write_text(train)
     os.mkfifo(folder / "fifo")

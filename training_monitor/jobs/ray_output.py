@@ -357,9 +357,7 @@ def _demands(entries: Any, what: str) -> Iterator[str]:
         yield f"{bundle}: {count}+ pending {what}"
 
 
-def _resources(
-    amounts: Mapping[str, _Amounts], demands: list[str], waiting: list[Mapping[str, Any]]
-) -> RayResources:
+def _resources(amounts: Mapping[str, _Amounts], demands: list[str], waiting: list[Mapping[str, Any]]) -> RayResources:
     gpus, cpus = amounts.get("GPU", (0.0, 0.0)), amounts.get("CPU", (0.0, 0.0))
     return RayResources(
         gpus_used=gpus[0],

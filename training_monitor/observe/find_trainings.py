@@ -471,9 +471,7 @@ def find_question(named: str = "") -> Question[FoundTrainings]:
         command_bytes=COMMAND_BYTES,
         environment_bytes=ENVIRONMENT_BYTES,
     )
-    return Question(
-        "trainings", script, lambda reply: parse_trainings(reply.output, word, spelling, named), limit=15.0
-    )
+    return Question("trainings", script, lambda reply: parse_trainings(reply.output, word, spelling, named), limit=15.0)
 
 
 def files_question() -> Question[tuple[FoundFile, ...]]:

@@ -139,9 +139,7 @@ class Observer:
     target may have moved.
     """
 
-    def __init__(
-        self, site: Site, job: WatchedJob, *, store: Store, asked: Site | None = None, key: str = ""
-    ) -> None:
+    def __init__(self, site: Site, job: WatchedJob, *, store: Store, asked: Site | None = None, key: str = "") -> None:
         """Add to the observations under `key` (default: that of the job)."""
         self.site, self.job, self._store, self._asked = site, job, store, asked
         self._known: Identity | None = None

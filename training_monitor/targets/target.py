@@ -112,9 +112,7 @@ class Target:
         """Return the one pod that took the place of this one, which had these labels; None if that is not known."""
         return None
 
-    def read_output(
-        self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False
-    ) -> str:
+    def read_output(self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False) -> str:
         """Return what its process 1 printed, each line with its time: from a time on, or its last lines.
 
         Args:

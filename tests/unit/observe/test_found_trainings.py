@@ -131,12 +131,12 @@ def test_files_of_a_container_are_reached_through_its_process() -> None:
     assert found({**TRAIN, "space": "mnt:[1]"})[0].logs == ("/w/a.log",)
 
 
-
 def test_a_log_keeps_its_path_when_the_links_of_another_user_cannot_be_read() -> None:
     unreadable = "".join(f"l--------- 1 0 0 0 Nov 22 10:28 {SPELLING}proc/{name}\n" for name in ("11/cwd", "11/ns/mnt"))
     readable = f"l--------- 1 0 0 0 Nov 22 10:28 {SPELLING}proc/10/ns/mnt -> mnt:[1]\n"
     own = f"l--------- 1 0 0 0 Nov 22 10:28 {SPELLING}proc/self/ns/mnt -> mnt:[1]\n"
     assert found(TRAIN, links=readable + unreadable + own)[0].logs == ("/w/a.log",)
+
 
 def test_what_may_not_be_read_is_not_known_and_said() -> None:
     [training] = found({"pid": "10", "command": "python train.py"})

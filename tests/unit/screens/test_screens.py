@@ -323,9 +323,7 @@ def test_the_summary_is_of_what_is_shown() -> None:
 
 
 def test_the_page_of_a_member_says_what_the_last_roll_call_said_and_which_nodes_are_suspect() -> None:
-    said = (
-        "3 of 4 ranks wait in all_reduce, called at train.py:88; rank 1 (pod w-2) is in data.py:41: look there."
-    )
+    said = "3 of 4 ranks wait in all_reduce, called at train.py:88; rank 1 (pod w-2) is in data.py:41: look there."
     told = KeptRollCall(NOW - 300, said, suspect_nodes=("node-a",), faulty_nodes=("node-b",))
     told = replace(told, job_id="process:train-attempt-1")
     row = member(1, explained=told)

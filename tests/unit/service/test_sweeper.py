@@ -598,9 +598,7 @@ def test_a_machine_that_was_to_go_when_the_sweep_was_killed_is_asked_for_again_b
         raise Killed
 
     requests = iter(range(99))
-    bench.account.before = lambda: (
-        die() if next(requests) == 2 else None
-    )  # after both listings
+    bench.account.before = lambda: die() if next(requests) == 2 else None  # after both listings
     with pytest.raises(Killed):
         bench.sweep()
     assert bench.account.destroyed == [] and bench.told == []

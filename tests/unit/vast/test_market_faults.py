@@ -199,4 +199,3 @@ def test_no_wait_of_minutes_is_silent(worlds: Iterator[JobWorld]) -> None:
     assert max(gaps) <= 65
     waits = [text for text in world.told() if "; waiting for ssh, for" in text]
     assert len(waits) >= 9
-

@@ -81,9 +81,7 @@ def supervise(asked: Asked) -> tuple[list[Event], Any]:
     return events, report
 
 
-@pytest.mark.parametrize(
-    "stages", [LIVES["row 1: evaluates"][0], UNSEEN_EVALUATION], ids=["seen", "unseen"]
-)
+@pytest.mark.parametrize("stages", [LIVES["row 1: evaluates"][0], UNSEEN_EVALUATION], ids=["seen", "unseen"])
 def test_a_silent_evaluation_is_not_killed_and_ends_no_wait(tmp_path: Path, stages: Any) -> None:
     """Row 1, through those that watch it all the time, at their defaults."""
     asked = Asked(tmp_path / "restart", stages, ends=0)
