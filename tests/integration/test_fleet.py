@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place, SshServer, Surroundings, WatchedTransport, wait_until
+from tests.integration.conftest import Place, SshServer, Surroundings, WatchedTransport, free_port, wait_until
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.vast import LIST, USER, VastApi, failure
+from training_monitor.core.errors import TargetUnreachable
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
@@ -22,6 +23,7 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.health.host import log_host_question
 from training_monitor.jobs.process_jobs import start_process_job
+from training_monitor.observe.check import check_training
 from training_monitor.observe.looks import source_of
 from training_monitor.targets.asking import ask
 
@@ -177,6 +179,18 @@ def rented(vast: VastApi, sshd: SshServer, tmp_path: Path) -> Rented:
 
 def by_number(rows: dict[str, TrainingMetrics]) -> dict[Any, TrainingMetrics]:
     return {row.instance_id: row for row in rows.values()}
+
+
+def test_an_instance_whose_proxy_refuses_is_reached_directly(rented: Rented, transport: WatchedTransport) -> None:
+    of_ssh = {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(rented.sshd.port)}]}
+    rented.add(1, ssh_host="127.0.0.1", ssh_port=free_port(), public_ipaddr="127.0.0.1", ports=of_ssh)
+    rented.add(2, ssh_host=None, ssh_port=None, public_ipaddr="127.0.0.1", ports=of_ssh)
+    rows = by_number(FleetMonitor(rented.specs(1, 2), transport=transport).update_all_metrics())
+    assert {number: (row.step, row.error) for number, row in rows.items()} == {1: (10, None), 2: (10, None)}
+    rented.api.add_instance(3, ssh_host="127.0.0.1", ssh_port=free_port(), actual_status="exited", ports={})
+    with pytest.raises(TargetUnreachable, match="status exited") as caught:
+        check_training("vast://3")
+    assert "vastai start instance 3" in str(caught.value)
 
 
 def test_five_instances_cost_one_listing_a_refresh_and_one_round_trip_each(

@@ -103,7 +103,7 @@ class FleetMember:
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
-        self._address: tuple[tuple[object, object], Target] | None = None  # as listed, and read
+        self._address: tuple[list[object], Target] | None = None  # as listed, and read
 
     @property
     def instance(self) -> int | None:
@@ -128,8 +128,8 @@ class FleetMember:
         row = self.listed.row
         if self.listed.lost or row is None or row.get("actual_status") != "running":
             return None
-        listed = row.get("ssh_host"), row.get("ssh_port")
-        if not all(listed):
+        listed = [*map(row.get, ("ssh_host", "ssh_port", "public_ipaddr", "ports"))]
+        if not all(listed[:2]) and not all(listed[2:]):
             return None
         if self._address is None or self._address[0] != listed:
             self._address = listed, self.target.at_address(row)

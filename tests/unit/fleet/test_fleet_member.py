@@ -247,7 +247,7 @@ def test_an_instance_that_is_not_up_is_not_asked_and_that_is_no_error(subtests: 
 def test_an_address_that_is_none_is_a_failure_to_ask() -> None:
     member = rented(ssh_host="-oProxyCommand=id")
     assert member.is_asked
-    with pytest.raises(TargetUnreachable, match="unusable ssh address"):
+    with pytest.raises(TargetUnreachable, match="no usable ssh address"):
         member.look(EPOCH, World())
 
 

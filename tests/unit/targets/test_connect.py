@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,11 +150,70 @@ def test_an_address_that_is_none_is_refused_in_few_words(subtests: pytest.Subtes
         {"ssh_host": ["h"], "ssh_port": {"a": 1}},
         {"ssh_host": "h" * 9000 + "/", "ssh_port": 22, "actual_status": "x" * 9000},
         {"ssh_host": None, "actual_status": "x" * 9000},
+        {"public_ipaddr": "-oProxyCommand=id", "ports": {"22/tcp": [{"HostPort": "22 -o x"}]}},
     ]:
         with subtests.test(row=row):
             with pytest.raises(TargetUnreachable) as caught:
                 VastTarget("7").at_address(row)
             assert len(str(caught.value)) < 300
+
+
+# ---------------------------------------------------------------- an instance with two addresses
+
+RUNNING = {"ssh_host": "ssh5.vast.ai", "ssh_port": 40022, "actual_status": "running"}
+OPEN = {"public_ipaddr": " 192.0.2.1\n", "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "41234"}]}}
+REFUSED = "ssh: connect to host ssh5.vast.ai port 40022: Connection refused"
+
+
+def reach(row: dict[str, Any], **answers: str) -> str:
+    """Return where an instance of this row is reached; `answers` has what ssh says of a host that does not answer."""
+
+    def answer(words: tuple[str, ...], said: str | None) -> CommandResult:
+        host = words[words.index("--") + 1].partition("@")[2].replace(".", "_")
+        return CommandResult(words, 255 if host in answers else 0, "", answers.get(host, ""), 0.1)
+
+    transport = FakeTransport(lambda script: ("", 127))
+    transport.register(["ssh"], answer)
+    found = VastTarget("7").at_address(row).connect(transport)
+    assert isinstance(found, SshTransport)
+    return f"{found.destination}:{found.options[-1]}"
+
+
+def test_the_proxy_of_an_instance_is_taken_while_it_answers() -> None:
+    assert reach({**RUNNING, **OPEN}) == "root@ssh5.vast.ai:40022"
+    denied = "root@ssh5.vast.ai: Permission denied (publickey)."
+    assert reach({**RUNNING, **OPEN}, ssh5_vast_ai=denied) == "root@ssh5.vast.ai:40022"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        REFUSED,
+        "ssh: Could not resolve hostname ssh5.vast.ai: Name or service not known",
+        "kex_exchange_identification: Connection closed by remote host",
+    ],
+)
+def test_an_instance_is_reached_directly_when_its_proxy_refuses(said: str) -> None:
+    assert reach({**RUNNING, **OPEN}, ssh5_vast_ai=said) == "root@192.0.2.1:41234"
+
+
+def test_an_instance_without_a_proxy_is_reached_directly() -> None:
+    assert reach({**RUNNING, **OPEN, "ssh_host": None}) == "root@192.0.2.1:41234"
+    assert reach({**RUNNING, "ssh_host": None, "ports": {"22/tcp": None}, **OPEN}) == "root@192.0.2.1:41234"
+    for ports in (None, {}, {"22/tcp": None}, {"22/tcp": []}, {"22/tcp": [None]}, {"22/tcp": [{}]}, {"22/tcp": "x"}):
+        with pytest.raises(TargetUnreachable, match="no usable ssh address"):
+            reach({**RUNNING, **OPEN, "ssh_host": None, "ports": ports})
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [("exited", "vastai start instance 7"), ("offline", "lost vast.ai"), ("loading", "wait until")]
+)
+def test_an_instance_that_does_not_run_is_said_not_to(status: str, hint: str) -> None:
+    row = {**RUNNING, "actual_status": status}
+    assert reach(row) == "root@ssh5.vast.ai:40022"  # what answers is there, whatever was said of it
+    with pytest.raises(TargetUnreachable, match=f"status {status}") as caught:
+        reach({**row, **OPEN}, ssh5_vast_ai=REFUSED, **{"192_0_2_1": "ssh: connect to host 192.0.2.1: timed out"})
+    assert hint in (caught.value.hint or "")
 
 
 # ---------------------------------------------------------------- the vastai CLI

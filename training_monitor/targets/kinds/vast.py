@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_monitor.core.errors import InstanceNotFound, TargetUnreachable
+from training_monitor.core.errors import CommandTimedOut, InstanceNotFound, TargetUnreachable
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult
+from training_monitor.core.regex import regex
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
 from training_monitor.targets.kinds.ssh import NOTHING_KNOWN, SshTarget, host_key_options, shared_socket, ssh_to
 from training_monitor.targets.target import Target
-from training_monitor.targets.transport import LocalTransport, Transport, explain_failure
+from training_monitor.targets.transport import LocalTransport, SshTransport, Transport, explain_failure
 
 VAST_TIMEOUT = 60.0
 _PAGE, _MOST_PAGES = 25, 400
@@ -22,14 +23,31 @@ _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk
 # The machine is a stranger's: the user's own configuration, which may forward an agent, X11 or variables, is not read,
 # and one key is offered, so that the owner of the machine does not learn which others there are.
 _ALONE = ("-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllForwardings=yes")
+_OPEN_SECONDS = 20.0
+_NO_SERVER = regex(r"ssh: connect to host|ssh: Could not resolve hostname|kex_exchange_identification: ")
+_STOPPED = "start it: vastai start instance {}; it may have been outbid, or stopped by somebody"
+_AFTER = {
+    "exited": _STOPPED,
+    "stopped": _STOPPED,
+    "running": "look what the service lists: vastai show instance {}",
+    "offline": "its machine has lost vast.ai: wait until it is back, or rent another",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class VastTarget(Target):
-    """A rented instance; `address` and `port` are those of its ssh server, once they are known."""
+    """A rented instance, with what the service says of it, once that is known.
+
+    Attributes:
+        address, port: of its ssh server: that of the service's proxy, if there is one.
+        direct: the same of the machine itself, where a proxy is before it.
+        status: what the service calls its state, unless that is running.
+    """
 
     address: str | None = None
     port: int | None = None
+    direct: tuple[str, int | None] | None = None
+    status: str | None = None
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> VastTarget | None:
@@ -49,11 +67,38 @@ class VastTarget(Target):
     def connect(self, transport: Transport | None) -> Transport:
         inner = transport or LocalTransport()
         here = self if self.address else self.resolve(inner)
+        ways = [here._way(inner, *each) for each in ((here.address, here.port), here.direct) if each]
+        if here.status is None and len(ways) == 1:
+            return ways[0]
+        if found := next(filter(here._is_open, ways), None):
+            return found
+        if here.status:
+            raise here._unreachable("it does not answer over ssh", here.status)
+        return ways[0]
+
+    def _way(self, inner: Transport, address: str | None, port: int | None) -> SshTransport:
         # vast.ai gives an address to one instance after another: the host key and the socket belong to the instance.
         options = [*host_key_options(NOTHING_KNOWN), *_ALONE, "-o", f"HostKeyAlias=vast-{self.name}"]
         key = find_vast_key()
         options += ["-i", key] if key else ["-o", "IdentityFile=none"]
-        return ssh_to(inner, f"root@{here.address}", here.port, shared_socket(f"vast-{here.name}-{here.port}"), options)
+        return ssh_to(inner, f"root@{address}", port, self._socket(port), options)
+
+    def _socket(self, port: int | None) -> str:
+        return shared_socket(f"vast-{self.name}-{port}")
+
+    def _is_open(self, way: SshTransport) -> bool:
+        """Whether an ssh server answers there, whatever it says; where a connection is shared, it did a minute ago."""
+        if os.path.exists(self._socket(int(way.options[-1]))):
+            return True
+        try:
+            result = way.run(["true"], timeout=_OPEN_SECONDS)
+        except CommandTimedOut:
+            return False
+        return result.exit_code != 255 or not _NO_SERVER.search(result.stderr)
+
+    def _unreachable(self, what: str, status: object) -> TargetUnreachable:
+        hint = _AFTER.get(str(status), "wait until it is running, or rent another").format(self.name)
+        return TargetUnreachable(f"{what} (status {str(status):.40})", target=str(self), hint=hint)
 
     def resolve(self, transport: Transport | None, timeout: float = VAST_TIMEOUT) -> VastTarget:
         """Ask the vastai CLI for its address; the CLI exits 0 with empty output when it could not ask."""
@@ -69,18 +114,24 @@ class VastTarget(Target):
         return self.at_address(row)
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
-        host, port = row.get("ssh_host"), row.get("ssh_port")
-        if not host or not port:
-            raise TargetUnreachable(
-                f"it has no ssh address yet (status {str(row.get('actual_status')):.40})",
-                target=str(self),
-                hint="wait until it is running, or rent another",
-            )
-        found = SshTarget.parse(f"root@{host}:{port}", None)
-        if found is None:
-            shown = f"{host}:{port}"[:100]
-            raise TargetUnreachable(f"vast.ai names an unusable ssh address {shown!r}", target=str(self))
-        return replace(self, address=found.name, port=found.port)
+        status = row.get("actual_status")
+        usable = (SshTarget.parse(f"root@{host}:{port}", None) for host, port in _addresses(row))
+        found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
+        if not found:
+            raise self._unreachable("it has no usable ssh address", status)
+        stated = None if status in (None, "running") else f"{status}"
+        return replace(self, address=found[0][0], port=found[0][1], direct=next(iter(found[1:]), None), status=stated)
+
+
+def _addresses(row: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
+    """Yield the addresses of an instance's ssh server: the service's proxy, and the machine if its port is open."""
+    if row.get("ssh_host") and row.get("ssh_port"):
+        yield row["ssh_host"], row["ssh_port"]
+    ports = row.get("ports")
+    of_ssh = ports.get("22/tcp") if isinstance(ports, dict) else None
+    first = of_ssh[0] if isinstance(of_ssh, list) and of_ssh else None
+    if row.get("public_ipaddr") and isinstance(first, dict) and first.get("HostPort"):
+        yield str(row["public_ipaddr"]).strip(), first["HostPort"]
 
 
 def _listed_row(number: int, inner: Transport, timeout: float) -> Mapping[str, Any] | None:
