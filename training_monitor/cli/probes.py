@@ -160,14 +160,22 @@ def _completion() -> Iterator[Check]:
 
 
 def _gpus() -> Iterator[Check]:
-    from training_monitor.health import check_gpu_utilization
+    from training_monitor.core.errors import ToolNotFound, TrainingMonitorError
+    from training_monitor.health.host import gpu_question
+    from training_monitor.targets.asking import Site
 
-    if not _path_of("nvidia-smi"):
-        yield Check("nvidia-smi", MISSING, "not on PATH", "only needed to watch GPUs of this machine")
+    try:
+        table, _ = Site.of("local").ask_one(gpu_question())
+    except ToolNotFound:
+        where = "not on PATH, nor where images and WSL have it"
+        yield Check("nvidia-smi", MISSING, where, "only needed to watch GPUs of this machine")
         return
-    report = check_gpu_utilization("local")
-    found = report["error"] or f"{report['gpu_count']} GPUs"
-    yield Check("nvidia-smi", WORKS if report["healthy"] else BROKEN, found, "see what nvidia-smi itself says")
+    except TrainingMonitorError as error:
+        yield Check("nvidia-smi", BROKEN, str(error), "see what nvidia-smi itself says")
+        return
+    said = table.error or next((gpu.error for gpu in table.gpus if gpu.error), None)
+    found = said or f"{len(table.gpus)} GPUs"
+    yield Check("nvidia-smi", BROKEN if said or not table.gpus else WORKS, found, "see what nvidia-smi itself says")
 
 
 # ---------------------------------------------------------------- pods

@@ -1,6 +1,9 @@
 # GPUs and the processes on them, as nvidia-smi prints them, and which of those exist here: it prints pids of the host.
 # needs: fields minimal_fields
 
+# Where images and WSL have it, which are not always on PATH.
+PATH=$PATH:/usr/local/nvidia/bin:/usr/lib/wsl/lib:/opt/bin
+
 query_gpus() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1; }
 
 # An old driver that does not know one of the fields is asked for fewer.
