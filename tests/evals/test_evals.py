@@ -122,7 +122,7 @@ def test_nccl_on_tcp(reader: Reader, kube: KubernetesApi, surroundings: Surround
     worker = surroundings.folder / "worker"
     kube.add_pod("training-worker-def456", root=worker, env={**head.env, "RAY_TMPDIR": str(worker)})
     for root in (head.root, worker):
-        put(root / "session_latest" / "logs" / "worker-1.out", SOCKETS)
+        put(root / "ray" / "session_latest" / "logs" / "worker-1.out", SOCKETS)
     reader.is_asked("All ranks run, but each step takes five times as long as last week. We pay for EFA: is it used?")
     said = reader.types("efa", HEAD, "--pods", "training-worker-def456", "--json")
     assert (reader.status, said["efa_active"], said["transport"]) == (1, False, "socket")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -160,6 +161,16 @@ def test_a_file_whose_name_cannot_be_listed_is_not_left_out_of_an_upload(
     (folder / "optim\nizer.pt").write_text("x")
     with pytest.raises(CommandFailed, match="line break"):
         upload_checkpoint("local", str(folder), "s3://bucket/models")
+
+
+def test_what_nccl_says_into_the_own_log_of_a_training_counts(local: Place) -> None:
+    log = local.folder / "a log.txt"
+    words = "n:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)"
+    script = f"export NCCL_DEBUG=INFO; exec >'{log}'; echo '{words}'; exec sleep 300"
+    local.set_environment({"RAY_TMPDIR": str(local.folder)})
+    job = start_process_job("local", f"sh -c {shlex.quote(script)}", "speaks")
+    assert wait_until(lambda: check_efa_utilization("local")["efa_active"])
+    stop_job("local", job)
 
 
 def test_the_newest_words_of_nccl_count_behind_many_older_ones(local: Place) -> None:

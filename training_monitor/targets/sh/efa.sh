@@ -1,5 +1,6 @@
 # Which network NCCL uses: the counters of EFA, read twice, a second apart, where there is a device, and NCCL's lines in
-# the newest Ray worker and driver logs.
+# the newest of Ray's worker and driver logs and of the files to which those print who were told to have NCCL speak.
+# uses: ray_folders
 # needs: most_logs most_bytes
 
 count_bytes() {
@@ -22,16 +23,28 @@ look_twice() {
 
 show_counters() { look_twice; echo "efa $ports $before $after"; }
 
+# Print the logs, one in a line, some of which may not be there.
+list_logs() {
+  list_ray_folders | sed 's:$:/session_latest/logs:' | while IFS= read -r folder; do
+    printf '%s\n' "$folder"/worker*.out "$folder"/worker*.err "$folder"/job-driver-*.log
+  done
+  for process in $(grep -ls 'NCCL_DEBUG=' /proc/[0-9]*/environ); do
+    readlink "${process%environ}fd/1"; readlink "${process%environ}fd/2"
+  done 2>/dev/null
+}
+
 # NCCL speaks when a communicator starts: the first MiB and the last 256 KiB of each log are read, so that the cost does
 # not grow with them. Of what it said there the end is taken, since its newest words count.
 show() {
   look_twice
   printf 'efa %s %s' "$ports" $((after - before))
-  logs=${RAY_TMPDIR:-/tmp/ray}/session_latest/logs
   set --
-  for file in "$logs"/worker*.out "$logs"/worker*.err "$logs"/job-driver-*.log; do
-    [ -s "$file" ] && set -- "$@" "$file"
+  IFS='
+'
+  for file in $(list_logs | sort -u); do
+    [ -f "$file" ] && [ -s "$file" ] && set -- "$@" "$file"
   done
+  unset IFS
   echo " $(($# > most_logs ? $# - most_logs : 0))"
   [ $# -eq 0 ] || ls -tr "$@" | tail -n "$most_logs" | while IFS= read -r file; do
     { head -c 1048576 "$file"; echo; tail -c 262144 "$file"; } |

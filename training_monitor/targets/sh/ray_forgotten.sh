@@ -1,5 +1,5 @@
 # Finds or ends what runs on of the jobs NAME, NAME-attempt-N and $_job after Ray has forgotten them.
-# uses: stopping ray_submission
+# uses: stopping ray_submission ray_folders
 # needs: _job_name _job _log _bytes
 
 # This script is in the environment of the shell that runs it, so what is looked for must not stand in it as it is.
@@ -40,7 +40,9 @@ end_forgotten() {
   echo "found=$(list_forgotten | grep -c .)"
   end_processes list_forgotten
   _newest='' _attempts=0
-  for _logs in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}"/ray/session_*/logs "${RAY_TMPDIR:-/tmp/ray}"/session_*/logs; do
+  IFS='
+'
+  for _logs in $(list_ray_folders | sed 's:$:/session_*/logs:'); do
     _file=$_logs/$_log
     # shellcheck disable=SC3013
     if [ -f "$_file" ] && { [ -z "$_newest" ] || [ "$_file" -nt "$_newest" ]; }; then _newest=$_file; fi
