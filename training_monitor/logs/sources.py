@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 # word: module:class of this package, made of what follows the colon and a label
 SOURCES: Mapping[str, str] = {
     "container": "logs.container_log:ContainerLog",
+    "metrics": "logs.metrics_csv:MetricsTable",
     "progress": "runs.progress_source:ProgressSource",
     "terminal": "logs.terminal:Terminal",
 }
-CONTAINER_LOG, PROGRESS, TERMINAL = "container:", "progress:", "terminal:"
+CONTAINER_LOG, METRICS, PROGRESS, TERMINAL = "container:", "metrics:", "progress:", "terminal:"
 _FILE = "logs.following:FileSource"
 
 

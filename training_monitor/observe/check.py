@@ -165,10 +165,18 @@ def _with_ended(
 
 
 def _in_its_container(site: Site, meant: Meant, what: str | int | None) -> tuple[Site, Meant]:
-    """Return what is meant with the container in which it runs, where the default one of a pod has none."""
-    if meant.trainings or what is not None:
+    """Return what is meant with the container in which it runs, where the default one of a pod has none.
+
+    Of a pod that has ended, it is the one that failed, or else one with GPUs.
+    """
+    pod = meant.ended
+    if pod is None and (meant.trainings or what is not None):
         return site, meant
-    for target in site.target.in_other_containers(site.transport):
+    others = site.target.in_other_containers(site.transport)
+    if pod and others:
+        failed = site.target.in_container(pod.ended_container) if pod.exit_code and pod.ended_container else others[0]
+        return site.at(failed), meant
+    for target in others:
         with suppress(TrainingMonitorError):
             if (found := find_meant(site.at(target))).trainings:
                 return site.at(target), found

@@ -13,13 +13,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
+from training_monitor.observe.kept_output import read_kept, sources_of
 from training_monitor.observe.training_command import (
     folder_of_checkpoint,
     folders_of_arguments,
+    is_kernel,
     is_training,
     may_train,
     script_of,
@@ -51,7 +53,7 @@ class OpenFile:
 class SeenProcesses:
     """The parsed reply of the target; the maps are by pid.
 
-    `cut_commands` are pids whose command line was cut off, `panes` the terminals in tmux.
+    `cut_commands` are pids whose command line was cut off, `panes` the terminals in tmux, `kept` what trackers keep.
     """
 
     facts: Mapping[str, str]
@@ -66,6 +68,7 @@ class SeenProcesses:
     workers: Mapping[int, str]
     cut_commands: frozenset[int]
     panes: frozenset[str] = frozenset()
+    kept: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def own(self) -> frozenset[int]:
@@ -83,12 +86,13 @@ def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
     links = dict(_links(parts.get("links", ""), spelling))
     workers = re.findall(r"^(\d{1,10}) ([0-9a-f]{8})$", parts.get("workers", ""), re.MULTILINE)
     commands = _heads(parts.get("command", ""), spelling, "cmdline")
+    cwds = _of_processes(links, "/cwd")
     return SeenProcesses(
         facts,
         read_processes(parts.get("table", "").splitlines()),
         # a process that overwrote its command line with a title leaves empty words at its end
         {pid: tuple(body.rstrip("\x1f\n").split("\x1f")) for pid, body in commands},
-        _of_processes(links, "/cwd"),
+        cwds,
         _of_processes(links, "/ns/mnt"),
         links.get("self/ns/mnt"),
         {pid: _variables(body) for pid, body in _heads(parts.get("environment", ""), spelling, "environ")},
@@ -97,6 +101,7 @@ def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
         {int(pid): job for pid, job in workers},
         frozenset(pid for pid, body in commands if len(body.encode(errors="replace")) >= COMMAND_BYTES),
         frozenset(line.split(" ")[0] for line in parts.get("panes", "").splitlines()),
+        read_kept(parts.get("kept", ""), spelling, cwds),
     )
 
 
@@ -145,13 +150,14 @@ def read_whole(text: str | None) -> int | None:
 
 _COMMAND_LENGTH = 400
 _SEE = "start it with `| tee FILE`, or with a TrainingMonitor in its script"
+_IN_NOTEBOOK = "write its log to a file too, or use a TrainingMonitor in it"
 # Ranks started by the same one of these belong together.
 _STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
 _LOG_NAME = regex(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
 _NO_LOG = regex(
-    r"/wandb/.*/logs/|/session_\d[^/]*/logs/(?!job-driver-|worker-)|debug(?:-internal|-cli.*)?\.log$|tfevents"
+    r"/wandb/(?:.*/)?logs/|/session_\d[^/]*/logs/(?!job-driver-|worker-)|debug(?:-internal|-cli.*)?\.log$|tfevents"
 )
-_FILE = regex(r"file (\d{1,12}) (\d{1,19}) (/.+)")
+_FILE = regex(r"file (\d{1,12}) (\d{1,19}) ((?:progress:)?/.+)")
 _DELETED = " (deleted)"
 _OWNER_RECORD = regex(r"(/(?:.*/)?)\.([^/]+\.json)\.owner", re.DOTALL)
 _DRIVER_LOG = regex(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
@@ -177,6 +183,7 @@ class FoundTraining:
         hints: what keeps us from knowing more.
         progress_file: that of its TrainingMonitor. pane: the terminal in tmux to which it prints.
         with_first: whether its output goes where that of process 1 goes: in a container, to the container's log.
+        kept: other sources, in which a tracker keeps what it prints or measures.
     """
 
     pid: int
@@ -198,6 +205,7 @@ class FoundTraining:
     with_first: bool = False
     progress_file: str | None = None
     pane: str | None = None
+    kept: tuple[str, ...] = ()
 
     @property
     def process(self) -> str:
@@ -325,6 +333,9 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     folders = [folder_of_checkpoint(file.path) for pid in (*ordered, *more) for file in _written(seen, pid)]
     told = [folder for pid in ordered for folder in folders_of_arguments(seen.words[pid], seen.cwds.get(pid))]
     logs = _logs(seen, [*ordered, *more])
+    others = {seen.cwds.get(pid) for pid, words in seen.words.items() if may_train(words) and pid not in pids}
+    written = [file.path for pid in pids for file in _written(seen, pid)]
+    alone = {cwd for pid in ordered if (cwd := seen.cwds.get(pid)) and cwd not in others}
     return FoundTraining(
         main,
         process.start,
@@ -345,6 +356,7 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         any(_outputs(seen, 1) & _outputs(seen, pid) for pid in ordered),
         next((path for pid in ordered for path in _progress_files(seen, pid)), None),
         next((path for pid in ordered for path in sorted(_outputs(seen, pid) & seen.panes)), None),
+        tuple(sources_of(seen.kept, written, alone, process.start / ticks)),
     )
 
 
@@ -381,7 +393,8 @@ def _written(seen: SeenProcesses, pid: int) -> list[OpenFile]:
 
 def _logs(seen: SeenProcesses, pids: Sequence[int]) -> tuple[str, ...]:
     """Return where the output of the processes goes, then the other logs that they write."""
-    outputs = [file for pid in pids for file in _written(seen, pid) if file.descriptor in (1, 2)]
+    written = [file for pid in pids for file in _written(seen, pid) if not _is_servers(seen, file)]
+    outputs = [file for file in written if file.descriptor in (1, 2)]
     pipes = set().union(*(_outputs(seen, pid) for pid in pids))
     behind = [
         file
@@ -390,11 +403,19 @@ def _logs(seen: SeenProcesses, pids: Sequence[int]) -> tuple[str, ...]:
         for file in _written(seen, pid)
         if file.descriptor != 2
     ]
-    others = [file for pid in pids for file in _written(seen, pid) if _is_log(file.path)]
+    others = [file for file in written if _is_log(file.path)]
     first: dict[str, OpenFile] = {}
     for file in (*outputs, *behind, *others):
         first.setdefault(file.path, file)
     return tuple(_readable(seen, file) for file in first.values())
+
+
+def _is_servers(seen: SeenProcesses, file: OpenFile) -> bool:
+    """Whether a notebook's server prints there, from which its kernels have inherited output and errors, and copies."""
+    if not is_kernel(seen.words.get(file.pid, ())):
+        return False
+    copies = [each for each in seen.files[file.pid] if each.path == file.path and each.writes]
+    return file.descriptor in (1, 2) or len(copies) > 1 or file.path.endswith("/nohup.out")
 
 
 def _is_log(path: str) -> bool:
@@ -450,6 +471,8 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
     output = next((file.path for file in seen.files.get(main, ()) if file.descriptor == 1 and file.writes), "")
     if not logs and output.startswith(("/dev/pts/", "/dev/tty")):
         yield f"process {main} prints to a terminal ({output}): {_SEE}"
+    elif not logs and is_kernel(seen.words[main]):
+        yield f"process {main} is a notebook's kernel, and only the notebook shows what it prints: {_IN_NOTEBOOK}"
     elif not logs and output.startswith("pipe:"):
         yield f"process {main} prints into a pipe, which cannot be read from outside: name its log, or {_SEE}"
 

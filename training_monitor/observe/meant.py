@@ -16,7 +16,7 @@ from training_monitor.core.errors import (
     similar_names,
 )
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import Answer, Question, RayJob
+from training_monitor.core.models import Answer, PodState, Question, RayJob
 from training_monitor.core.read_fence import keep_found
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
@@ -30,6 +30,7 @@ from training_monitor.observe.find_trainings import (
     files_question,
     find_question,
 )
+from training_monitor.observe.kept_output import files_of
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import Transport
@@ -56,10 +57,14 @@ class MeantTraining:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones."""
+    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
+
+    `ended` is the pod that has ended, whose training it is.
+    """
 
     trainings: tuple[MeantTraining, ...]
     not_seen: tuple[NotSeen, ...] = ()
+    ended: PodState | None = None
 
 
 def find_meant(site: Site, what: str | int | None = None, *, timeout: float | None = None) -> Meant:
@@ -88,7 +93,8 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
         [ray] = site.ask(of_ray, timeout=timeout)
     if isinstance(running.failure, TargetEnded):
         job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
-        return Meant((MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called),))
+        named = MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called)
+        return Meant((named,), ended=running.failure.pod)
     not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
     found: FoundTrainings = running.value or FoundTrainings(())
     note_found(site, found)
@@ -103,7 +109,7 @@ def note_found(site: Site, found: FoundTrainings) -> None:
     trainings = found.trainings
     keep_found(
         site.target,
-        [path for each in trainings for path in (*each.logs, each.progress_file) if path],
+        [path for each in trainings for path in (*each.logs, each.progress_file, *files_of(each.kept)) if path],
         [path for each in trainings for path in each.checkpoint_folders],
     )
 
@@ -154,6 +160,8 @@ class _There:
             log, hints = CONTAINER_LOG, ()
         elif log is None and found.pane:
             log, hints = TERMINAL + found.pane, ()
+        elif log is None and found.kept:
+            log, hints = found.kept[0], ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
         return MeantTraining(job, f"pid {found.pid}", found.command, hints, found.pids, found.script)
 

@@ -144,6 +144,11 @@ def may_train(words: Sequence[str]) -> bool:
     return bool(name) and not _OTHERS.match(name) and not _NOT_PROGRAMS_OF_ITS_OWN.fullmatch(name)
 
 
+def is_kernel(words: Sequence[str]) -> bool:
+    """Return whether it is the kernel of a notebook, which prints to the notebook alone."""
+    return split_command(words)[0] in ("ipykernel_launcher", "ipykernel", "colab_kernel_launcher")
+
+
 def folders_of_arguments(words: Sequence[str], cwd: str | None) -> tuple[str, ...]:
     """Return the checkpoint folders in the arguments (`--output_dir X`, `--save-dir=X`, `trainer.x_dir=X`)."""
     found: list[str] = []

@@ -65,7 +65,9 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     containers = tables_in(status.get("containerStatuses"))
     everything = containers + tables_in(status.get("initContainerStatuses"))
     reason, message = _reason(status, everything)
-    ends = [(end, container) for container in everything for end in _ends(container)]
+    names = tuple(_named(table_in(item, "spec")))
+    of_training = sorted(everything, key=lambda each: each.get("name") != names[0]) if names else everything
+    ends = [(end, container) for container in of_training for end in _ends(container)]
     ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
     return PodState(
         name=str(metadata["name"]),
@@ -81,7 +83,7 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         exit_code=_code(ended.get("exitCode")),
         terminated_at=_time(ended.get("finishedAt")),
         ended_container=_text(of_container.get("name")),
-        containers=tuple(_named(table_in(item, "spec"))),
+        containers=names,
     )
 
 

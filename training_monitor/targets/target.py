@@ -108,6 +108,10 @@ class Target:
         """Return its other containers, those with GPUs first, where none was named. Raises CommandError."""
         return ()
 
+    def in_container(self, name: str) -> Target:
+        """Return one of its containers."""
+        raise NotImplementedError
+
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> Target | None:
         """Return the one pod that took the place of this one, which had these labels; None if that is not known."""
         return None

@@ -139,7 +139,10 @@ class PodTarget(Target):
     def in_other_containers(self, transport: Transport | None) -> tuple[PodTarget, ...]:
         pods = () if self.container else self.list_pods(self.name, transport=transport)
         names = [name for pod in pods for name in pod.containers]
-        return tuple(replace(self, container=name) for name in names) if len(names) > 1 else ()
+        return tuple(map(self.in_container, names)) if len(names) > 1 else ()
+
+    def in_container(self, name: str) -> PodTarget:
+        return replace(self, container=name)
 
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> PodTarget | None:
         """Return the pod that replaced it: same Ray cluster and node type, else same labels and name prefix.

@@ -1,5 +1,5 @@
 # Processes that could be trainings, and what there is to know of them.
-# uses: process_tree process_facts same_commands filters likely ray_workers tmux_panes
+# uses: process_tree process_facts same_commands filters likely ray_workers tmux_panes kept_output
 # needs: most
 
 list_pids() { (set -f; for file in $1; do file=${file#/proc/}; echo "${file%%/*}"; done); }
@@ -56,8 +56,10 @@ find_trainings() {
   part files
   paths="${spelling}proc/1/fd $(list_paths fd)" # a container's log is what its process 1 prints
   # shellcheck disable=SC2010
-  ls -ln $paths "${spelling}proc/self/ns" |
-    grep -Ev ' -> (socket:|anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$'
+  files=$(ls -ln $paths "${spelling}proc/self/ns" |
+    grep -Ev ' -> (socket:|anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$')
+  printf '%s\n' "$files"
+  part kept; grep '^btime' /proc/stat; printf '%s\n' "$files" | list_wandb; list_tables
   part panes; list_panes
   part end
 }

@@ -1,5 +1,5 @@
-# Logs written within the last day: where something runs that could be a training, in the home folder, and where rented
-# machines keep their work.
+# Logs written within the last day, the copies that W&B keeps of outputs and the files of our own progress among them:
+# where something runs that could be a training, in the home folder, and where rented machines keep their work.
 # uses: likely
 # needs: most
 
@@ -19,14 +19,25 @@ find_folders() {
   done
 }
 
+list_logs() { # FOLDER...
+  find "$@" -maxdepth 3 \( -name '.?*' -o -name node_modules -o -name site-packages -o -name 'wandb' -o -name 'jupyter*' \
+    -o -name '*conda*' -o -name 'debug*.log' -o -name 'python-core-*' \) -prune -o -type f -size +0 -mtime -1 \
+    \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' \) -exec stat -c 'file %Y %s %n' {} +
+  find "$@" -maxdepth 3 -name '.?*' -prune -o -type f -size +0 -mtime -1 -name progress.json \
+    -exec grep -lE '^\{"format": [0-9]+, "status": ' {} + | while IFS= read -r path; do
+    stat -c 'file %Y %s progress:%n' "$path"
+  done
+  for folder in "$@"; do
+    set -- "$folder"/wandb/*run-*/files/output.log
+    [ ! -f "$1" ] || find "$@" -size +0 -mtime -1 -exec stat -c 'file %Y %s %n' {} +
+  done
+}
+
 show() {
   find_folders
   set -f; IFS=$newline
   set -- $folders
   set +f; unset IFS
-  [ $# -eq 0 ] || find "$@" -maxdepth 3 \( -name '.?*' -o -name node_modules -o -name site-packages -o -name 'wandb' \
-    -o -name '*conda*' -o -name 'debug*.log' -o -name 'python-core-*' \) -prune -o -type f -size +0 -mtime -1 \
-    \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' \) \
-    -exec stat -c 'file %Y %s %n' {} + 2>/dev/null | sort -k 2,2nr | head -n "$most"
+  [ $# -eq 0 ] || list_logs "$@" 2>/dev/null | sort -k 2,2nr | head -n "$most"
   echo "now $(date +%s)"
 }
