@@ -1,0 +1,258 @@
+"""Wherever a training runs, the first command answers: the table of docs/verdicts.md, row by row, with real programs.
+
+Each training of this machine runs in a process namespace of its own, in which `check local` is the first command; those
+of pods are asked by the real kubectl. Hung ones are looked at by a clock that is ten minutes ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import PYTHON
+from tests.integration.conftest import Surroundings, wait_until
+from tests.loopback.kubernetes import KubernetesApi, Pod, nanoseconds
+from tests.requirements import require, require_package
+
+ROOT = Path(__file__).parents[2]
+STATES = ("healthy", "hung", "crashed", "finished")
+AHEAD = 600  # seconds
+LATER = f"#!/bin/sh\nexec {{date}} -d '{AHEAD} seconds' \"$@\"\n"
+ERROR = "mat1 and mat2 shapes cannot be multiplied (4x8 and 9x2)"
+
+BEGIN = """
+import pathlib, sys, time
+state = sys.argv[-1]
+last = {"healthy": 100000, "hung": 40}.get(state, 30)
+ready = pathlib.Path("ready")
+"""
+TRAIN = f"""{BEGIN}
+for step in range(1, last + 1):
+    print(f"step {{step}}/{{30 if state == 'finished' else 100000}} loss: {{1 / step:.4f}}", flush=True)
+    time.sleep(0.1)
+    if step >= 30:
+        ready.touch()
+if state == "crashed":
+    raise RuntimeError("{ERROR}")
+if state == "hung":
+    time.sleep(900)
+print("Training completed", flush=True)
+"""
+MONITORED = f"""{BEGIN}
+from training_monitor import TrainingMonitor
+with TrainingMonitor("progress/llama", tee_outputs=True) as monitor:
+    monitor.start_epoch(1, total_batches=30 if state == "finished" else 100000, total_epochs=1)
+    for step in range(1, last + 1):
+        monitor.start_batch()
+        monitor.update_metrics(loss=1 / step)
+        time.sleep(0.1)
+        if step >= 30:
+            ready.touch()
+    if state == "crashed":
+        raise RuntimeError("{ERROR}")
+    if state == "hung":
+        time.sleep(900)
+"""
+SERVER = """
+import sys
+from jupyter_client import KernelManager
+manager = KernelManager(kernel_name="python3")
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
+client.wait_for_ready(timeout=120)
+open("kernel", "w").write(str(manager.provisioner.pid))
+client.execute(f"import sys; sys.argv = [{sys.argv[-1]!r}]\\n" + open("train.py").read(), reply=True, timeout=900)
+client.execute("import time; time.sleep(900)", reply=True, timeout=900)
+"""
+LIGHTNING = f"""{BEGIN}
+import lightning, torch
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader, TensorDataset
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        time.sleep(0.1)
+        if index >= 30 - (state == "finished"):
+            ready.touch()
+        if index == last and state == "crashed":
+            raise RuntimeError("{ERROR}")
+        if index == last and state == "hung":
+            time.sleep(900)
+        loss = (self.layer(batch[0]) ** 2).mean()
+        self.log("train_loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+data = DataLoader(TensorDataset(torch.randn(120 if state == "finished" else 400000, 4)), batch_size=4)
+logger = CSVLogger(".", flush_logs_every_n_steps=1)
+trainer = lightning.Trainer(
+    max_epochs=1, logger=logger, enable_checkpointing=False, accelerator="cpu", log_every_n_steps=1
+)
+trainer.fit(Module(), data)
+"""
+WANDB = 'import wandb\nwandb.init(mode="offline", project="p")\nexec(open("train.py").read())\n'
+SCRIPTS = {
+    "train.py": TRAIN,
+    "train_monitored.py": MONITORED,
+    "jupyter_server.py": SERVER,
+    "train_lightning.py": LIGHTNING,
+    "train_wandb.py": WANDB,
+}
+HIDDEN = ("TMUX", "PYTEST_CURRENT_TEST")  # under pytest, a kernel leaves its outputs as they are
+ANOTHER = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+# By the first column of the table: how it is started, and what the command is given beside `local`.
+HERE = {
+    "`nohup`": ("nohup $PY train.py $STATE >nohup.out 2>&1 &", ""),
+    "a file": ("$PY train.py $STATE >run.log 2>&1 &", ""),
+    "`tee`": ("$PY train.py $STATE 2>&1 | tee train.log >/dev/null &", ""),
+    "a pipe": ("$PY train.py $STATE 2>&1 | cat >/dev/null &", ""),
+    "a terminal": ("$PY -c 'import pty, sys; pty.spawn(sys.argv[1:])' $PY train.py $STATE >/dev/null 2>&1 &", ""),
+    "tmux": ('tmux new-session -d "$PY train.py $STATE"', ""),
+    "a notebook, by its PID": ("$PY jupyter_server.py $STATE >jupyter.log 2>&1 &", "$(cat kernel)"),
+    "TrainingMonitor": ("$PY train_monitored.py $STATE 2>&1 | cat >/dev/null &", ""),
+    "torchrun": ("$PY -m torch.distributed.run --nproc-per-node 2 train.py $STATE >run.log 2>&1 &", ""),
+    "accelerate": ("$PY -m accelerate.commands.launch --cpu --num_processes 1 train.py $STATE >run.log 2>&1 &", ""),
+    "Lightning": ("$PY train_lightning.py $STATE 2>&1 | cat >/dev/null &", ""),
+    "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", ""),
+    "another user's": ("$PY train.py $STATE >run.log 2>&1 &", ""),
+}
+WAIT = "n=0; until [ -e ready ] || [ $n -ge 1500 ]; do sleep 0.1; n=$((n + 1)); done; sleep 6"
+
+
+def expected() -> dict[str, dict[str, str]]:
+    """The table of the page: by place and state, what the first command answers."""
+    page = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    lines = page.partition("## Wherever it runs")[2].partition("\n## ")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return {name: dict(zip(STATES, cells, strict=True)) for name, _, *cells in rows[2:]}
+
+
+def answer(done: subprocess.CompletedProcess[str], status: int) -> str:
+    """What a command said, in the words of the table."""
+    jobs = json.loads(done.stdout)["jobs"]
+    if not jobs:
+        assert status == 3, done
+        return "not found"
+    [job] = jobs
+    assert status == {"ok": 0, "warning": 0, "failed": 1, "unknown": 3}[job["verdict"]], job
+    return f"{job['state']}, step" if job["step"] and job["step"] >= 25 else str(job["state"])
+
+
+@pytest.fixture
+def tools(surroundings: Surroundings) -> Callable[[str], None]:
+    """Sets the clock ahead for those that are hung."""
+
+    def set_clock(state: str) -> None:
+        if state == "hung":
+            date = surroundings.tools / "date"
+            date.write_text(LATER.format(date="/bin/date"))
+            date.chmod(0o755)
+
+    return set_clock
+
+
+def run_here(place: str, state: str, folder: Path) -> tuple[str, str]:
+    folder.mkdir()
+    for name, text in SCRIPTS.items():
+        (folder / name).write_text(text)
+    start, what = HERE[place]
+    user = ANOTHER if place == "another user's" else ""
+    check = f"{user} $PY -m training_monitor check local {what} --json"
+    environment = {"PY": PYTHON, "STATE": state, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    sockets = os.environ["XDG_RUNTIME_DIR"] + f"/{folder.name[:20]}"
+    Path(sockets).mkdir(mode=0o700)
+    environment |= {"TMUX_TMPDIR": sockets, "TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
+    script = f"cd '{folder}'; {start}\n{WAIT}; {check}; echo status=$?"
+    done = subprocess.run(
+        [*words, script],
+        env={**{name: value for name, value in os.environ.items() if name not in HIDDEN}, **environment},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        stdin=subprocess.DEVNULL,
+    )
+    body, _, status = done.stdout.rpartition("status=")
+    assert status, done
+    return answer(subprocess.CompletedProcess(words, 0, body, done.stderr), int(status)), done.stdout
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_first_command_answers_for_each_place_on_this_machine(
+    state: str, tools: Callable[[str], None], surroundings: Surroundings, subtests: pytest.Subtests
+) -> None:
+    for program in ("unshare", "tmux"):
+        require(program)
+    for package in ("ipykernel", "torch", "accelerate", "lightning", "wandb"):
+        require_package(package)
+    tools(state)
+    with ThreadPoolExecutor(4) as pool:
+        folders = {place: surroundings.folder / re.sub(r"\W+", "_", place) for place in HERE}
+        told = {place: pool.submit(run_here, place, state, folder) for place, folder in folders.items()}
+    for place, found in told.items():
+        with subtests.test(place=place):
+            said, whole = found.result()
+            assert said == expected()[place][state], whole
+
+
+# ---------------------------------------------------------------- pods
+
+
+def start_pod(kube: KubernetesApi, place: str, state: str) -> Pod:
+    details = {
+        "a pod with a log": {},
+        "a pod as process 1": {},
+        "a pod with a sidecar": {"containers": ["proxy", "trainer"], "gpus": {"trainer": 1}},
+        "a pod of a PyTorchJob": {"labels": {"training.kubeflow.org/job-name": "llm"}},
+    }[place]
+    name = re.sub(r"\W+", "-", place).lower()
+    pod = kube.add_pod(name, restart_policy="Never", **details)
+    (pod.root / "train.py").write_text(TRAIN)
+    words = [sys.executable, "train.py", state]
+    if place == "a pod of a PyTorchJob":
+        other = kube.add_pod(f"{name}-worker", labels=pod.labels)
+        pod.env |= {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": name, "MASTER_PORT": "23456"}
+        other.env |= {**pod.env, "RANK": "1"}
+    if place == "a pod with a log":
+        words = ["sh", "-c", f"{' '.join(words)} >run.log 2>&1; exec sleep 900"]
+    pod.start(words, container=pod.containers[-1])
+    return pod
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "place", ["a pod with a log", "a pod as process 1", "a pod with a sidecar", "a pod of a PyTorchJob"]
+)
+def test_the_first_command_answers_for_each_kind_of_pod(
+    place: str, state: str, tools: Callable[[str], None], kube: KubernetesApi
+) -> None:
+    require("unshare")
+    tools(state)
+    pod = start_pod(kube, place, state)
+    container = pod.containers[-1]
+    try:
+        assert wait_until(lambda: (pod.root / "ready").exists(), 60)
+        time.sleep(2)
+        if state == "hung":
+            pod.logs = {
+                container: [nanoseconds(time.time() - AHEAD) + line[30:] for line in pod.logs.get(container, ())]
+            }
+        if place != "a pod with a log" and state in ("crashed", "finished"):
+            pod.end(*(("Failed", 1, "Error") if state == "crashed" else ("Succeeded", 0, "Completed")), container)
+        words = [PYTHON, "-m", "training_monitor", "check", pod.name, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
+        assert answer(done, done.returncode) == expected()[place][state], done
+    finally:
+        pod.stop()
