@@ -6,8 +6,9 @@ this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict, TypeVar, cast, get_type_hints
+from collections.abc import Mapping
+from types import GenericAlias
+from typing import Any, Literal, TypedDict, cast, get_type_hints
 
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
@@ -35,303 +36,219 @@ from training_monitor.watch.kept_waits import KeptWait
 
 StatusWord = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED", "UNKNOWN"]
 
-_Class = TypeVar("_Class", bound=type)
-
 EventKind = Literal[
     "progress", "started", "adopted", "resumed", "ignored", "detected", "refused", "waiting", "unreachable", "reached",
     "moved", "stopping", "explained", "stopped", "removed", "finished",
 ]  # fmt: skip
 
 
-def _keys_of(value: type) -> dict[str, Any]:
+def _keys(value: type, **renamed: str) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, or of a TypedDict's keys, by what `keys_of` calls them in a value."""
     hints = get_type_hints(value, include_extras=True)
-    return {each.name: hints[each.name] for each in fields(value)} if is_dataclass(value) else hints
+    names = [each.name for each in fields(value)] if is_dataclass(value) else list(hints)
+    keys = {renamed.get(name, name): hints[name] for name in names}
+    keys.pop("", None)
+    return keys
 
 
-def _document(name: str, said: str, /, *values: type, **keys: Any) -> type:
-    """Return a TypedDict with the keys of values (dataclasses and TypedDicts) and its own; later ones replace earlier.
+def _document(name: str, said: str, /, *parts: type | dict[str, Any], **own: Any) -> type:
+    """Return a TypedDict with the keys of its parts and its own; later ones replace earlier ones.
 
     Args:
         name: of the definition in the schema.
         said: its description there.
     """
-    inherited = {key: kind for value in values for key, kind in _keys_of(value).items()}
-    made: type = cast(Any, TypedDict)(name, inherited | keys)
+    keys: dict[str, Any] = {}
+    for part in parts:
+        keys |= part if isinstance(part, dict) else _keys(part)
+    made: type = cast(Any, TypedDict)(name, keys | own)
     made.__doc__ = said
     return made
 
 
-def _with_keys_of(value: type, **renamed: str) -> Callable[[_Class], _Class]:
-    """Add the keys of a dataclass to a TypedDict, whose own keys replace those of the same names.
-
-    Args:
-        value: the dataclass.
-        renamed: names of fields, and what their keys are called; "" leaves one out.
-    """
-
-    def add(document: _Class) -> _Class:
-        keys = {renamed.get(name, name): kind for name, kind in _keys_of(value).items()} | _keys_of(document)
-        keys.pop("", None)
-        return cast(_Class, _document(document.__name__, document.__doc__ or "", **keys))
-
-    return add
-
-
-class OfTarget(TypedDict):
-    target: str
-
-
-class Judged(TypedDict):
-    verdict: reports.VerdictWord
+def _list(kind: type) -> Any:
+    return GenericAlias(list, (kind,))
 
 
 # ---------------------------------------------------------------- keys that several documents have
 
 
-@_with_keys_of(models.Progress, **dict.fromkeys(OF_A_LOG, ""))
-class ProgressKeys(TypedDict):
-    """How far a job is over all its epochs, by its log: `progress` is 0 to 1, `eta_seconds` until its last step."""
-
-    total_epochs: float | None
-    progress: float | None
-
-
-@_with_keys_of(values.Verdict, stall="")
-class VerdictKeys(Judged):
-    """What the judge says, as `Verdict` defines it."""
-
-    state: reports.StateWord
-
-
-@_with_keys_of(values.TrainingStatus, loss="loss_analysis", runtime="runtime_seconds", step="", progress="", verdict="")
-class StatusKeys(ProgressKeys, VerdictKeys):
-    """One look at a watched training, as `TrainingStatus` defines it; `end` is how it ended, as far as that tells."""
-
-    status: StatusWord
-    stall: values.StallAnalysis
-    loss_analysis: values.LossAnalysis | None
-    kind: Literal["status"]
-    end: str | None
-
-
-@_with_keys_of(models.Event, view="")
-class EventDocument(TypedDict):
-    """What was seen or done, as `Event` defines it."""
-
-    kind: EventKind
-    outcome: str | None
-
-
-class ProgressDocument(EventDocument, ProgressKeys):
-    """An event of a look at the job, with how far it is."""
+_TARGET: dict[str, Any] = {"target": str}
+_VERDICT: dict[str, Any] = {"verdict": reports.VerdictWord}
+_PROGRESS = _keys(models.Progress, **dict.fromkeys(OF_A_LOG, "")) | {
+    "total_epochs": float | None,
+    "progress": float | None,  # 0 to 1
+}
+_JUDGED = _keys(values.Verdict, stall="") | _VERDICT | {"state": reports.StateWord}
+StatusKeys = _document(
+    "StatusKeys",
+    "One look at a watched training, as `TrainingStatus` defines it; `end` is how it ended, as far as that tells.",
+    _keys(values.TrainingStatus, loss="loss_analysis", runtime="runtime_seconds", step="", progress="", verdict=""),
+    _PROGRESS,
+    _JUDGED,
+    status=StatusWord,
+    stall=values.StallAnalysis,
+    loss_analysis=values.LossAnalysis | None,
+    kind=Literal["status"],
+    end=str | None,
+)
+EventDocument = _document(
+    "EventDocument",
+    "What was seen or done, as `Event` defines it.",
+    _keys(models.Event, view=""),
+    kind=EventKind,
+    outcome=str | None,
+)
+ProgressDocument = _document(
+    "ProgressDocument", "An event of a look at the job, with how far it is.", EventDocument, _PROGRESS
+)
+_EVENTS = (EventDocument, ProgressDocument)
+_EVENTS_OF_TARGET = (
+    _document("EventOfTarget", "", EventDocument, _TARGET),
+    _document("ProgressOfTarget", "", ProgressDocument, _TARGET),
+)
+_RESTART_RESULT = _document("RestartResult", "", reports.RestartReport, _TARGET, kind=Literal["result"])
 
 
 # ---------------------------------------------------------------- jobs and trainings
 
 
-class StallJob(reports.JobCheckReport):
-    stalled: bool | None
-
-
-@_with_keys_of(Owner)
-class Supervisor(TypedDict):
-    """Who supervises a training: since when (epoch seconds), and how many seconds ago it last said so."""
-
-    since: float
-    age: float
-
-
-class StatusJob(ProgressKeys, VerdictKeys):
-    """A job: `log_age` is the seconds since the last write to its log, `metrics` by the log patterns of the settings.
-
-    `metrics` is None where all jobs are listed.
-    """
-
-    job_id: str
-    status: StatusWord
-    message: str | None
-    exit_code: int | None
-    log_age: float | None
-    started_at: float | None
-    supervisor: Supervisor | None
-    supervisor_error: str | None
-    metrics: Mapping[str, float | None] | None
+Supervisor = _document(
+    "Supervisor",
+    "Who supervises a training: since when (epoch seconds), and how many seconds ago it last said so.",
+    Owner,
+    since=float,
+    age=float,
+)
+StatusJob = _document(
+    "StatusJob",
+    "A job: `log_age` is the seconds since the last write to its log, `metrics` by the log patterns of the settings."
+    "\n\n`metrics` is None where all jobs are listed.",
+    _PROGRESS,
+    _JUDGED,
+    job_id=str,
+    status=StatusWord,
+    message=str | None,
+    exit_code=int | None,
+    log_age=float | None,
+    started_at=float | None,
+    supervisor=Supervisor | None,
+    supervisor_error=str | None,
+    metrics=Mapping[str, float | None] | None,
+)
 
 
 # ---------------------------------------------------------------- many trainings
 
 
-@_with_keys_of(TrainingMetrics, **{field: key for key, field in REPORTED.items()}, explained="")
-class FleetMember(VerdictKeys):
-    """A member, as `TrainingMetrics` defines its values; verdict and reason are those of its row on the screen."""
-
-    recent_logs: list[str]
-    extra: Mapping[str, float | None]
-    progress: float | None
-    explanation: str | None
-    explained_at: float | None
-    explained_job_id: str | None
-
-
-@_with_keys_of(FleetSummary, levels="verdicts", **COSTS)
-class FleetSums(TypedDict):
-    """The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each."""
-
-
-@_with_keys_of(FleetSnapshot, rows="")
-class FleetDocument(Judged):
-    """A look at a fleet, as `FleetSnapshot` defines it; `verdict` is the worst of its members."""
-
-    members: list[FleetMember]
-    summary: FleetSums
-
-
-@_with_keys_of(Variable)
-class RunVariable(TypedDict):
-    """A variable of a script, as `Variable` defines it."""
-
-    editable: bool
-
-
-@_with_keys_of(Run)
-class RunFile(TypedDict):
-    """What a run wrote of itself, as `Run` defines it."""
-
-    variables: list[RunVariable]
-
-
-@_with_keys_of(RunRow)
-class TopRun(VerdictKeys):
-    """A run and its processes, as `RunRow` defines them."""
-
-    run: RunFile
-    loss: float | None
-
-
-@_with_keys_of(RunsSnapshot, rows="", is_refreshing="refreshing")
-class TopDocument(Judged):
-    """A look at a folder of runs, as `RunsSnapshot` defines it; `verdict` is the worst of the runs."""
-
-    runs: list[TopRun]
-
-
-class HistoryKeys(TypedDict):
-    """A member, when it was first and last seen (epoch seconds), and how many samples there are."""
-
-    key: str
-    first_seen: float
-    last_seen: float
-    samples: int
-
-
-class ListedMember(HistoryKeys):
-    newest: Mapping[str, float | None]
-
-
-@_with_keys_of(CostProjection, **COST_KEYS)
-class ProjectedCost(TypedDict):
-    """Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step."""
-
-
-class DescribedMember(HistoryKeys):
-    """A member with `seen` samples in the chosen time."""
-
-    seen: int
-    fields: Mapping[str, Trend]
-    cost: ProjectedCost | None
-
-
-class DailyCost(TypedDict):
-    """Dollars by day, and their sum: None is unknown, `at_least` that there may have been more."""
-
-    dollars: list[float | None]
-    at_least: list[bool]
-    total: float | None
-    total_at_least: bool
-
-
-class MemberCost(DailyCost):
-    key: str
-
-
-class GroupCost(DailyCost):
-    name: str
+FleetMember = _document(
+    "FleetMember",
+    "A member, as `TrainingMetrics` defines its values; verdict and reason are those of its row on the screen.",
+    _keys(TrainingMetrics, **{field: key for key, field in REPORTED.items()}, explained=""),
+    _JUDGED,
+    recent_logs=list[str],
+    extra=Mapping[str, float | None],
+    progress=float | None,
+    explanation=str | None,
+    explained_at=float | None,
+    explained_job_id=str | None,
+)
+FleetSums = _document(
+    "FleetSums",
+    "The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each.",
+    _keys(FleetSummary, levels="verdicts", **COSTS),
+)
+FleetDocument = _document(
+    "FleetDocument",
+    "A look at a fleet, as `FleetSnapshot` defines it; `verdict` is the worst of its members.",
+    _keys(FleetSnapshot, rows=""),
+    _VERDICT,
+    members=_list(FleetMember),
+    summary=FleetSums,
+)
+RunVariable = _document("RunVariable", "A variable of a script, as `Variable` defines it.", Variable, editable=bool)
+RunFile = _document("RunFile", "What a run wrote of itself, as `Run` defines it.", Run, variables=_list(RunVariable))
+TopRun = _document(
+    "TopRun", "A run and its processes, as `RunRow` defines them.", RunRow, _JUDGED, run=RunFile, loss=float | None
+)
+TopDocument = _document(
+    "TopDocument",
+    "A look at a folder of runs, as `RunsSnapshot` defines it; `verdict` is the worst of the runs.",
+    _keys(RunsSnapshot, rows="", is_refreshing="refreshing"),
+    _VERDICT,
+    runs=_list(TopRun),
+)
+_MEMBER: dict[str, Any] = {"key": str, "first_seen": float, "last_seen": float, "samples": int}
+ProjectedCost = _document(
+    "ProjectedCost",
+    "Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step.",
+    _keys(CostProjection, **COST_KEYS),
+)
+ListedMember = _document("ListedMember", "", _MEMBER, newest=Mapping[str, float | None])
+DescribedMember = _document(
+    "DescribedMember",
+    "A member with `seen` samples in the chosen time.",
+    _MEMBER,
+    seen=int,
+    fields=Mapping[str, Trend],
+    cost=ProjectedCost | None,
+)
+DailyCost = _document(
+    "DailyCost",
+    "Dollars by day, and their sum: None is unknown, `at_least` that there may have been more.",
+    dollars=list[float | None],
+    at_least=list[bool],
+    total=float | None,
+    total_at_least=bool,
+)
 
 
 # ---------------------------------------------------------------- rented machines
 
 
-@_with_keys_of(QueuedJob, id="job_id")
-class RentedJob(TypedDict):
-    """A training on rented machines, as `QueuedJob` defines it; `state` is a `JobState`, or one of a later version."""
-
-    state: str
-    total_cost: float
-    limit: Limit | None
-
-
-class QueueDocument(TypedDict):
-    jobs: list[RentedJob]
-
-
-class DamagedJob(TypedDict):
-    """A row of the queue that cannot be read."""
-
-    job_id: str
-    error: str
-
-
-class InstanceJob(TypedDict):
-    owner: str
-    job_id: str
-    attempt: int
-
-
-class Instance(TypedDict):
-    """A rented instance; costs in dollars an hour, `status`, `intended_status` and `label` in vast.ai's words."""
-
-    instance_id: int
-    status: str | None
-    intended_status: str | None
-    status_message: str | None
-    gpu_name: str | None
-    num_gpus: int | None
-    cost_per_hour: float | None
-    storage_cost_per_hour: float | None
-    runtime_seconds: float | None
-    label: str | None
-    job: InstanceJob | None
-    ssh: str | None
-    disk_gb: float | None
-    location: str | None
-    image: str | None
-    machine_id: int | None
-
-
+RentedJob = _document(
+    "RentedJob",
+    "A training on rented machines, as `QueuedJob` defines it; `state` is a `JobState`, or one of a later version.",
+    _keys(QueuedJob, id="job_id"),
+    state=str,
+    total_cost=float,
+    limit=Limit | None,
+)
+QueueDocument = _document("QueueDocument", "", jobs=_list(RentedJob))
+DamagedJob = _document("DamagedJob", "A row of the queue that cannot be read.", job_id=str, error=str)
+InstanceJob = _document("InstanceJob", "", owner=str, job_id=str, attempt=int)
+Instance = _document(
+    "Instance",
+    "A rented instance; costs in dollars an hour, `status`, `intended_status` and `label` in vast.ai's words.",
+    instance_id=int,
+    status=str | None,
+    intended_status=str | None,
+    status_message=str | None,
+    gpu_name=str | None,
+    num_gpus=int | None,
+    cost_per_hour=float | None,
+    storage_cost_per_hour=float | None,
+    runtime_seconds=float | None,
+    label=str | None,
+    job=InstanceJob | None,
+    ssh=str | None,
+    disk_gb=float | None,
+    location=str | None,
+    image=str | None,
+    machine_id=int | None,
+)
 LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
-
-
-@_with_keys_of(BurnForecast, **FORECAST_KEYS)
-class Forecast(TypedDict):
-    """The cost of the rented instances while they stay as they are, as `BurnForecast` defines it."""
-
-
-@_with_keys_of(values.Delivery)
-class ChannelResult(TypedDict):
-    """What came of a test by one channel."""
-
-    hint: str | None
+Forecast = _document(
+    "Forecast",
+    "The cost of the rented instances while they stay as they are, as `BurnForecast` defines it.",
+    _keys(BurnForecast, **FORECAST_KEYS),
+)
+ChannelResult = _document("ChannelResult", "What came of a test by one channel.", values.Delivery, hint=str | None)
 
 
 # ---------------------------------------------------------------- documents
 
 
-_EVENTS = (EventDocument, ProgressDocument)
-_EVENTS_OF_TARGET = (
-    _document("EventOfTarget", "", EventDocument, OfTarget),
-    _document("ProgressOfTarget", "", ProgressDocument, OfTarget),
-)
-_RESTART_RESULT = _document("RestartResult", "", reports.RestartReport, OfTarget, kind=Literal["result"])
 _FORMS: dict[str, type | tuple[type, ...]] = {
     "check": reports.CheckReport,
     "why": reports.ExplanationReport,
@@ -340,14 +257,14 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         "What `check` says; `stall_after` is the limit of the command line in seconds.",
         reports.CheckReport,
         stall_after=float | None,
-        jobs=list[StallJob],
+        jobs=_list(_document("StallJob", "", reports.JobCheckReport, stalled=bool | None)),
     ),
     "wait": (
         _document(
             "WaitDocument",
             "How a training ended, or that it stalls or time ran out; `duration` in seconds.",
             reports.MonitorReport,
-            OfTarget,
+            _TARGET,
         ),
         values.WaitReport,
         _document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
@@ -355,40 +272,40 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "status": _document(
         "StatusDocument",
         "The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs.",
-        OfTarget,
-        jobs=list[StatusJob],
+        _TARGET,
+        jobs=_list(StatusJob),
         not_seen=list[values.NotSeen],
         odd=list[values.NotSeen],
     ),
-    "step": _document("StepDocument", "", OfTarget, ProgressKeys, job_id=str),
-    "logs": _document("LogsDocument", "", OfTarget, job_id=str, text=str),
+    "step": _document("StepDocument", "", _TARGET, _PROGRESS, job_id=str),
+    "logs": _document("LogsDocument", "", _TARGET, job_id=str, text=str),
     "vast": FleetDocument,
     "fleet": FleetDocument,
     "web": _document("WebDocument", "Where the page is, and the process that serves it.", url=str, pid=int),
     "metrics": (),
     "top": TopDocument,
     "history": (
-        _document("HistoryDocument", "The newest value of some fields of each member.", members=list[ListedMember]),
-        _document("DescribedHistory", "Each field of some members.", members=list[DescribedMember]),
+        _document("HistoryDocument", "The newest value of some fields of each member.", members=_list(ListedMember)),
+        _document("DescribedHistory", "Each field of some members.", members=_list(DescribedMember)),
         _document("ComparedHistory", "Members side by side (`--compare`).", members=list[RunComparison]),
         _document(
             "CostHistory",
             "The cost of members, groups and all together on each of `days` (`--cost`).",
             days=list[str],
-            members=list[MemberCost],
-            groups=list[GroupCost],
+            members=_list(_document("MemberCost", "", DailyCost, key=str)),
+            groups=_list(_document("GroupCost", "", DailyCost, name=str)),
             all=DailyCost,
         ),
     ),
     "run": (*_EVENTS_OF_TARGET, _RESTART_RESULT),
     "restart": (*_EVENTS_OF_TARGET, _RESTART_RESULT),
     "watch": (
-        _document("WatchStatus", "", StatusKeys, OfTarget),
+        _document("WatchStatus", "", StatusKeys, _TARGET),
         _document(
             "WatchLine",
             "A line of a followed log.",
-            ProgressKeys,
-            OfTarget,
+            _PROGRESS,
+            _TARGET,
             kind=Literal["line"],
             line=str,
             timestamp=float,
@@ -398,7 +315,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         _document(
             "WatchResult",
             "How a watch ended.",
-            OfTarget,
+            _TARGET,
             kind=Literal["result"],
             end=str,
             reason=str,
@@ -412,27 +329,27 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
             "TerminateResult",
             "How a training was ended, as `TerminationReport` defines it.",
             values.TerminationReport,
-            OfTarget,
+            _TARGET,
             kind=Literal["result"],
         ),
     ),
-    "upload": _document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, OfTarget),
+    "upload": _document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, _TARGET),
     "stop": _document(
         "StopDocument",
         "A stopped job; `job_id` is None for a process that is no job.",
-        OfTarget,
+        _TARGET,
         job_id=str | None,
         name=str,
         status=StatusWord,
     ),
-    "health": _document("HealthDocument", "", reports.HealthReport, OfTarget),
-    "gpu": _document("GpuDocument", "", reports.GpuReport, OfTarget, Judged),
-    "efa": _document("EfaDocument", "", reports.EfaClusterReport, OfTarget, Judged),
-    "resources": _document("ResourcesDocument", "", reports.RayResourcesReport, OfTarget, Judged),
+    "health": _document("HealthDocument", "", reports.HealthReport, _TARGET),
+    "gpu": _document("GpuDocument", "", reports.GpuReport, _TARGET, _VERDICT),
+    "efa": _document("EfaDocument", "", reports.EfaClusterReport, _TARGET, _VERDICT),
+    "resources": _document("ResourcesDocument", "", reports.RayResourcesReport, _TARGET, _VERDICT),
     "checkpoints": _document(
         "CheckpointsDocument",
         "The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one.",
-        OfTarget,
+        _TARGET,
         directory=str,
         checkpoint=models.Checkpoint | None,
         checkpoints=list[models.Checkpoint],
@@ -447,13 +364,13 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
             job=RentedJob,
         ),
     ),
-    "queue": (QueueDocument, _document("QueueListing", "", QueueDocument, damaged=list[DamagedJob])),
+    "queue": (QueueDocument, _document("QueueListing", "", QueueDocument, damaged=_list(DamagedJob))),
     "worker": _EVENTS,
     "sweep": SweepReport,
     "instances": _document(
         "InstancesDocument",
         "Instances, the sum of their known costs, and how many have an unknown one.",
-        instances=list[Instance],
+        instances=_list(Instance),
         cost_per_hour=float,
         cost_unknown=int,
     ),
@@ -484,7 +401,9 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "doctor": _document("DoctorDocument", "", checks=list[Check]),
     "notify": (
         values.Delivery,
-        _document("ChannelsDocument", "What came of a test by every channel (`--test`).", channels=list[ChannelResult]),
+        _document(
+            "ChannelsDocument", "What came of a test by every channel (`--test`).", channels=_list(ChannelResult)
+        ),
         _document("NoticesDocument", "The last notices, newest first (`--list`).", notices=list[KeptNotice]),
     ),
     "skill": (
