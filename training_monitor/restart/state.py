@@ -16,7 +16,7 @@ from typing import Any
 
 from training_monitor.core.frozen import asdict, dataclass, field, fields, replace
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
-from training_monitor.core.reports import AttemptReport, RestartReport
+from training_monitor.core.reports import AttemptReport, RestartReport, report_of
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing, KeptRollCall, Observation, WatchedJob
 from training_monitor.judging.goodput import run_goodput, seen_phases, steps_lost
@@ -96,36 +96,18 @@ def plan_attempt(
 
     The step from which an `adopted` job resumed is unknown.
     """
-    attempt = AttemptReport(
+    attempt = report_of(
+        AttemptReport,
+        None,
         number=len(run.attempts) + 1,
         job_id=job_id,
         checkpoint=checkpoint.path if checkpoint else None,
         checkpoint_content=checkpoint.content if checkpoint else None,
         refused_checkpoints=[f"{each.path}: {each.problem}" for each in refused],
         start_step=None if adopted else checkpoint.step if checkpoint else 0,
-        final_step=None,
         final_step_known=True,
         started_at=now,
-        ended_at=None,
         status="PLANNED",
-        reason=None,
-        steps_lost=None,
-        failure=None,
-        progress=None,
-        stepped=None,
-        nan_step=None,
-        node=None,
-        counts_job=None,
-        resume_problem=None,
-        total_steps=None,
-        first_step=None,
-        phases=None,
-        first_step_at=None,
-        last_step_at=None,
-        explanation=None,
-        roll_call=None,
-        suspect_nodes=None,
-        faulty_nodes=None,
     )
     return replace(
         run,
