@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import asdict, dataclass, replace
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import members_script
@@ -133,28 +132,17 @@ def _add_sums(
     span = later.uptime - now.uptime if later.uptime is not None and now.uptime is not None else 0.0
     runtime = now.uptime - begun.start / ticks if begun and now.uptime is not None else -1.0
     compiling = [each for each in running if _COMPILER.fullmatch(each.name) or (each.pid in workers and _works(each))]
-    return Evidence(
-        seen.processes,
-        seen.pids,
+    return replace(
+        seen,
         cpu_seconds=_ticks(now) / ticks,
         written_bytes=_written(now),
         cpu_cores=max(0.0, _ticks(later) - _ticks(now)) / ticks / span if span > 0 else None,
         write_rate=_write_rate(now, later, span),
         blocked=sum(process.state == "D" for process in running),
         compilers=len(compiling),
-        oom_kills=seen.oom_kills,
-        boot=seen.boot,
-        awake_seconds=seen.awake_seconds,
         process=f"{begun.pid} {begun.start} {seen.boot}" if begun and seen.boot else None,
         runtime=runtime if runtime >= 0 else None,
     )
-
-
-def observe_evidence(evidence: Evidence | None, file_age: float | None = None) -> dict[str, Any]:
-    """Return the fields of an Observation that the evidence fills, as keyword arguments."""
-    known = asdict(evidence or Evidence())
-    del known["pids"], known["memory_bytes"]
-    return {**known, "file_age": file_age}
 
 
 def parse_file_age(text: str) -> float | None:

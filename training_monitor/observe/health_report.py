@@ -50,9 +50,9 @@ from training_monitor.jobs.ray_jobs import pids_of_ray_job, resources_question
 from training_monitor.judging.judge import judge, not_seen
 from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import job_progress
-from training_monitor.observe.evidence import SAMPLE_SECONDS, evidence_question, pids_of_process_job
+from training_monitor.observe.evidence import SAMPLE_SECONDS, Evidence, evidence_question, pids_of_process_job
 from training_monitor.observe.kept_looks import Looks, look_key
-from training_monitor.observe.looks import observe_job
+from training_monitor.observe.looks import Look, observation_of
 from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -373,7 +373,9 @@ def judge_health_job(
         return HealthJob(_report(job_id, view, verdict, str(unread)), verdict, [found])
     saved = answers["checkpoints"].value if "checkpoints" in answers else None
     checkpoints = saved.checkpoints if saved else ()
-    seen = observe_job(view, now, gpus=gpus, checkpoints=checkpoints, evidence=answers["evidence"].value)
+    evidence: Evidence = answers["evidence"].value or Evidence()
+    look = Look(view, gpus=tuple(gpus), checkpoints=checkpoints, evidence=evidence)
+    seen = observation_of(look, view.progress, view.log_tail, now, first=True)
     looks = Looks(store or BestEffortStore(), look_key(target, WatchedJob(job_id=job_id), None))
     looks.add(seen)
     verdict = judge(looks.all(), now=now)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from training_monitor.core.errors import Hint, JobNotFound, TargetEnded
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import dataclass, keys_of, replace
 from training_monitor.core.models import (
     Answer,
     Checkpoint,
@@ -45,7 +45,6 @@ from training_monitor.observe.evidence import (
     Evidence,
     evidence_question,
     file_age_question,
-    observe_evidence,
     pids_of,
     pids_of_log,
     pids_of_pid_file,
@@ -57,98 +56,6 @@ from training_monitor.targets.scripts import Quoted, format_call
 
 FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searched for how the training ended
 SPEED_SECONDS = 600.0  # the window for measuring the speed of a training whose log does not tell it
-
-
-def observe_job(
-    view: JobView,
-    now: float,
-    *,
-    first: bool = True,
-    gpus: Sequence[Gpu] = (),
-    checkpoints: Sequence[Checkpoint] = (),
-    evidence: Evidence | None = None,
-    file_age: float | None = None,
-) -> Observation:
-    """Return one look at a job as an observation.
-
-    Args:
-        view: the job.
-        now: epoch seconds.
-        first: whether the job was not seen lately: then the age of its newest step is read from the log.
-        gpus: the GPUs that it may use.
-        checkpoints: those in its checkpoint folder.
-        evidence: what its processes do. file_age: seconds since a file was written in its checkpoint folder.
-    """
-    ages = [file_age, *(each.age for each in checkpoints)]
-    is_running = None if view.status is JobStatus.UNKNOWN else not view.status.is_terminal
-    seen = observe_log(
-        view.progress,
-        view.log_tail,
-        now,
-        first=first,
-        is_running=is_running,
-        log_age=view.log_age,
-        gpus=gpus,
-        evidence=evidence,
-        file_age=min((each for each in ages if each is not None), default=None),
-    )
-    runtime = None if view.started_at is None else max(0.0, now - view.started_at)
-    return replace(
-        seen,
-        log_size=view.log_size,
-        status=view.status,
-        exit_code=view.exit_code,
-        message=view.message,
-        failure=failure_of(view) if view.status is JobStatus.FAILED else None,
-        runtime=seen.runtime if runtime is None else runtime,  # the job's own value also covers unseen processes
-    )
-
-
-def observe_log(
-    progress: Progress,
-    text: str,
-    now: float,
-    *,
-    first: bool,
-    is_running: bool | None,
-    log_age: float | None,
-    log_size: int | None = None,
-    gpus: Sequence[Gpu] = (),
-    evidence: Evidence | None = None,
-    file_age: float | None = None,
-) -> Observation:
-    """Return one look at a training without a job; `text` is the end of its log, `progress` the newest in it."""
-    done, pace = job_progress(progress), read_log_pace(text) if first and text else LogPace()
-    utilization, power = gpu_load(gpus)
-    is_old = log_age is not None and log_age > FRESH_SECONDS
-    unwritten = is_old or (evidence is not None and evidence.processes == 0)
-    failure = None
-    if is_running is False or (is_running is None and unwritten):
-        failure = _classify(text)
-    return Observation(
-        now,
-        done.step,
-        total_steps=done.total_steps,
-        eta_seconds=done.eta_seconds,
-        steps_per_second=progress.steps_per_second,
-        loss=progress.loss,
-        phase=find_phase(text),
-        gpu_utilization=utilization,
-        gpu_power_fraction=power,
-        log_size=log_size,
-        heartbeat=find_heartbeat(text),
-        epoch=done.epoch,
-        total_epochs=done.total_epochs,
-        is_running=is_running,
-        finished=progress.finished,
-        failure=failure,
-        log_age=log_age,
-        step_age=log_age + pace.step_lag if log_age is not None and pace.step_lag is not None else None,
-        step_interval=pace.step_interval,
-        step_time=pace.step_time,
-        gpu_errors=tuple(f"GPU {'?' if gpu.index is None else gpu.index}: {gpu.error}" for gpu in gpus if gpu.error),
-        **observe_evidence(evidence, file_age),
-    )
 
 
 def failure_of(view: JobView) -> Failure:
@@ -464,15 +371,44 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         now: epoch seconds.
         first: whether the job was not seen lately: then the age of its newest step is read from the log.
     """
+    view, log, evidence, is_running = look.view, look.log, look.evidence, look.is_running
+    pace = read_log_pace(text) if first and text else LogPace()
+    utilization, power = gpu_load(look.gpus)
+    log_age = view.log_age if view else log.age if log else None
     ages = [look.file_age, *(each.age for each in look.checkpoints or ())]
-    seen: dict[str, Any] = {"gpus": look.gpus, "evidence": look.evidence, "first": first}
-    seen["file_age"] = min((each for each in ages if each is not None), default=None)
-    if look.view:
-        return observe_job(replace(look.view, progress=progress, log_tail=text), now, **seen)
-    log = look.log
-    size = log.cursor.offset if log and log.cursor else None
-    found = observe_log(
-        progress, text, now, is_running=look.is_running, log_age=log.age if log else None, log_size=size, **seen
+    found = Observation(
+        now,
+        **keys_of(job_progress(progress), fraction=""),
+        steps_per_second=progress.steps_per_second,
+        loss=progress.loss,
+        phase=find_phase(text),
+        gpu_utilization=utilization,
+        gpu_power_fraction=power,
+        log_size=view.log_size if view else log.cursor.offset if log and log.cursor else None,
+        heartbeat=find_heartbeat(text),
+        is_running=is_running,
+        finished=progress.finished,
+        log_age=log_age,
+        step_age=log_age + pace.step_lag if log_age is not None and pace.step_lag is not None else None,
+        step_interval=pace.step_interval,
+        step_time=pace.step_time,
+        gpu_errors=tuple(
+            f"GPU {'?' if gpu.index is None else gpu.index}: {gpu.error}" for gpu in look.gpus if gpu.error
+        ),
+        file_age=min((each for each in ages if each is not None), default=None),
+        **keys_of(evidence, pids="", memory_bytes=""),
     )
-    is_unseen = look.is_running is True and not text and (log is None or log.missing)
-    return replace(found, unseen_output=is_unseen)
+    if view is None:
+        unwritten = evidence.processes == 0 or (log_age is not None and log_age > FRESH_SECONDS)
+        has_ended = is_running is False or (is_running is None and unwritten)
+        is_unseen = is_running is True and not text and (log is None or log.missing)
+        return replace(found, failure=_classify(text) if has_ended else None, unseen_output=is_unseen)
+    return replace(
+        found,
+        status=view.status,
+        exit_code=view.exit_code,
+        message=view.message,
+        failure=failure_of(replace(view, log_tail=text)) if view.status is JobStatus.FAILED else None,
+        # The job's own value also covers unseen processes.
+        runtime=found.runtime if view.started_at is None else max(0.0, now - view.started_at),
+    )

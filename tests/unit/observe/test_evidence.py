@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.core.errors import ParseError
+from training_monitor.core.models import Progress
 from training_monitor.core.values import Observation
-from training_monitor.observe.evidence import Evidence, observe_evidence, parse_evidence, parse_file_age
+from training_monitor.observe.evidence import Evidence, parse_evidence, parse_file_age
+from training_monitor.observe.looks import Look, observation_of
 
 HEAD = "boot=b0\nhz=100\nawake=50000\nroots=10\nup=600.00\ntable=read"
 ROOT = "proc 10 S 1 10 10 100 50 30 20 9000 python3"
@@ -140,10 +142,11 @@ def test_hostile_ticks_neither_crash_nor_divide_by_zero() -> None:
 
 
 def test_evidence_fills_fields_of_an_observation() -> None:
-    seen = Observation(0.0, None, **observe_evidence(reply(HEAD, ROOT, RANK, WRITTEN), 30.0))
+    look = Look(evidence=reply(HEAD, ROOT, RANK, WRITTEN), file_age=30.0)
+    seen = observation_of(look, Progress(), "", 0.0, first=True)
     assert (seen.cpu_seconds, seen.written_bytes, seen.blocked, seen.file_age) == (13.0, 4146, 0, 30.0)
     assert seen.process == "10 9000 b0"
-    assert Observation(0.0, None, **observe_evidence(None)) == Observation(0.0, None)
+    assert observation_of(Look(), Progress(), "", 0.0, first=True) == Observation(0.0, None)
 
 
 def test_the_age_of_the_newest_file(subtests: pytest.Subtests) -> None:

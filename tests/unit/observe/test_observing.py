@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, Progress
@@ -9,9 +11,13 @@ from training_monitor.core.values import Observation
 from training_monitor.judging.judge import judge
 from training_monitor.judging.stall import stall_policy
 from training_monitor.observe.kept_looks import Looks
-from training_monitor.observe.looks import observe_job
+from training_monitor.observe.looks import Look, observation_of
 
 NOW = 1_750_000_000.0
+
+
+def observe_job(view: JobView, now: float, **seen: Any) -> Observation:
+    return observation_of(Look(view, **seen), view.progress, view.log_tail, now, first=True)
 
 
 def test_of_a_job_of_which_nothing_is_known_nothing_is_observed() -> None:
@@ -21,9 +27,9 @@ def test_of_a_job_of_which_nothing_is_known_nothing_is_observed() -> None:
 def test_what_the_job_its_gpus_and_its_checkpoints_show_is_put_together() -> None:
     progress = Progress(5, 100, 2.0, 3, 0.5, eta_seconds=60.0, eta_scope="job", epochs_done=1.5)
     view = JobView("j", JobStatus.RUNNING, "pid 7", None, progress, 500, 12.0, "step 5/100", started_at=NOW - 90)
-    gpus = [Gpu(0, utilization=0.0), Gpu(1, utilization=97.0, power_draw_watts=350.0, power_limit_watts=700.0)]
+    gpus = (Gpu(0, utilization=0.0), Gpu(1, utilization=97.0, power_draw_watts=350.0, power_limit_watts=700.0))
     seen = observe_job(
-        view, NOW, gpus=[*gpus, Gpu(2, error="GPU is lost")], checkpoints=[saved(300.0), saved(None), saved(60.0)]
+        view, NOW, gpus=(*gpus, Gpu(2, error="GPU is lost")), checkpoints=(saved(300.0), saved(None), saved(60.0))
     )
     assert (seen.step, seen.total_steps, seen.epoch, seen.loss, seen.eta_seconds) == (5, 100, 1.5, 0.5, 60.0)
     assert (seen.gpu_utilization, seen.gpu_power_fraction, seen.gpu_errors) == (97.0, 0.5, ("GPU 2: GPU is lost",))
