@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
-from training_monitor.cli.keys import explained_keys, verdict_keys
+from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.best_effort_store import BestEffortStore
@@ -33,6 +33,7 @@ from training_monitor.fleet.metrics import LEVELS
 from training_monitor.fleet.values import REPORTED
 from training_monitor.judging.judge import NOBODY_LOOKED, VERDICTS
 from training_monitor.logs import load_log_patterns
+from training_monitor.observe.kept_roll_calls import explained_keys
 from training_monitor.targets.target import parse_target
 
 PIPED_WIDTH = 400  # wide enough that nothing is cut

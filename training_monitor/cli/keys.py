@@ -6,7 +6,7 @@ from typing import Any
 
 from training_monitor.core.frozen import asdict, keys_of
 from training_monitor.core.models import Event, Progress
-from training_monitor.core.values import KeptRollCall, TrainingStatus, Verdict
+from training_monitor.core.values import TrainingStatus, Verdict
 from training_monitor.judging.judge import NOBODY_LOOKED
 
 OF_A_LOG = (  # how it counts; the keys of a job are made from them
@@ -25,19 +25,12 @@ def progress_keys(progress: Progress) -> dict[str, Any]:
 
     job = job_progress(progress)
     seen = keys_of(progress, **dict.fromkeys(OF_A_LOG, ""))
-    of_job = {"step": job.step, "total_steps": job.total_steps, "epoch": job.epoch, "total_epochs": job.total_epochs}
-    return {**seen, **of_job, "eta_seconds": job.eta_seconds, "progress": job.fraction}
+    return {**seen, **keys_of(job, fraction="progress")}
 
 
 def verdict_keys(verdict: Verdict) -> dict[str, Any]:
     """Return what the judge says, by the names that `check` has for it."""
     return keys_of(verdict, stall="")
-
-
-def explained_keys(kept: KeptRollCall | None) -> dict[str, Any]:
-    """Return what the last roll call said, by the names that `check` has for it."""
-    names = {"explanation": "text", "explained_at": "at", "explained_job_id": "job_id"}
-    return {name: getattr(kept, field) if kept else None for name, field in names.items()}
 
 
 def status_keys(status: TrainingStatus) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify.notice_text import command_line, word_for
 from training_monitor.observe.kept_looks import Looks, look_key
-from training_monitor.observe.kept_roll_calls import last_roll_call
+from training_monitor.observe.kept_roll_calls import explained_keys, last_roll_call
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
 from training_monitor.observe.meant import MOST_NAMED, Meant, MeantTraining, find_meant
 from training_monitor.targets.asking import Site, ask_many, side_by_side
@@ -347,10 +347,8 @@ def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall |
         log=look.log.path if look.log else meant.job.log_file,
         checkpoint=asdict(newest) if newest else None,
         gpus=[_gpu_report(gpu) for gpu in look.gpus],
-        explanation=explained.text if explained else None,
-        explained_at=explained.at if explained else None,
-        explained_job_id=explained.job_id if explained else None,
         errors=list(look.errors),
+        **explained_keys(explained),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.store import Store
@@ -25,6 +27,12 @@ def last_roll_call(store: Store, target: Target, job: WatchedJob, path: str | No
     named += [WatchedJob(log_file=path)] if path and job.job_id is None else []
     found = [kept for each in named if (kept := _load(store, _key(target, each)))]
     return max(found, key=lambda each: each.at, default=None)
+
+
+def explained_keys(kept: KeptRollCall | None) -> dict[str, Any]:
+    """Return what the last roll call said, by the names that documents have for it."""
+    names = {"explanation": "text", "explained_at": "at", "explained_job_id": "job_id"}
+    return {name: getattr(kept, field) if kept else None for name, field in names.items()}
 
 
 def _load(store: Store, key: str) -> KeptRollCall | None:
