@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.table import Row, in_turn
 from training_monitor.runs.monitor import TrainingMonitor
 from training_monitor.runs.progress_file import parse_progress_file
+from training_monitor.runs.values import Run
 
 ROUNDS = 5
 WRITERS = 100
@@ -222,7 +223,7 @@ def measure_writers(seconds: float, folder: Path) -> None:
     while any(writer.poll() is None for writer in writers):
         for path in filter(Path.exists, paths):
             try:
-                parse_progress_file(path.read_text(), name=path.stem, path=str(path), control_path="")
+                parse_progress_file(path.read_text(), Run(path.stem, str(path), ""))
             except ValueError:
                 torn += 1
             reads += 1

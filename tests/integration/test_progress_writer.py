@@ -15,7 +15,7 @@ import pytest
 from tests.integration.conftest import wait_until
 from tests.integration.scripts import BEGIN, ROOT, Script
 from training_monitor.runs.progress_file import parse_progress_file
-from training_monitor.runs.values import FINISHED, RUNNING
+from training_monitor.runs.values import FINISHED, RUNNING, Run
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import is_alive
 
@@ -656,7 +656,7 @@ def test_no_read_beside_a_hundred_writers_is_torn_and_no_last_status_lost(script
         while process.poll() is None:
             for path in paths:
                 if path.exists():
-                    run = parse_progress_file(path.read_text(), name="x", path=str(path), control_path="")
+                    run = parse_progress_file(path.read_text(), Run("x", str(path), ""))
                     assert run.status in (RUNNING, FINISHED) and run.epoch in (None, 1)
                     reads, seen = reads + 1, seen | {path}
         assert process.wait() == 0

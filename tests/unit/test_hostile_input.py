@@ -52,6 +52,7 @@ from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import parse_evidence, parse_file_age
 from training_monitor.observe.find_trainings import parse_files, parse_trainings
 from training_monitor.runs.progress_file import parse_control_file, parse_progress_file
+from training_monitor.runs.values import Run
 from training_monitor.targets.pods import parse_pods
 from training_monitor.targets.proc_stat import parse_stat
 from training_monitor.targets.replies import parse_fields
@@ -128,7 +129,7 @@ def _ray_words(text: str) -> object:
 
 
 def _progress(text: str) -> object:
-    return parse_progress_file(text, name="r", path="/r.json", control_path="/control_r.json", control=text)
+    return parse_progress_file(text, Run("r", "/r.json", "/control_r.json"), text)
 
 
 def _pickled(text: str) -> object:

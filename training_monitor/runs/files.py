@@ -97,6 +97,10 @@ class RunFiles:
     control_path: str
     folder: str | None = None
 
+    def unread(self) -> Run:
+        """Return the run before its file was read."""
+        return Run(self.name, self.progress_path, self.control_path, self.folder)
+
 
 @dataclass(frozen=True, slots=True)
 class KnownRun(Generic[Mark]):
@@ -254,14 +258,7 @@ def read_run(files: RunFiles, text: str, control: str | None, before: Run | None
         None for a file that is JSON of something else, unless its path can only be a run's.
     """
     try:
-        return parse_progress_file(
-            text,
-            name=files.name,
-            path=files.progress_path,
-            control_path=files.control_path,
-            folder=files.folder,
-            control=control,
-        )
+        return parse_progress_file(text, files.unread(), control)
     except ParseError as error:
         is_of_others = isinstance(error, NotAProgressFile) and files.folder is None
         return None if is_of_others else unread_run(files, before, error.what)
@@ -269,8 +266,7 @@ def read_run(files: RunFiles, text: str, control: str | None, before: Run | None
 
 def unread_run(files: RunFiles, before: Run | None, error: str) -> Run:
     """Return the previous run, if there was one, with the reason why its file cannot be read."""
-    run = before or Run(files.name, files.progress_path, files.control_path, files.folder)
-    return replace(run, error=error[:_MAX_ERROR])
+    return replace(before or files.unread(), error=error[:_MAX_ERROR])
 
 
 def write_atomically(path: str | os.PathLike[str], text: str, *, mode: int = 0o644, public: bool = False) -> None:

@@ -163,9 +163,8 @@ class Ownership:
 
     def _is_of_another(self) -> bool:
         """Return whether the progress file is another process's, which took over and may have ended since."""
-        path = self._files.progress_path
         try:
-            run = parse_progress_file(read_text(path), name="", path=path, control_path="")
+            run = parse_progress_file(read_text(self._files.progress_path), self._files.unread())
         except (OSError, ParseError):
             return False
         return run.process is not None and run.process != self._me.process

@@ -12,7 +12,7 @@ from math import inf, isfinite, nan
 from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import redact_named
 from training_monitor.core.records import encode, table_in
 from training_monitor.runs.values import (
@@ -63,30 +63,25 @@ class Edit:
     edited_at: float | None = None
 
 
-def parse_progress_file(
-    text: str, *, name: str, path: str, control_path: str, folder: str | None = None, control: str | None = None
-) -> Run:
+def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
     """Parse a progress file, and from the text of its control file the edits that are not answered yet.
 
     Args:
         text: of the file, at most MAX_FILE_BYTES.
-        name, path, control_path, folder: of the run, as in Run.
+        run: its name and paths.
         control: text of the control file, None if there is none; an unreadable one has no edits.
 
     Raises:
         ParseError: It is not JSON, or too long.
         NotAProgressFile: It is JSON of something else.
     """
-    document = _load(text, path)
+    document = _load(text, run.path)
     metadata, state, estimates = (table_in(document, key) for key in ("metadata", "state", "estimates"))
     metrics, status = table_in(document, "metrics"), document.get("status")
     if status not in STATUSES and "pid" not in metadata:
-        raise NotAProgressFile("no progress file: it has neither a status nor a process", source=path)
-    return Run(
-        name=name,
-        path=path,
-        control_path=control_path,
-        folder=folder,
+        raise NotAProgressFile("no progress file: it has neither a status nor a process", source=run.path)
+    return replace(
+        run,
         status=status if status in STATUSES else None,
         phase=_text(state.get("phase")),
         epoch=_whole(state.get("epoch")),

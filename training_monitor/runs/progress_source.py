@@ -48,7 +48,7 @@ def _tell(found: NewLog, cursor: LogCursor | None, path: str) -> NewLog:
     """Return the lines of a file that was read whole."""
     if found.missing:
         return NewLog("", cursor, missing=True)
-    run = parse_progress_file(found.text + found.partial, name="", path=path, control_path="")
+    run = parse_progress_file(found.text + found.partial, Run("", path, ""))
     text = "".join(f"{line}\n" for line in _lines(run))
     at = f"{run.started_at} {run.status} {run.phase} {step_of(run)} {run.epoch} {run.validation_batch}"
     if cursor and cursor.check == at:

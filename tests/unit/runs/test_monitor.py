@@ -27,6 +27,7 @@ from training_monitor.runs.files import run_files
 from training_monitor.runs.monitor import TrainingMonitor, default_file
 from training_monitor.runs.progress_file import parse_progress_file
 from training_monitor.runs.record import LossHistory, MetricValues, counted, plain_value, written
+from training_monitor.runs.values import Run
 
 
 def monitor_in(folder: Path, name: str = "run.json", **options: Any) -> TrainingMonitor:
@@ -106,7 +107,7 @@ def test_a_run_in_either_layout_is_written_and_read_back(tmp_path: Path, layout:
             monitor.update_metrics(loss=1.0 / (number + 1), note="a\nb", done=False, bad=math.nan)
             monitor.end_batch()
     path = tmp_path / file
-    run = parse_progress_file(path.read_text(), name="run", path=str(path), control_path="")
+    run = parse_progress_file(path.read_text(), Run("run", str(path), ""))
     assert (run.status, run.phase, run.epoch, run.batch, run.total_batches, run.step) == (
         "FINISHED", "training", 1, 10, 10, 10,
     )  # fmt: skip

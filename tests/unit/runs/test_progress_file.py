@@ -64,7 +64,7 @@ DOCUMENT: dict[str, Any] = {
 
 def read(document: object, control: str | None = None) -> Run:
     text = document if isinstance(document, str) else json.dumps(document)
-    return parse_progress_file(text, name="llama", path="/p/llama.json", control_path="/p/c.json", control=control)
+    return parse_progress_file(text, Run("llama", "/p/llama.json", "/p/c.json"), control)
 
 
 def changed(*keys: str, value: object) -> dict[str, Any]:
