@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from training_monitor.core.averages import average
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, keys_of
 from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
@@ -225,11 +225,8 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
     seen, progress = reading.status, reading.status.progress
     job = job_progress(progress)
     found: dict[str, Any] = {
-        "step": job.step,
-        "total_steps": job.total_steps,
+        **keys_of(job, epoch="epochs_done", fraction="", eta_seconds=""),
         "epoch": progress.epoch,
-        "total_epochs": job.total_epochs,
-        "epochs_done": job.epoch,
         "loss": progress.loss,
         "learning_rate": progress.learning_rate,
         "grad_norm": progress.grad_norm,
