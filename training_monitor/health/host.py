@@ -9,7 +9,7 @@ from training_monitor.core.averages import average
 from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
-from training_monitor.core.reports import GpuReport
+from training_monitor.core.reports import GpuProcessReport, GpuReport, report_of
 from training_monitor.health.nvidia_smi import (
     GPU_FIELDS,
     GPU_FIELDS_MINIMAL,
@@ -88,8 +88,7 @@ def format_gpu_report(table: GpuTable | None, processes: tuple[GpuProcess, ...],
         mig_enabled=[gpu.mig_enabled for gpu in gpus],
         gpu_errors=[gpu.error for gpu in gpus],
         processes=[
-            {"pid": each.pid, "name": each.name, "gpu": each.gpu_uuid, "memory": each.memory_used_mb}
-            for each in processes
+            report_of(GpuProcessReport, each, gpu=each.gpu_uuid, memory=each.memory_used_mb) for each in processes
         ],
         error=error or (broken[0] if broken else None),
     )

@@ -296,12 +296,5 @@ def format_efa_report(reading: EfaReading) -> EfaReport:
     if reading.unread:
         details += f"; {plural(reading.unread, 'older log')} not read"
     name = "ofi" if moving else _NAMES.get(said.transport, said.transport)
-    return EfaReport(
-        efa_active=active,
-        transport=name,
-        details=details,
-        provider=said.provider,
-        efa_devices=reading.devices,
-        bytes_moved=reading.bytes_moved,
-        error=None,
-    )
+    told = {"efa_active": active, "transport": name, "details": details, "efa_devices": reading.devices}
+    return report_of(EfaReport, None, said, reading, told)

@@ -166,39 +166,28 @@ def decide_sweep(
     label = read_label(row.get("label"))
     if label is None or label[0] != owner:
         reason = "it has no label of a training" if label is None else f"it belongs to {label[0][:40]!r}"
-        return _describe(row, "foreign", "foreign", reason)
+        return _describe(row, action="foreign", kind="foreign", reason=reason)
     _, job_id, attempt = label
     first_seen = min(first_seen, now)
     runtime = now - _started_at(row, job, first_seen, now)
     look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since)
     rules = (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status, _judge_holder)
-    for rule in rules:
-        if found := rule(look):
-            kind, reason, seconds = found
-            action, left = ("keep", seconds) if seconds is None or seconds > 0 else ("terminate", None)
-            return _describe(row, action, kind, reason, job_id, runtime, left)
-    return _describe(row, "keep", "at_work", _work_in_words(look), job_id, runtime)
+    found = next(filter(None, (rule(look) for rule in rules)), None)
+    kind, reason, seconds = found or ("at_work", _work_in_words(look), None)
+    action, left = ("keep", seconds) if seconds is None or seconds > 0 else ("terminate", None)
+    judged = {"action": action, "kind": kind, "reason": reason, "seconds_left": left}
+    return _describe(row, **judged, job_id=job_id, runtime_seconds=runtime)
 
 
-def _describe(
-    row: Mapping[str, Any],
-    action: str,
-    kind: str,
-    reason: str,
-    job_id: str | None = None,
-    runtime: float | None = None,
-    seconds_left: float | None = None,
-) -> JudgedInstance:
-    return JudgedInstance(
+def _describe(row: Mapping[str, Any], **judged: Any) -> JudgedInstance:
+    """Return an instance with what was judged of it; what was not is None."""
+    return report_of(
+        JudgedInstance,
+        None,
+        judged,
         instance_id=row["id"],
-        action=action,
-        kind=kind,
-        reason=reason,
-        job_id=job_id,
         label=_text(row.get("label")),
         status=_text(row.get("actual_status")),
-        runtime_seconds=runtime,
-        seconds_left=seconds_left,
         cost_per_hour=cost_per_hour(row),
         acknowledged=False,
     )

@@ -28,6 +28,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
+from training_monitor.core.reports import report_of
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Notice
@@ -415,9 +416,7 @@ class _Sweep:
         seconds = now - (now if memory.outage_since is None else memory.outage_since)
         if seconds >= self.config.outage_after and not memory.outage_told:
             reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
-            alert = SweepAlert(
-                type="LISTING_FAILED", instance_id=None, reason=reason, job_id=None, seconds=seconds, cost_per_hour=None
-            )
+            alert = report_of(SweepAlert, None, type="LISTING_FAILED", reason=reason, seconds=seconds)
             self.report["alerts"].append(alert)
             number = memory.outages
             self._post(templates.listing_failed(self.owner, seconds=seconds, error=error.what, generation=number))
