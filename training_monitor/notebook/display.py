@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from math import nan
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.panel_html import format_figure, format_html
 from training_monitor.core.panels import Panel, clean, format_text, panel_of
 from training_monitor.core.records import LAST_TIME
@@ -17,7 +17,7 @@ from training_monitor.fleet.history import DAY, History
 from training_monitor.fleet.trends import series
 from training_monitor.fleet.values import FleetSample
 from training_monitor.watch.monitor import BackgroundMonitor
-from training_monitor.web.charts import CHARTS, Chart, Point, describe_points, draw_chart, points_of
+from training_monitor.web.charts import CHARTS, Chart, Point, Window, describe_points, draw_chart, points_of
 
 MOST_CHARTED = 4  # members of a history
 WIDTH, HEIGHT = 480, 160  # pixels
@@ -104,36 +104,24 @@ def _panel_of_samples(samples: Sequence[FleetSample]) -> Panel:
 
 def _figures(name: str, samples: Sequence[FleetSample]) -> Iterator[str]:
     """Yield a chart of each field that is known."""
-    for chart, begin, end, points in _known(samples):
-        svg = draw_chart(
-            points,
-            title=f"{name} {chart.title}".strip(),
-            unit=chart.unit,
-            begin=begin,
-            end=end,
-            least=chart.least,
-            most=chart.most,
-            show=chart.show,
-            width=WIDTH,
-            height=HEIGHT,
-            utc_offset=float(time.localtime().tm_gmtoff),
-        )
+    for chart, window, points in _known(name, samples):
         unit = f" ({chart.unit})" if chart.unit else ""
-        yield format_figure(f"{name} {chart.title}{unit}".strip(), svg)
+        yield format_figure(f"{chart.title}{unit}", draw_chart(points, chart, window))
 
 
 def _lines(name: str, samples: Sequence[FleetSample]) -> Iterator[str]:
     """Yield a line of blocks for each field that is known."""
-    for chart, begin, end, points in _known(samples):
-        blocks = format_sparkline(series(samples, chart.field, _CELLS, begin, end), _CELLS)
-        yield f"{blocks}  {describe_points(points, f'{name} {chart.title}'.strip(), chart.unit, chart.show)}"
+    for chart, window, points in _known(name, samples):
+        blocks = format_sparkline(series(samples, chart.field, _CELLS, window.begin, window.end), _CELLS)
+        yield f"{blocks}  {describe_points(points, chart)}"
 
 
-def _known(samples: Sequence[FleetSample]) -> Iterator[tuple[Chart, float, float, tuple[Point, ...]]]:
+def _known(name: str, samples: Sequence[FleetSample]) -> Iterator[tuple[Chart, Window, tuple[Point, ...]]]:
     if not samples:
         return
     begin, end = samples[0].timestamp, samples[-1].timestamp
+    window = Window(begin, end, WIDTH, HEIGHT, float(time.localtime().tm_gmtoff))
     for chart in CHARTS:
         points = points_of(samples, chart.field, begin, end)
         if any(point.value is not None for point in points):
-            yield chart, begin, end, points
+            yield replace(chart, title=f"{name} {chart.title}".strip()), window, points

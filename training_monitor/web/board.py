@@ -10,7 +10,7 @@ from math import fsum
 from typing import Any
 
 from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.fleet.attention import worst_first
 from training_monitor.fleet.config import parse_member
@@ -26,7 +26,7 @@ from training_monitor.screens.fleet.pages import confirmation_phrase, describe_a
 from training_monitor.screens.fleet.view import FleetView
 from training_monitor.screens.kit.text import UNICODE, format_price, format_total
 from training_monitor.web.access import Refused
-from training_monitor.web.charts import CHARTS, Chart, Point, describe_point, draw_chart, points_of, sum_points
+from training_monitor.web.charts import CHARTS, Chart, Point, Window, describe_point, draw_chart, points_of, sum_points
 from training_monitor.web.pages import (
     alerts_of,
     attempts_page,
@@ -48,16 +48,6 @@ AHEAD_HOURS = 24.0
 
 _COST_FIELDS = ("cost_per_hour", "total_cost", "eta_seconds")  # those of `project_cost`
 _RATE = Chart("cost_per_hour", "Price of the fleet", "per hour", format_price, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The time and size of a chart: epoch seconds, pixels, and seconds by which local time is ahead of UTC."""
-
-    begin: float
-    end: float
-    width: int = 640
-    utc_offset: float = 0.0
 
 
 class Board:
@@ -228,20 +218,9 @@ def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
 
 
 def _draw(chart: Chart, points: Sequence[Point], window: Window) -> dict[str, Any]:
-    svg = draw_chart(
-        points,
-        title=chart.title,
-        unit=chart.unit,
-        begin=window.begin,
-        end=window.end,
-        least=chart.least,
-        most=chart.most,
-        show=chart.show,
-        width=window.width,
-        utc_offset=window.utc_offset,
-    )
+    svg = draw_chart(points, chart, window)
     numbers = [
-        [round(point.timestamp, 3), "unknown" if point.value is None else describe_point(point, chart.unit, chart.show)]
+        [round(point.timestamp, 3), "unknown" if point.value is None else describe_point(point, chart)]
         for point in points
     ]
     return {"field": chart.field, "title": chart.title, "unit": chart.unit, "svg": svg, "points": numbers}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from math import ceil, floor, fsum, isfinite, log10, nan
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.fleet.values import FleetSample
 from training_monitor.screens.kit.text import format_number, format_percent, format_total
 
@@ -46,7 +46,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A field of the samples and how it is drawn; see `draw_chart`."""
+    """A field of the samples and how it is drawn; see `draw_chart`.
+
+    `show` formats a value. `least` and `most` are limits that the vertical axis has to reach; others follow from the
+    values.
+    """
 
     field: str
     title: str
@@ -54,6 +58,17 @@ class Chart:
     show: Format = format_number
     least: float | None = None
     most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time and size of a chart: epoch seconds, pixels, and seconds by which local time is ahead of UTC."""
+
+    begin: float
+    end: float
+    width: int = 640
+    height: int = 180
+    utc_offset: float = 0.0
 
 
 CHARTS = (
@@ -119,46 +134,24 @@ def _join(part: Sequence[FleetSample], field: str) -> Point:
     return Point(at, fsum(value / len(values) for value in values), min(values), max(values), len(values))
 
 
-def draw_chart(
-    points: Sequence[Point],
-    *,
-    title: str,
-    begin: float,
-    end: float,
-    unit: str = "",
-    least: float | None = None,
-    most: float | None = None,
-    show: Format = format_number,
-    width: int = 640,
-    height: int = 180,
-    utc_offset: float = 0.0,
-) -> str:
-    """Return a line chart as SVG.
-
-    Args:
-        points: oldest first, as of `points_of`.
-        title: what is drawn. unit: of the values.
-        begin, end: the time that is shown, epoch seconds.
-        least, most: limits that the vertical axis has to reach; others follow from the values.
-        show: formats a value.
-        width, height: pixels.
-        utc_offset: seconds by which the shown local time is ahead of UTC.
-    """
+def draw_chart(points: Sequence[Point], chart: Chart, window: Window) -> str:
+    """Return a line chart as SVG; `points` are oldest first, as of `points_of`."""
     known = [(low, high) for each in points if (low := each.low) is not None and (high := each.high) is not None]
     bottom, top, ticks = _axis(
-        min([low for low, _ in known] + ([] if least is None else [least]), default=0.0),
-        max([high for _, high in known] + ([] if most is None else [most]), default=1.0),
+        min([low for low, _ in known] + ([] if chart.least is None else [chart.least]), default=0.0),
+        max([high for _, high in known] + ([] if chart.most is None else [chart.most]), default=1.0),
     )
-    frame = _Frame(begin, max(end, begin + 1.0), bottom, top, width, height, utc_offset)
+    width, height = window.width, window.height
+    frame = _Frame(replace(window, end=max(window.end, window.begin + 1.0)), bottom, top)
     parts = [
-        *_grid(frame, ticks, show),
+        *_grid(frame, ticks, chart.show),
         *(_band(frame, run) for run in _runs(points) if len(run) > 1),
         *(_line(frame, run) for run in _runs(points)),
-        *(_mark(frame, point, unit, show) for point in points if point.value is not None),
+        *(_mark(frame, point, chart) for point in points if point.value is not None),
     ]
     if not known:
         parts.append(_text(width / 2, height / 2, "nothing is known of this time", "middle"))
-    told = escape(describe_points(points, title, unit, show), quote=True)
+    told = escape(describe_points(points, chart), quote=True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{told}" width="{width}"'
         f' height="{height}" viewBox="0 0 {width} {height}" data-left="{_LEFT}" data-right="{width - _RIGHT}"'
@@ -166,15 +159,16 @@ def draw_chart(
     )
 
 
-def describe_points(points: Sequence[Point], title: str, unit: str, show: Format = format_number) -> str:
+def describe_points(points: Sequence[Point], chart: Chart) -> str:
     """Describe a series in words: its first, last, lowest and highest value."""
+    show = chart.show
     finite = [each for each in points if each.low is not None and each.high is not None]
     if not finite:
-        return f"{title}: nothing is known"
+        return f"{chart.title}: nothing is known"
     low = min(each.low for each in finite if each.low is not None)
     high = max(each.high for each in finite if each.high is not None)
     words = (f"from {show(finite[0].value)}", f"to {show(finite[-1].value)}", f"between {show(low)} and {show(high)}")
-    return f"{title}: {', '.join(words)}{f' {unit}' if unit else ''}"
+    return f"{chart.title}: {', '.join(words)}{f' {chart.unit}' if chart.unit else ''}"
 
 
 def format_time(timestamp: float, utc_offset: float, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
@@ -190,20 +184,18 @@ def format_time(timestamp: float, utc_offset: float, pattern: str = "%Y-%m-%d %H
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    begin: float
-    end: float
+    window: Window
     bottom: float
     top: float
-    width: int
-    height: int
-    utc_offset: float
 
     def x(self, timestamp: float) -> float:
-        return _LEFT + (self.width - _LEFT - _RIGHT) * (timestamp - self.begin) / (self.end - self.begin)
+        begin, end = self.window.begin, self.window.end
+        return _LEFT + (self.window.width - _LEFT - _RIGHT) * (timestamp - begin) / (end - begin)
 
     def y(self, value: float) -> float:
         share = (value / 2 - self.bottom / 2) / (self.top / 2 - self.bottom / 2)  # halves: differences stay finite
-        return self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * min(1.0, max(0.0, share))
+        height = self.window.height
+        return height - _BOTTOM - (height - _TOP - _BOTTOM) * min(1.0, max(0.0, share))
 
 
 def _axis(low: float, high: float) -> tuple[float, float, list[float]]:
@@ -240,17 +232,17 @@ def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:
 
 
 def _grid(frame: _Frame, ticks: Sequence[float], show: Format) -> Iterator[str]:
-    left, right = _LEFT, frame.width - _RIGHT
+    window, left, right = frame.window, _LEFT, frame.window.width - _RIGHT
     for tick in ticks:
         y = frame.y(tick)
         yield f'<path class="grid" d="M{left} {y:.1f}H{right}" stroke="currentColor" stroke-opacity="0.15"/>'
         yield _text(left - 6, y + 4, _short(show(tick)), "end")
-    bottom, span = frame.height - _BOTTOM, frame.end - frame.begin
-    for at in _times(frame):
-        x, is_midnight = frame.x(at), (at + frame.utc_offset) % _DAY == 0
+    bottom, span = window.height - _BOTTOM, window.end - window.begin
+    for at in _times(window):
+        x, is_midnight = frame.x(at), (at + window.utc_offset) % _DAY == 0
         pattern = "%H:%M:%S" if span < 300 else "%m-%d" if span > _DAY and is_midnight else "%H:%M"
         yield f'<path class="grid" d="M{x:.1f} {bottom}v4" stroke="currentColor" stroke-opacity="0.4"/>'
-        yield _text(x, frame.height - 5, format_time(at, frame.utc_offset, pattern), "middle")
+        yield _text(x, window.height - 5, format_time(at, window.utc_offset, pattern), "middle")
 
 
 def _short(text: str) -> str:
@@ -258,13 +250,13 @@ def _short(text: str) -> str:
     return text.rstrip("0").removesuffix(".") if "." in text and "e" not in text else text
 
 
-def _times(frame: _Frame) -> Iterator[float]:
+def _times(window: Window) -> Iterator[float]:
     """Yield round local times, as many as there is room for."""
-    rough = (frame.end - frame.begin) * _LABEL_WIDTH / max(1, frame.width - _LEFT - _RIGHT)
+    rough = (window.end - window.begin) * _LABEL_WIDTH / max(1, window.width - _LEFT - _RIGHT)
     step = next((each for each in _STEPS if each >= rough), ceil(rough / _DAY) * _DAY)
-    first = ceil((frame.begin + frame.utc_offset) / step)
-    last = floor((frame.end + frame.utc_offset) / step)
-    yield from (number * step - frame.utc_offset for number in range(first, last + 1))
+    first = ceil((window.begin + window.utc_offset) / step)
+    last = floor((window.end + window.utc_offset) / step)
+    yield from (number * step - window.utc_offset for number in range(first, last + 1))
 
 
 def _band(frame: _Frame, run: Sequence[Point]) -> str:
@@ -283,9 +275,9 @@ def _line(frame: _Frame, run: Sequence[Point]) -> str:
     )
 
 
-def _mark(frame: _Frame, point: Point, unit: str, show: Format) -> str:
-    x, when = frame.x(point.timestamp), format_time(point.timestamp, frame.utc_offset)
-    told = f"<title>{escape(f'{when}  {describe_point(point, unit, show)}')}</title>"
+def _mark(frame: _Frame, point: Point, chart: Chart) -> str:
+    x, when = frame.x(point.timestamp), format_time(point.timestamp, frame.window.utc_offset)
+    told = f"<title>{escape(f'{when}  {describe_point(point, chart)}')}</title>"
     if point.value is None or not isfinite(point.value):
         cross = f"M{x - 4:.1f} {_TOP}l8 8m0 -8l-8 8"
         return f'<path class="odd" d="{cross}" stroke="currentColor" stroke-width="2" fill="none">{told}</path>'
@@ -293,10 +285,10 @@ def _mark(frame: _Frame, point: Point, unit: str, show: Format) -> str:
     return f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="4" fill="currentColor" fill-opacity="0">{told}</circle>'
 
 
-def describe_point(point: Point, unit: str, show: Format = format_number) -> str:
+def describe_point(point: Point, chart: Chart) -> str:
     """Describe one point: its mean, and its range where it stands for several samples."""
-    text = f"{show(point.value)}{f' {unit}' if unit else ''}"
-    low, high = show(point.low), show(point.high)
+    text = f"{chart.show(point.value)}{f' {chart.unit}' if chart.unit else ''}"
+    low, high = chart.show(point.low), chart.show(point.high)
     return text if low == high else f"{text} ({low} to {high})"
 
 

@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.units import known_number
 from training_monitor.web.access import Refused, is_act
-from training_monitor.web.board import LEAST_SPAN, MOST_SPAN, Board, Window
+from training_monitor.web.board import LEAST_SPAN, MOST_SPAN, Board
+from training_monitor.web.charts import Window
 from training_monitor.web.door import Door
 from training_monitor.web.pages import HEADS
 from training_monitor.web.stream import Feed
@@ -253,7 +254,7 @@ def _window(query: Mapping[str, str]) -> Window:
     if not LEAST_SPAN <= end - begin <= MOST_SPAN:
         raise Refused(400, f"expected a time of {LEAST_SPAN:.0f} s to {MOST_SPAN / 86_400:.0f} days")
     width = int(_number(query, "width", *_WIDTHS))
-    return Window(begin, end, width, _number(query, "offset", -_MOST_OFFSET, _MOST_OFFSET))
+    return Window(begin, end, width, utc_offset=_number(query, "offset", -_MOST_OFFSET, _MOST_OFFSET))
 
 
 def _number(query: Mapping[str, str], name: str, least: float, most: float) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.unit.fleet.fleet_world import Watch, row
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.web.board import Board, Window
+from training_monitor.web.board import Board
+from training_monitor.web.charts import Window
 
 
 def test_the_newest_price_of_the_fleet_is_of_the_members_that_are_shown() -> None:

@@ -6,18 +6,28 @@ import xml.etree.ElementTree as ElementTree
 from math import inf, isfinite, nan
 
 from training_monitor.fleet.values import FleetSample
-from training_monitor.web.charts import MOST_POINTS, Point, describe_points, draw_chart, points_of, sum_points
+from training_monitor.web.charts import (
+    MOST_POINTS,
+    Chart,
+    Point,
+    Window,
+    describe_points,
+    draw_chart,
+    points_of,
+    sum_points,
+)
 
 NOW = 1_770_000_000.0
 SVG = "{http://www.w3.org/2000/svg}"
+LOSS, THEN = Chart("loss", "Loss", "nats"), Window(NOW, NOW + 1000)
 
 
 def samples(values: list[float | None], every: float = 10.0) -> list[FleetSample]:
     return [FleetSample(NOW + every * at, {"loss": value}) for at, value in enumerate(values)]
 
 
-def drawn(points: tuple[Point, ...], end: float = NOW + 1000, **more: object) -> ElementTree.Element:
-    return ElementTree.fromstring(draw_chart(points, title="Loss", begin=NOW, end=end, **more))  # type: ignore[arg-type]
+def drawn(points: tuple[Point, ...], chart: Chart = LOSS, window: Window = THEN) -> ElementTree.Element:
+    return ElementTree.fromstring(draw_chart(points, chart, window))
 
 
 def lines_of(svg: ElementTree.Element) -> list[str]:
@@ -63,7 +73,7 @@ def test_nan_is_a_cross_and_never_a_number() -> None:
 
 def test_every_point_tells_its_numbers_in_local_time() -> None:
     point = points_of(samples([1.0, 3.0], 0.1), "loss", NOW, NOW + 1000)
-    svg = drawn(point, unit="nats", utc_offset=3600.0)
+    svg = drawn(point, window=Window(NOW, NOW + 1000, utc_offset=3600.0))
     [title] = [each.text for each in svg.iter(f"{SVG}title")]
     assert title == "2026-02-02 03:40:00  2.000 nats (1.000 to 3.000)"
 
@@ -77,11 +87,11 @@ def test_what_is_not_known_is_said() -> None:
 
 def test_a_screen_reader_gets_the_extremes() -> None:
     points = points_of(samples([3.0, 1.0, 2.0]), "loss", NOW, NOW + 100)
-    assert describe_points(points, "Loss", "nats") == "Loss: from 3.000, to 2.000, between 1.000 and 3.000 nats"
+    assert describe_points(points, LOSS) == "Loss: from 3.000, to 2.000, between 1.000 and 3.000 nats"
 
 
 def test_foreign_text_cannot_leave_its_place() -> None:
-    text = draw_chart((), title='"><script>alert(1)</script>', begin=NOW, end=NOW + 1, unit="</title>&")
+    text = draw_chart((), Chart("loss", '"><script>alert(1)</script>', "</title>&"), Window(NOW, NOW + 1))
     assert "<script" not in text and ElementTree.fromstring(text).attrib["aria-label"].startswith('"><script>')
 
 
@@ -92,7 +102,8 @@ def test_any_series_is_well_formed_and_inside_its_frame() -> None:
         values = chance.choices(odd, k=chance.randrange(12))
         end = NOW + chance.choice([1e-9, 5.0, 100.0, 1e6, 3e8])
         points = points_of(samples(values, chance.choice([0.0, 0.001, 10.0])), "loss", NOW, end)
-        svg = drawn(points, end=end, width=chance.choice([240, 4000]), least=chance.choice([None, 0.0]))
+        chart = Chart("loss", "Loss", least=chance.choice([None, 0.0]))
+        svg = drawn(points, chart, Window(NOW, end, chance.choice([240, 4000])))
         width, height = int(svg.attrib["width"]), int(svg.attrib["height"])
         for circle in svg.iter(f"{SVG}circle"):
             x, y = float(circle.attrib["cx"]), float(circle.attrib["cy"])
