@@ -220,4 +220,4 @@ class Lookout:
                 self._target.begin(partial(self._tell, templates.unreachable, error=error.what))
 
     def _tell(self, template: Callable[..., Notice], since: float, seconds: float, **more: str) -> None:
-        self._post(template(self._name, seconds=seconds, generation=int(since), **more))
+        self._post(template(templates.About(self._name, generation=int(since)), seconds=seconds, **more))

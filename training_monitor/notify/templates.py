@@ -1,12 +1,12 @@
 """The notices of a training run: from an event to plain words. Pure.
 
-`job` is shown to people and, with the kind and `generation` (which start of the job it was), identifies the event: the
-same event is reported once. Steps that are None are unknown: '?' if the other one is known, left out if neither is.
+The job is shown to people and, with the kind and the generation, identifies the event: the same event is reported once.
+Steps that are None are unknown: '?' if the other one is known, left out if neither is.
 """
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
 from training_monitor.notify.notice_text import next_command
@@ -15,17 +15,22 @@ ACCOUNT = "vast.ai"  # the target of a notice that is not about one machine
 _Fields = list[tuple[str, str]]
 
 
-def stall_detected(
-    job: str,
-    *,
-    step: int | None,
-    total_steps: int | None,
-    reason: str,
-    grace_seconds: float | None,
-    checkpoint_step: int | None,
-    is_spared: bool = False,
-    generation: int = 0,
-) -> Notice:
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a notice is about: a job, how far it is, its newest complete checkpoint, and the machine rented for it.
+
+    `generation` is which start of the job it was, or which of several events of a kind.
+    """
+
+    job: str
+    step: int | None = None
+    total_steps: int | None = None
+    checkpoint_step: int | None = None
+    instance: str = ""
+    generation: int = 0
+
+
+def stall_detected(about: About, *, reason: str, grace_seconds: float | None, is_spared: bool = False) -> Notice:
     """Report a stall; `grace_seconds` is the time until the run is ended, None if it is left alone.
 
     `is_spared`: it is left alone only because it shows signs of work.
@@ -36,230 +41,148 @@ def stall_detected(
         announced = "No action will be taken."
     else:
         announced = f"Auto-terminating in {_grace(grace_seconds)} unless progress resumes."
-    fields = [*_progress(step, total_steps), ("Issue", reason)]
-    text = f"{announced}\nLatest checkpoint: {_step(checkpoint_step)}"
-    return _notice("stall_detected", "⚠️ Training Stall Detected", job, fields, text, generation, "high")
+    fields = [*_progress(about), ("Issue", reason)]
+    return _notice(
+        "stall_detected", "⚠️ Training Stall Detected", about, fields, f"{announced}\n{_saved(about)}", "high"
+    )
 
 
 def terminated(
-    job: str,
+    about: About,
     *,
-    checkpoint_step: int | None,
     reason: str = "Stall detected, grace period expired",
     upload: bool = True,
     explanation: str | None = None,
-    generation: int = 0,
 ) -> Notice:
     """Report that a run was ended; `upload` says whether its last checkpoint is saved elsewhere."""
-    fields = [("Reason", reason), *_why(explanation), ("Final checkpoint", _step(checkpoint_step))]
+    fields = [("Reason", reason), *_why(explanation), ("Final checkpoint", _step(about.checkpoint_step))]
     text = "Model will be uploaded as incomplete." if upload else "The model stays where it is: no upload is planned."
-    return _notice("terminated", "🛑 Training Terminated", job, fields, text, generation, "high")
+    return _notice("terminated", "🛑 Training Terminated", about, fields, text, "high")
 
 
-def not_terminated(job: str, *, reason: str, generation: int = 0) -> Notice:
+def not_terminated(about: About, *, reason: str) -> Notice:
     """Report that a run was to be ended, but its end could not be verified."""
-    fields = [("Reason", reason)]
     text = "Something of it may still run."
-    return _notice("not_terminated", "⚠️ Training Not Terminated", job, fields, text, generation, "urgent")
+    return _notice("not_terminated", "⚠️ Training Not Terminated", about, [("Reason", reason)], text, "urgent")
 
 
-def recovered(job: str, *, step: int | None, total_steps: int | None, generation: int = 0) -> Notice:
+def recovered(about: About) -> Notice:
     """Report that a stalled run makes steps again."""
-    fields = _progress(step, total_steps)
-    return _notice("recovered", "✅ Training Recovered", job, fields, "It makes progress again.", generation)
+    return _notice("recovered", "✅ Training Recovered", about, _progress(about), "It makes progress again.")
 
 
-def restarted(
-    job: str,
-    *,
-    reason: str,
-    resumes_from: str,
-    attempt: int,
-    explanation: str | None = None,
-    generation: int = 0,
-) -> Notice:
+def restarted(about: About, *, reason: str, resumes_from: str, attempt: int, explanation: str | None = None) -> Notice:
     """Report that a run was started again; `resumes_from` is the checkpoint's path, or "the start".
 
     explanation: what the roll call said of the attempt before, if that hung.
     """
     fields = [("Reason", reason), *_why(explanation), ("Resumes from", resumes_from), ("Attempt", str(attempt))]
-    return _notice("restarted", "🔄 Training Restarted", job, fields, "", generation)
+    return _notice("restarted", "🔄 Training Restarted", about, fields)
 
 
-def checkpoint_ignored(job: str, *, reason: str, generation: int = 0) -> Notice:
+def checkpoint_ignored(about: About, *, reason: str) -> Notice:
     """Report that a run that was started again did not resume from its checkpoint."""
-    fields = [("Issue", reason)]
-    return _notice("checkpoint_ignored", "⚠️ Checkpoint Ignored", job, fields, "", generation, "high")
+    return _notice("checkpoint_ignored", "⚠️ Checkpoint Ignored", about, [("Issue", reason)], "", "high")
 
 
-def finished(
-    job: str,
-    *,
-    step: int | None,
-    total_steps: int | None = None,
-    runtime: float | None = None,
-    cost: float | None = None,
-    generation: int = 0,
-) -> Notice:
+def finished(about: About, *, runtime: float | None = None, cost: float | None = None) -> Notice:
     """Report that a run ended well. runtime: seconds; cost: dollars."""
-    fields = [*_progress(step, total_steps), *_spent(runtime, cost)]
-    return _notice("finished", "🎉 Training Finished", job, fields, "", generation)
+    return _notice("finished", "🎉 Training Finished", about, [*_progress(about), *_spent(runtime, cost)])
 
 
-def failed(
-    job: str,
-    *,
-    reason: str,
-    evidence: str | None = None,
-    explanation: str | None = None,
-    step: int | None = None,
-    total_steps: int | None = None,
-    checkpoint_step: int | None = None,
-    generation: int = 0,
-) -> Notice:
+def failed(about: About, *, reason: str, evidence: str | None = None, explanation: str | None = None) -> Notice:
     """Report that a run failed, with the line of its log that says why."""
-    fields = [*_progress(step, total_steps), ("Reason", reason), *_why(explanation)]
+    fields = [*_progress(about), ("Reason", reason), *_why(explanation)]
     if evidence:
         fields.append(("Log", evidence))
-    text = f"Latest checkpoint: {_step(checkpoint_step)}"
-    return _notice("failed", "❌ Training Failed", job, fields, text, generation, "high")
+    return _notice("failed", "❌ Training Failed", about, fields, _saved(about), "high")
 
 
-def ended(
-    job: str,
-    *,
-    reason: str,
-    step: int | None = None,
-    total_steps: int | None = None,
-    checkpoint_step: int | None = None,
-    generation: int = 0,
-) -> Notice:
+def ended(about: About, *, reason: str) -> Notice:
     """Report that a run has ended without evidence that it failed or finished."""
-    fields = [*_progress(step, total_steps), ("Reason", reason)]
-    text = f"Latest checkpoint: {_step(checkpoint_step)}"
-    return _notice("ended", "⏹️ Training Ended", job, fields, text, generation)
+    return _notice("ended", "⏹️ Training Ended", about, [*_progress(about), ("Reason", reason)], _saved(about))
 
 
-def loss_nan(
-    job: str, *, step: int | None, total_steps: int | None, checkpoint_step: int | None, generation: int = 0
-) -> Notice:
+def loss_nan(about: About) -> Notice:
     """Report that the loss is no longer a number."""
-    fields = [*_progress(step, total_steps), ("Issue", "The loss is NaN or infinite")]
-    text = f"Latest checkpoint: {_step(checkpoint_step)}"
-    return _notice("loss_nan", "⚠️ Loss Is Not a Number", job, fields, text, generation, "high")
+    fields = [*_progress(about), ("Issue", "The loss is NaN or infinite")]
+    return _notice("loss_nan", "⚠️ Loss Is Not a Number", about, fields, _saved(about), "high")
 
 
-def budget_passed(
-    job: str,
-    *,
-    cost: float,
-    budget: float,
-    step: int | None = None,
-    total_steps: int | None = None,
-    generation: int = 0,
-) -> Notice:
+def budget_passed(about: About, *, cost: float, budget: float) -> Notice:
     """Report that a run cost more than its budget, both in dollars."""
-    fields = [*_progress(step, total_steps), ("Cost", f"{_dollars(cost)} of {_dollars(budget)}")]
-    return _notice("budget_passed", "💰 Budget Passed", job, fields, "", generation, "high")
+    fields = [*_progress(about), ("Cost", f"{_dollars(cost)} of {_dollars(budget)}")]
+    return _notice("budget_passed", "💰 Budget Passed", about, fields, "", "high")
 
 
-def milestone(
-    job: str,
-    *,
-    percent: int,
-    done: int,
-    step: int | None,
-    total_steps: int | None,
-    runtime: float | None = None,
-    generation: int = 0,
-) -> Notice:
+def milestone(about: About, *, percent: int, done: int, runtime: float | None = None) -> Notice:
     """Report that `done` per cent of the steps are done, and with it the milestone `percent`, an event of its own."""
-    fields = [*_progress(step, total_steps), *_spent(runtime, None)]
-    return _notice(f"milestone_{percent}", f"📈 Training {done}% Done", job, fields, "", generation, "low")
+    fields = [*_progress(about), *_spent(runtime, None)]
+    return _notice(f"milestone_{percent}", f"📈 Training {done}% Done", about, fields, "", "low")
 
 
-def soft_limit(
-    job: str, *, reason: str, step: int | None = None, total_steps: int | None = None, generation: int = 0
-) -> Notice:
+def soft_limit(about: About, *, reason: str) -> Notice:
     """Report that a limit was passed that only warns."""
-    fields = [*_progress(step, total_steps), ("Limit", reason)]
-    return _notice("soft_limit", "⚠️ Limit Passed", job, fields, "No action will be taken.", generation)
+    fields = [*_progress(about), ("Limit", reason)]
+    return _notice("soft_limit", "⚠️ Limit Passed", about, fields, "No action will be taken.")
 
 
-def upload_finished(
-    job: str, *, destination: str, checkpoint_step: int | None, files: int | None = None, generation: int = 0
-) -> Notice:
+def upload_finished(about: About, *, destination: str, files: int | None = None) -> Notice:
     """Report that a checkpoint was uploaded and verified."""
-    fields = [("Destination", destination), ("Checkpoint", _step(checkpoint_step))]
+    fields = [("Destination", destination), ("Checkpoint", _step(about.checkpoint_step))]
     if files is not None:
         fields.append(("Verified", plural(files, "file")))
-    return _notice("upload_finished", "📦 Upload Finished", job, fields, "", generation)
+    return _notice("upload_finished", "📦 Upload Finished", about, fields)
 
 
-def upload_failed(
-    job: str, *, destination: str, reason: str, checkpoint_step: int | None, generation: int = 0
-) -> Notice:
+def upload_failed(about: About, *, destination: str, reason: str) -> Notice:
     """Report that a checkpoint did not arrive, or that its arrival could not be verified."""
-    fields = [("Destination", destination), ("Checkpoint", _step(checkpoint_step)), ("Reason", reason)]
+    fields = [("Destination", destination), ("Checkpoint", _step(about.checkpoint_step)), ("Reason", reason)]
     text = "The files are still where the training wrote them."
-    return _notice("upload_failed", "❌ Upload Failed", job, fields, text, generation, "high")
+    return _notice("upload_failed", "❌ Upload Failed", about, fields, text, "high")
 
 
-def instance_destroyed(
-    job: str, *, instance: str, runtime: float | None = None, cost: float | None = None, generation: int = 0
-) -> Notice:
+def instance_destroyed(about: About, *, runtime: float | None = None, cost: float | None = None) -> Notice:
     """Report that the rented instance was destroyed, and is gone. runtime: seconds; cost: dollars."""
-    text = "It costs no more."
-    return _about_machine(
-        "instance_destroyed", "🗑️ Instance Destroyed", job, instance, _spent(runtime, cost), text, generation, "normal"
-    )
+    fields = _spent(runtime, cost)
+    return _about_machine("instance_destroyed", "🗑️ Instance Destroyed", about, fields, "It costs no more.", "normal")
 
 
-def instance_gone(job: str, *, instance: str, generation: int = 0) -> Notice:
+def instance_gone(about: About) -> Notice:
     """Report that the instance no longer exists, although no request to destroy it was acknowledged."""
-    text = "vast.ai no longer lists it."
-    return _about_machine("instance_gone", "🗑️ Instance Gone", job, instance, [], text, generation, "normal")
+    return _about_machine("instance_gone", "🗑️ Instance Gone", about, [], "vast.ai no longer lists it.", "normal")
 
 
-def instance_kept(
-    job: str, *, instance: str, reason: str, cost_per_hour: float | None = None, generation: int = 0
-) -> Notice:
+def instance_kept(about: About, *, reason: str, cost_per_hour: float | None = None) -> Notice:
     """Report that the rented instance was not destroyed and still costs money, and why. cost_per_hour: dollars."""
     price = "" if cost_per_hour is None else f" ({_dollars(cost_per_hour)} per hour)"
     text = f"It was not destroyed and still costs money{price}."
-    return _about_machine("instance_kept", "💸 Instance Kept", job, instance, [("Reason", reason)], text, generation)
+    return _about_machine("instance_kept", "💸 Instance Kept", about, [("Reason", reason)], text)
 
 
 def instance_swept(
-    job: str,
-    *,
-    instance: str,
-    reason: str,
-    runtime: float | None = None,
-    cost_per_hour: float | None = None,
-    generation: int = 0,
+    about: About, *, reason: str, runtime: float | None = None, cost_per_hour: float | None = None
 ) -> Notice:
     """Report that a sweep destroyed an instance that no job needs. runtime: seconds; cost_per_hour: dollars."""
     fields = [("Reason", reason), *_spent(runtime, None)]
     if cost_per_hour is not None:
         fields.append(("Cost", f"{_dollars(cost_per_hour)} per hour"))
-    text = "It is gone and costs no more."
-    return _about_machine("instance_swept", "🧹 Instance Swept", job, instance, fields, text, generation)
+    return _about_machine("instance_swept", "🧹 Instance Swept", about, fields, "It is gone and costs no more.")
 
 
-def instance_not_destroyed(job: str, *, instance: str, reason: str, error: str, generation: int = 0) -> Notice:
+def instance_not_destroyed(about: About, *, reason: str, error: str) -> Notice:
     """Report that an instance could not be destroyed: each sweep retries it."""
     fields = [("Reason", reason), ("Error", error)]
     text = "It may go on costing money. Each sweep tries it again."
-    title = "💸 Instance Not Destroyed"
-    return _about_machine("instance_not_destroyed", title, job, instance, fields, text, generation, "urgent")
+    return _about_machine("instance_not_destroyed", "💸 Instance Not Destroyed", about, fields, text, "urgent")
 
 
-def orphan_instance(job: str, *, instance: str, grace: float, generation: int = 0) -> Notice:
+def orphan_instance(about: About, *, grace: float) -> Notice:
     """Report an instance of ours whose job is unknown. grace: the age in seconds at which it is destroyed."""
     fields = [("Reason", "it carries the label of a training that is not in the queue")]
-    text = f"It is destroyed when it is {_grace(grace)} old."
-    return _about_machine("orphan_instance", "👻 Orphan Instance", job, instance, fields, text, generation)
+    return _about_machine(
+        "orphan_instance", "👻 Orphan Instance", about, fields, f"It is destroyed when it is {_grace(grace)} old."
+    )
 
 
 def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
@@ -275,57 +198,46 @@ def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
     return _about_account("listing_works", "✅ Instances Are Listed Again", owner, fields, "", generation, "normal")
 
 
-def unreachable(job: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
+def unreachable(about: About, *, seconds: float, error: str) -> Notice:
     """Report that the state of a run has been unknown for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
     text = "Nothing is known of the training meanwhile, and nothing is done to it."
-    return _notice("unreachable", "📡 Target Cannot Be Reached", job, fields, text, generation, "high")
+    return _notice("unreachable", "📡 Target Cannot Be Reached", about, fields, text, "high")
 
 
-def reached(job: str, *, seconds: float, generation: int = 0) -> Notice:
+def reached(about: About, *, seconds: float) -> Notice:
     """Report that a target answers again after `seconds`."""
-    return _notice("reached", "✅ Target Reached Again", job, [("After", format_duration(seconds))], "", generation)
+    return _notice("reached", "✅ Target Reached Again", about, [("After", format_duration(seconds))])
 
 
-def state_unwritable(job: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
+def state_unwritable(about: About, *, seconds: float, error: str) -> Notice:
     """Report that the watcher's own machine has kept it from working for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
     text = "The watcher's own machine is at fault. Nothing is concluded or done meanwhile; the training is left alone."
-    return _notice("state_unwritable", "💾 State Folder Cannot Be Used", job, fields, text, generation, "high")
+    return _notice("state_unwritable", "💾 State Folder Cannot Be Used", about, fields, text, "high")
 
 
-def state_writable(job: str, *, seconds: float, folder: str, generation: int = 0) -> Notice:
+def state_writable(about: About, *, seconds: float, folder: str) -> Notice:
     """Report that the state folder can be used again, after `seconds`."""
     fields = [("After", format_duration(seconds)), ("Folder", folder)]
-    return _notice("state_writable", "✅ State Folder Used Again", job, fields, "", generation)
+    return _notice("state_writable", "✅ State Folder Used Again", about, fields)
 
 
 def taken_over(job: str, *, reason: str, number: int) -> Notice:
     """Report that another supervisor has taken over the run; `number` counts its supervisors."""
-    text = "Nothing more is done or told from here."
-    return _notice("taken_over", "🤝 Training Taken Over", job, [("Reason", reason)], text, number, "high")
+    about, text = About(job, generation=number), "Nothing more is done or told from here."
+    return _notice("taken_over", "🤝 Training Taken Over", about, [("Reason", reason)], text, "high")
 
 
-def _notice(
-    kind: str, title: str, job: str, fields: _Fields, text: str, generation: int, priority: str = "normal"
-) -> Notice:
-    return Notice(kind, title, tuple(fields), text, job, generation, priority, training=job)
+def _notice(kind: str, title: str, about: About, fields: _Fields, text: str = "", priority: str = "normal") -> Notice:
+    return Notice(kind, title, tuple(fields), text, about.job, about.generation, priority, training=about.job)
 
 
-def _about_machine(
-    kind: str,
-    title: str,
-    job: str,
-    instance: str,
-    fields: _Fields,
-    text: str,
-    generation: int,
-    priority: str = "high",
-) -> Notice:
+def _about_machine(kind: str, title: str, about: About, fields: _Fields, text: str, priority: str = "high") -> Notice:
     """Return a notice about a rented instance, and perhaps the training on it."""
-    notice = _notice(kind, title, job, fields, text, generation, priority)
-    training = None if job == instance else job
-    return replace(notice, training=training, target=instance, command=next_command(kind, instance))
+    training = None if about.job == about.instance else about.job
+    notice = _notice(kind, title, about, fields, text, priority)
+    return replace(notice, training=training, target=about.instance, command=next_command(kind, about.instance))
 
 
 def _about_account(
@@ -339,7 +251,8 @@ def _why(explanation: str | None) -> _Fields:
     return [("Why", explanation)] if explanation else []
 
 
-def _progress(step: int | None, total_steps: int | None) -> _Fields:
+def _progress(about: About) -> _Fields:
+    step, total_steps = about.step, about.total_steps
     if step is None and total_steps is None:
         return []
     percent = f" ({100 * step // total_steps}%)" if step is not None and total_steps else ""
@@ -349,6 +262,10 @@ def _progress(step: int | None, total_steps: int | None) -> _Fields:
 
 def _step(step: int | None) -> str:
     return "none known" if step is None else f"step {step}"
+
+
+def _saved(about: About) -> str:
+    return f"Latest checkpoint: {_step(about.checkpoint_step)}"
 
 
 def _spent(runtime: float | None, cost: float | None) -> _Fields:

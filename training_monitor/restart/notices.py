@@ -57,17 +57,17 @@ class RestartNotices:
 
     def _notice(self, event: Event) -> Notice | None:
         job = job_progress(self._progress)
-        where: dict[str, Any] = {"step": job.step, "total_steps": job.total_steps}
+        about = templates.About(self._job_name, job.step, job.total_steps)
         if event.kind == "started" and event.attempt > 1:
-            source = event.checkpoint or "the start"
-            told: dict[str, Any] = {"explanation": self._explanation, "resumes_from": source, "attempt": event.attempt}
-            return templates.restarted(self._job_name, reason=self._reason, **told)
+            told: dict[str, Any] = {"explanation": self._explanation, "attempt": event.attempt}
+            told["resumes_from"] = event.checkpoint or "the start"
+            return templates.restarted(about, reason=self._reason, **told)
         if event.kind == "ignored":
-            return templates.checkpoint_ignored(self._job_name, reason=event.text)
+            return templates.checkpoint_ignored(about, reason=event.text)
         if event.outcome is RunOutcome.COMPLETED:
-            return templates.finished(self._job_name, **where)
+            return templates.finished(about)
         if event.outcome is RunOutcome.STOPPED:
-            return templates.ended(self._job_name, reason=event.text, **where)
+            return templates.ended(about, reason=event.text)
         if event.outcome is not None:
-            return templates.failed(self._job_name, reason=event.text, explanation=self._explanation, **where)
+            return templates.failed(about, reason=event.text, explanation=self._explanation)
         return None

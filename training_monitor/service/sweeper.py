@@ -232,7 +232,7 @@ class _Sweep:
             self._tell("detected", f"instance {row['id']}: {judged['reason']}", judged["job_id"])
         if judged["kind"] == "orphan" and not self.report["dry_run"]:
             about = _about(row["id"], judged["job_id"])
-            self._post(templates.orphan_instance(**about, grace=self.config.orphan_grace))
+            self._post(templates.orphan_instance(about, grace=self.config.orphan_grace))
         if judged["kind"] == "foreign":
             self.report["foreign"].append(judged)
         if judged["action"] == "keep":
@@ -308,7 +308,7 @@ class _Sweep:
             done = destroy_instance(str(number), store=self.store, transport=self.transport, clock=self.clock)
         except (CommandFailed, AccessDenied) as error:
             about = _about(number, judged["job_id"])
-            self._post(templates.instance_not_destroyed(**about, reason=judged["reason"], error=error.what))
+            self._post(templates.instance_not_destroyed(about, reason=judged["reason"], error=error.what))
             raise
         self._end_destroying(str(number), done)
 
@@ -336,8 +336,9 @@ class _Sweep:
         self.report["terminated"].append(swept)
         text = f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}"
         self._tell("stopped", text, swept["job_id"])
-        about = {**_about(swept["instance_id"], swept["job_id"]), "cost_per_hour": swept["cost_per_hour"]}
-        self._post(templates.instance_swept(**about, reason=swept["reason"], runtime=doomed["runtime"]))
+        about, price = _about(swept["instance_id"], swept["job_id"]), swept["cost_per_hour"]
+        told = templates.instance_swept(about, reason=swept["reason"], runtime=doomed["runtime"], cost_per_hour=price)
+        self._post(told)
         left = {each: row for each, row in self.memory.destroying.items() if each != number}
         self._remember(replace(self.memory, destroying=left))
 
@@ -457,7 +458,7 @@ def _tell(on_event: OnEvent | None, event: Event) -> None:
         on_event(event)
 
 
-def _about(number: int, job_id: str | None) -> dict[str, Any]:
-    """Return the fields that identify a notice, which is sent once. A label may be of any length."""
+def _about(number: int, job_id: str | None) -> templates.About:
+    """Return what identifies a notice, which is sent once. A label may be of any length."""
     instance = f"vast://{number}"
-    return {"job": (job_id or instance)[:100], "instance": instance, "generation": number}
+    return templates.About((job_id or instance)[:100], instance=instance, generation=number)

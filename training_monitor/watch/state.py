@@ -8,7 +8,6 @@ reported and seen is a `WatchState`, kept in memory and in the store, so that an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from training_monitor.checkpoints.checkpoints import newest_complete
 from training_monitor.core.frozen import dataclass, field, replace
@@ -30,6 +29,7 @@ from training_monitor.judging.loss import analyze_loss
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.totals import LogTotals
 from training_monitor.notify import templates
+from training_monitor.notify.templates import About
 from training_monitor.observe.kept_looks import Looks, look_key
 from training_monitor.observe.looks import Look, observation_of
 from training_monitor.targets.proc_stat import Identity
@@ -80,7 +80,7 @@ def decide_alerts(
     notices = [*stall, *_milestones(new, status, job), *limits]
     nan = bool(status.loss and status.loss.kind == "nan")
     if nan and not told.nan:
-        notices.append(templates.loss_nan(job, **_where(status), checkpoint_step=_saved(status)))
+        notices.append(templates.loss_nan(_about(status, job)))
     told = replace(told, limits=told.limits + tuple(each.kind for each in limits))
     return replace(told, milestones=told.milestones + new, nan=nan or told.nan, looked_at=status.timestamp), notices
 
@@ -101,21 +101,18 @@ def _stall_notices(
             stalled_step=stall.current_step,
             warned=ends and ending,
         )
+        about = replace(_about(status, job), step=stall.current_step, total_steps=stall.total_steps)
         notice = templates.stall_detected(
-            job,
-            step=stall.current_step,
-            total_steps=stall.total_steps,
+            replace(about, generation=told.episode),
             reason=stall.reason,
             grace_seconds=config.grace_period if ends and ending else None,
-            checkpoint_step=_saved(status),
             is_spared=ends and shows_work(stall) and not ending,
-            generation=told.episode,
         )
         return told, [notice]
     if stall.is_stalling:
         return told, []
     if told.stalled and _advanced(told, status):
-        notice = templates.recovered(job, **{**_where(status), "generation": told.episode})
+        notice = templates.recovered(replace(_about(status, job), generation=told.episode))
         return replace(told, stalled=False, stalled_step=None, stalled_at=None, warned=False), [notice]
     return replace(told, stalled_at=None), []
 
@@ -169,18 +166,16 @@ def decide_end(status: TrainingStatus) -> tuple[str, str] | None:
 
 def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfig, job: str) -> Notice:
     """Return the notice of the end of a run."""
-    where, cost = _where(status), _cost(status, config)
+    about = _about(status, job)
     if end == "finished":
-        return templates.finished(job, **where, runtime=status.runtime, cost=cost)
-    if end == "failed":
-        return templates.failed(job, **where, reason=reason, checkpoint_step=_saved(status))
-    return templates.ended(job, **where, reason=reason, checkpoint_step=_saved(status))
+        return templates.finished(about, runtime=status.runtime, cost=_cost(status, config))
+    return templates.failed(about, reason=reason) if end == "failed" else templates.ended(about, reason=reason)
 
 
 def _milestones(new: tuple[float, ...], status: TrainingStatus, job: str) -> Iterator[Notice]:
     for percent in sorted(new)[-1:]:  # of several at once, only the highest is reported
         done = int(_percent_done(status) or 0.0)
-        yield templates.milestone(job, percent=round(percent), done=done, **_where(status), runtime=status.runtime)
+        yield templates.milestone(_about(status, job), percent=round(percent), done=done, runtime=status.runtime)
 
 
 def _reached(status: TrainingStatus, config: WatchConfig) -> tuple[float, ...]:
@@ -198,10 +193,10 @@ def _limits(status: TrainingStatus, config: WatchConfig, job: str) -> Iterator[N
     if config.soft_limit is not None and status.runtime is not None and status.runtime >= config.soft_limit:
         hard = "" if config.hard_limit is None else f"; it is ended at {format_duration(config.hard_limit)}"
         reason = f"Run time of {format_duration(config.soft_limit)} passed{hard}"
-        yield templates.soft_limit(job, reason=reason, **_where(status))
+        yield templates.soft_limit(_about(status, job), reason=reason)
     cost = _cost(status, config)
     if config.budget is not None and cost is not None and cost >= config.budget:
-        yield templates.budget_passed(job, cost=cost, budget=config.budget, **_where(status))
+        yield templates.budget_passed(_about(status, job), cost=cost, budget=config.budget)
 
 
 def _cost(status: TrainingStatus, config: WatchConfig) -> float | None:
@@ -210,14 +205,10 @@ def _cost(status: TrainingStatus, config: WatchConfig) -> float | None:
     return config.cost_per_hour * status.runtime / 3600.0
 
 
-def _where(status: TrainingStatus) -> dict[str, Any]:
-    job = job_progress(status.progress)
-    return {"step": job.step, "total_steps": job.total_steps, "generation": status.generation}
-
-
-def _saved(status: TrainingStatus) -> int | None:
-    newest = newest_complete(status.checkpoints or ())
-    return newest.step if newest else status.progress.checkpoint_step
+def _about(status: TrainingStatus, job: str) -> About:
+    done, newest = job_progress(status.progress), newest_complete(status.checkpoints or ())
+    saved = newest.step if newest else status.progress.checkpoint_step
+    return About(job, done.step, done.total_steps, saved, generation=status.generation)
 
 
 NOT_STALLING = StallAnalysis(False, None, "none", "not judged yet", "continue")

@@ -9,7 +9,7 @@ is destroyed only after its upload was verified, unless the plan says otherwise.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from training_monitor.checkpoints.checkpoints import newest_complete
 from training_monitor.core.errors import (
@@ -29,6 +29,7 @@ from training_monitor.explain.before_end import explain_before_end
 from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify import templates
+from training_monitor.notify.templates import About
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
 from training_monitor.uploads.hugging_face import IncompleteInfo
@@ -241,16 +242,9 @@ class _Terminator:
         size = f", the newest complete one {format_bytes(newest.size_bytes)} at step {newest.step}" if newest else ""
         self.tell("progress", f"{plural(found.count, 'checkpoint')}{size}")
         if state.plan.end == "terminated":
-            self.post(
-                templates.terminated(
-                    self.watcher.job.label,
-                    checkpoint_step=newest.step if newest else None,
-                    reason=state.plan.reason,
-                    upload=bool(newest and state.plan.upload_to),
-                    explanation=state.explanation,
-                    generation=state.generation,
-                )
-            )
+            upload, reason = bool(newest and state.plan.upload_to), state.plan.reason
+            about = self.about(state)
+            self.post(templates.terminated(about, reason=reason, upload=upload, explanation=state.explanation))
         return state
 
     def upload(self, state: Termination) -> Termination:
@@ -292,12 +286,10 @@ class _Terminator:
         )
 
     def _tell_upload(self, state: Termination, report: UploadReport) -> None:
-        step = state.checkpoint.step if state.checkpoint else None
-        about: dict[str, Any] = {"destination": report.destination, "checkpoint_step": step}
-        about["generation"] = state.generation
         if report.verified:
             self.tell("reached", f"{report.destination} has it: {plural(len(report.files), 'file')} verified")
-            self.post(templates.upload_finished(self.watcher.job.label, **about, files=len(report.files)))
+            done = templates.upload_finished(self.about(state), destination=report.destination, files=len(report.files))
+            self.post(done)
         else:
             self.tell("detected", f"upload to {report.destination} failed: {report.error}")
 
@@ -323,7 +315,7 @@ class _Terminator:
         state = self.save(replace(state, gone=True))  # the service acknowledges only once
         self.tell("stopped", f"{target} is {'destroyed' if state.destroyed else 'gone'}")
         notice = templates.instance_destroyed if state.destroyed else templates.instance_gone
-        self.post(notice(self.watcher.job.label, instance=str(target), generation=state.generation))
+        self.post(notice(self.about(state)))
         return replace(state, phase="done", ended_at=self.watcher.clock.time())
 
     def _is_there(self, number: str) -> bool:
@@ -344,33 +336,19 @@ class _Terminator:
 
     def _tell_undone(self, state: Termination) -> None:
         """Report what was planned and not done: before the end, and once."""
-        job, generation = self.watcher.job.label, state.generation
         if not state.stopped:
             reason = "; ".join(state.errors) or f"not even SIGKILL ended {', '.join(state.left)}"
-            self.post(templates.not_terminated(job, reason=reason, generation=generation))
+            self.post(templates.not_terminated(self.about(state), reason=reason))
         if state.plan.upload_to and not state.is_saved:
             failures = [f"{each.destination}: {each.error}" for each in state.uploads]
-            self.post(
-                templates.upload_failed(
-                    job,
-                    destination=", ".join(each.partition("?")[0] for each in state.plan.upload_to),
-                    checkpoint_step=state.checkpoint.step if state.checkpoint else None,
-                    reason="; ".join([*failures, *state.errors]) or "it was not tried",
-                    generation=generation,
-                )
-            )
+            reason = "; ".join([*failures, *state.errors]) or "it was not tried"
+            destination = ", ".join(each.partition("?")[0] for each in state.plan.upload_to)
+            self.post(templates.upload_failed(self.about(state), destination=destination, reason=reason))
 
     def _keep(self, state: Termination, reason: str) -> Termination:
         self.tell("refused", f"{self.watcher.target} is kept and goes on costing money: {reason}")
-        self.post(
-            templates.instance_kept(
-                self.watcher.job.label,
-                instance=str(self.watcher.target),
-                reason=reason,
-                cost_per_hour=self.watcher.config.cost_per_hour,
-                generation=state.generation,
-            )
-        )
+        price = self.watcher.config.cost_per_hour
+        self.post(templates.instance_kept(self.about(state), reason=reason, cost_per_hour=price))
         return replace(state, destroyed=False, gone=False, kept=reason)
 
     def _give_up(self, state: Termination, error: TrainingMonitorError) -> Termination:
@@ -392,6 +370,11 @@ class _Terminator:
     def save(self, state: Termination) -> Termination:
         self.watcher.store.save_run(state.key, state, finished=state.phase == "done")
         return state
+
+    def about(self, state: Termination) -> About:
+        saved = state.checkpoint.step if state.checkpoint else None
+        target, job = str(self.watcher.target), self.watcher.job.label
+        return About(job, checkpoint_step=saved, instance=target, generation=state.generation)
 
     def post(self, notice: Notice) -> None:
         if self.outbox:

@@ -260,7 +260,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             if not is_lost:
                 return None
             job, reason = self.watcher.job.label, f"lost: {error.what}"
-            self.post(templates.ended(job, reason=reason, generation=self.watcher.state.generation))
+            self.post(templates.ended(templates.About(job, generation=self.watcher.state.generation), reason=reason))
             return WatchReport("lost", error.what, self.status)
         if self.reach.miss():
             self.tell("unreachable", f"cannot ask: {error}; the run is left alone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from training_monitor.core.values import Notice
 from training_monitor.notify import templates
 from training_monitor.notify.notice_text import PLAIN, render
+from training_monitor.notify.templates import About
 
 STALL = """\
 ⚠️ Training Stall Detected
@@ -33,15 +34,8 @@ def stall(
     checkpoint: int | None = 1200,
     generation: int = 0,
 ) -> Notice:
-    return templates.stall_detected(
-        "llama",
-        step=step,
-        total_steps=total,
-        reason="no step for 20m",
-        grace_seconds=grace,
-        checkpoint_step=checkpoint,
-        generation=generation,
-    )
+    about = About("llama", step, total, checkpoint, generation=generation)
+    return templates.stall_detected(about, reason="no step for 20m", grace_seconds=grace)
 
 
 def test_a_stall_is_told_in_these_words() -> None:
@@ -65,40 +59,41 @@ def test_what_is_not_known_is_a_question_mark_or_left_out() -> None:
 
 
 def test_an_end_is_told_in_these_words() -> None:
-    notice = templates.terminated("llama", checkpoint_step=1200)
+    notice = templates.terminated(About("llama", checkpoint_step=1200))
     assert render(notice, PLAIN) == TERMINATED and notice.priority == "high"
-    kept = templates.terminated("llama", checkpoint_step=0, reason="a person asked", upload=False)
+    kept = templates.terminated(About("llama", checkpoint_step=0), reason="a person asked", upload=False)
     assert dict(kept.fields)["Reason"] == "a person asked" and dict(kept.fields)["Final checkpoint"] == "step 0"
     assert kept.text == "The model stays where it is: no upload is planned."
 
 
 def every_notice() -> list[Notice]:
-    at = {"step": 10, "total_steps": 40}
+    run, at, saved = About("run"), About("run", 10, 40), About("run", checkpoint_step=5)
+    rented = About("run", instance="vast://7")
     return [
         stall(),
-        templates.terminated("run", checkpoint_step=5),
-        templates.not_terminated("run", reason="no answer for 30m"),
-        templates.ended("run", reason="nobody can tell how"),
-        templates.recovered("run", **at),
-        templates.restarted("run", reason="exit status 1", resumes_from="/out/step_60", attempt=2),
-        templates.finished("run", **at, runtime=3900, cost=1.5),
-        templates.failed("run", reason="out of memory", evidence="CUDA out of memory", checkpoint_step=5),
-        templates.loss_nan("run", **at, checkpoint_step=5),
-        templates.budget_passed("run", cost=10.5, budget=10),
-        *(templates.milestone("run", percent=percent, done=percent, **at) for percent in (25, 50, 75)),
-        templates.soft_limit("run", reason="more than 90 % of the disk is used"),
-        templates.upload_finished("run", destination="hf://a/b", checkpoint_step=5, files=1),
-        templates.upload_failed("run", destination="hf://a/b", reason="no answer", checkpoint_step=None),
-        templates.instance_destroyed("run", instance="vast://7", runtime=60, cost=0.25),
-        templates.instance_gone("run", instance="vast://7"),
-        templates.instance_kept("run", instance="vast://7", reason="the upload failed", cost_per_hour=0.5),
-        templates.instance_swept("run", instance="vast://7", reason="stuck"),
-        templates.instance_not_destroyed("run", instance="vast://7", reason="stuck", error="no answer"),
-        templates.orphan_instance("run", instance="vast://7", grace=600),
-        templates.unreachable("run", seconds=600, error="no route to host"),
-        templates.reached("run", seconds=3600),
-        templates.state_unwritable("run", seconds=600, error="the disk is full"),
-        templates.state_writable("run", seconds=3600, folder="/state"),
+        templates.terminated(saved),
+        templates.not_terminated(run, reason="no answer for 30m"),
+        templates.ended(run, reason="nobody can tell how"),
+        templates.recovered(at),
+        templates.restarted(run, reason="exit status 1", resumes_from="/out/step_60", attempt=2),
+        templates.finished(at, runtime=3900, cost=1.5),
+        templates.failed(saved, reason="out of memory", evidence="CUDA out of memory"),
+        templates.loss_nan(About("run", 10, 40, 5)),
+        templates.budget_passed(run, cost=10.5, budget=10),
+        *(templates.milestone(at, percent=percent, done=percent) for percent in (25, 50, 75)),
+        templates.soft_limit(run, reason="more than 90 % of the disk is used"),
+        templates.upload_finished(saved, destination="hf://a/b", files=1),
+        templates.upload_failed(run, destination="hf://a/b", reason="no answer"),
+        templates.instance_destroyed(rented, runtime=60, cost=0.25),
+        templates.instance_gone(rented),
+        templates.instance_kept(rented, reason="the upload failed", cost_per_hour=0.5),
+        templates.instance_swept(rented, reason="stuck"),
+        templates.instance_not_destroyed(rented, reason="stuck", error="no answer"),
+        templates.orphan_instance(rented, grace=600),
+        templates.unreachable(run, seconds=600, error="no route to host"),
+        templates.reached(run, seconds=3600),
+        templates.state_unwritable(run, seconds=600, error="the disk is full"),
+        templates.state_writable(run, seconds=3600, folder="/state"),
     ]
 
 
@@ -129,4 +124,4 @@ def test_the_texts_of_the_other_events() -> None:
     assert texts["milestone_50"].startswith("📈 Training 50% Done\n")
     assert "Verified: 1 file" in texts["upload_finished"]
     assert "It was not destroyed and still costs money ($0.50 per hour)." in texts["instance_kept"]
-    assert templates.instance_kept("run", instance="7", reason="x").text.endswith("still costs money.")
+    assert templates.instance_kept(About("run", instance="7"), reason="x").text.endswith("still costs money.")
