@@ -31,6 +31,7 @@ MOST_SAMPLES = 720  # six hours at one every 30 s
 _UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause")
 _SHORT_PAUSES = (*_UNSEEN_PAUSES, "spinning_pause", "quiet_pause", "early_pause", "first_pause")
 _LONG_PAUSES = ("busy_pause", "startup_pause")
+_DETECTION = ("min_samples", "eta_convergence_threshold", "speed_drop_threshold")  # settings of `stall_detection`
 Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
 Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
 _Pause = Annotated[float, Kind("seconds, from 0", lambda value, place: value if _is_pause(value) else MISFIT)]
@@ -156,13 +157,8 @@ class WatchConfig:
 
     @property
     def stall_policy(self) -> StallPolicy:
-        return stall_policy(
-            self.stall_after,
-            min_samples=self.min_samples,
-            eta_convergence_threshold=self.eta_convergence_threshold,
-            speed_drop_threshold=self.speed_drop_threshold,
-            grace_period=self.grace_period,
-        )
+        shared = {name: getattr(self, name) for name in (*_DETECTION, "grace_period")}
+        return stall_policy(self.stall_after, **shared)
 
 
 def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:
@@ -223,5 +219,5 @@ def _read_fields(table: Mapping[str, Any], place: Place) -> dict[str, Any]:
         return read_keys(settings, table, place)
     others = {key: value for key, value in table.items() if key != "stall_detection"}
     nested = {"enabled": settings["stall_detection"]}
-    nested |= {key: settings[key] for key in ("min_samples", "eta_convergence_threshold", "speed_drop_threshold")}
+    nested |= {key: settings[key] for key in _DETECTION}
     return {**read_keys(settings, others, place), **read_keys(nested, detection, place / "stall_detection")}
