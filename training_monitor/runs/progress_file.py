@@ -12,7 +12,7 @@ from math import inf, isfinite, nan
 from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_named
 from training_monitor.core.records import encode, table_in
 from training_monitor.runs.values import (
@@ -80,8 +80,11 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
     metrics, status = table_in(document, "metrics"), document.get("status")
     if status not in STATUSES and "pid" not in metadata:
         raise NotAProgressFile("no progress file: it has neither a status nor a process", source=run.path)
-    return replace(
-        run,
+    return Run(
+        run.name,
+        run.path,
+        run.control_path,
+        run.folder,
         status=status if status in STATUSES else None,
         phase=_text(state.get("phase")),
         epoch=_whole(state.get("epoch")),
