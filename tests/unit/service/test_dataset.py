@@ -137,7 +137,7 @@ def test_too_many_images(folder: Path) -> None:
         (b"", "is empty (0 bytes)"),
         (b"<html>404 Not Found</html>", "is no image"),
         (png()[:-1], "is cut off: its last PNG chunk (IEND) is missing"),
-        (png()[:20] + b"\1" + png()[21:], "has a damaged header"),
+        (png().replace(b"IHDR", b"CgBI"), "has a damaged header"),
         (png()[: png().index(b"IDAT") + 20], "is cut off: its last PNG chunk (IEND) is missing"),
         (photo()[:9], "has a damaged header"),
         (photo(b"\xff\xe1\xff\xff" + b"\0" * 65533)[:-2], "is cut off: its JPEG end marker (EOI) is missing"),
