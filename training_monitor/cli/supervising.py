@@ -11,15 +11,15 @@ import signal
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType
 from typing import Any
 
 from training_monitor.cli.live import LiveDisplay, print_summary
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, hint, interrupted_status, print_json, say
 from training_monitor.core.clock import SYSTEM_CLOCK
+from training_monitor.core.ending_signals import cleaned_up
 from training_monitor.core.errors import LeaseLost, SettingsError
 from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.read_fence import keep_found
@@ -36,10 +36,6 @@ from training_monitor.targets.procfs import identify
 from training_monitor.targets.target import parse_target
 
 DEMO_NAME = "demo"
-_ENDS = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGALRM),
-    *(signal.SIGUSR1, signal.SIGUSR2),
-)
 _INTERRUPTED = {
     "starting": "{job} may just be starting, unsupervised",
     "watching": "{job} keeps running, unsupervised",
@@ -210,45 +206,12 @@ def demo(args: Namespace) -> int:
     """Run the demo in a temporary folder; folder and training are removed however it ends."""
     with tempfile.TemporaryDirectory(prefix="training-monitor-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["TRAINING_MONITOR_JOBS_DIR"] = os.path.join(folder, "jobs")
-        with _ended_by_signals(lambda: _end_demo(folder)):
+        with cleaned_up(lambda: _end_demo(folder)):
             try:
                 return _run_demo(folder, args)
             except KeyboardInterrupt as interrupt:
                 hint("\nthe demo was interrupted; its training process is ended, its folder removed")
                 return interrupted_status(interrupt)
-
-
-@contextmanager
-def _ended_by_signals(clean: Callable[[], None]) -> Iterator[None]:
-    """Let also Ctrl-\\ and its like interrupt what runs here, once; then clean up, which no other signal interrupts."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        _handle(dict.fromkeys(before, _pass_over))
-        clean()
-        if callable(former := before[number]):
-            former(number, frame)
-        raise KeyboardInterrupt(number)
-
-    found = {number: signal.getsignal(number) for number in _ENDS}
-    before: dict[int, Any] = {each: handler for each, handler in found.items() if handler not in (signal.SIG_IGN, None)}
-    _handle(dict.fromkeys(before, interrupt))
-    try:
-        yield
-    finally:
-        _handle(dict.fromkeys(before, _pass_over))
-        try:
-            clean()
-        finally:
-            _handle(before)
-
-
-def _pass_over(*_: object) -> None:
-    """Do nothing; unlike SIG_IGN, the programs that are started meanwhile do not inherit it."""
-
-
-def _handle(handlers: Mapping[int, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def _run_demo(folder: str, args: Namespace) -> int:

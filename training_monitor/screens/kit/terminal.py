@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import Any
 
+from training_monitor.core.ending_signals import cleaned_up, set_handlers
 from training_monitor.core.errors import Hint, TrainingMonitorError
 from training_monitor.core.regex import regex
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs, Line, cells
@@ -78,12 +78,6 @@ _COLOURS = {  # colour of a style, and its attribute without colours; reversed w
     "killed": (curses.COLOR_RED, curses.A_NORMAL),
 }
 _PLAIN = {"dim": curses.A_DIM, "bold": curses.A_BOLD, "selected": curses.A_REVERSE, "title": curses.A_REVERSE}
-# What ends a process, as far as it can be noticed: SIGKILL, os._exit and a crash of Python (SIGSEGV, SIGBUS, SIGFPE,
-# SIGILL, abort) cannot.
-_ENDS = (
-    *("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU"),
-    *("SIGABRT", "SIGTRAP", "SIGSYS", "SIGPOLL", "SIGPWR", "SIGSTKFLT"),
-)
 _Handler = Callable[[int, FrameType | None], object]
 
 
@@ -348,7 +342,7 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
     bell, lock = Bell(), threading.RLock()  # a signal handler may interrupt the thread that draws
     give_back = partial(_give_back, has_mouse, lock)
     try:
-        with _handled({signal.SIGWINCH: lambda *_: bell.ring()}), _given_back_by_signals(give_back):
+        with _handled({signal.SIGWINCH: lambda *_: bell.ring()}), cleaned_up(give_back):
             window = curses.initscr()
             atexit.register(give_back)  # should a signal come before the next line
             try:
@@ -363,7 +357,6 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
                         _tell(_MOUSE_ON)
                     yield Terminal(window, bell, lock)
             finally:
-                give_back()
                 atexit.unregister(give_back)
     finally:
         bell.close()
@@ -445,39 +438,8 @@ def check_terminal() -> None:
 def _handled(wanted: Mapping[int, _Handler]) -> Iterator[None]:
     """Handle signals that have no handler yet."""
     free = [number for number in wanted if signal.getsignal(number) is signal.SIG_DFL]
-    _set({number: wanted[number] for number in free})
+    set_handlers({number: wanted[number] for number in free})
     try:
         yield
     finally:
-        _set(dict.fromkeys(free, signal.SIG_DFL))
-
-
-@contextmanager
-def _given_back_by_signals(give_back: Callable[[], None]) -> Iterator[None]:
-    """Let each signal that ends this process first restore the terminal: another one may interrupt all that follows."""
-    known = {number: signal.getsignal(number) for name in _ENDS if (number := getattr(signal, name, None))}
-    before = {number: former for number, former in known.items() if former not in (signal.SIG_IGN, None)}
-    then = {number: former if callable(former) else _interrupt for number, former in before.items()}
-
-    def end(number: int, frame: FrameType | None) -> None:
-        _set(dict.fromkeys(before, signal.SIG_IGN))
-        give_back()
-        _set(then)
-        then[number](number, frame)
-
-    _set(dict.fromkeys(before, end))
-    try:
-        yield
-    finally:
-        _set(before)
-
-
-def _set(handlers: Mapping[int, Any]) -> None:
-    with suppress(ValueError):  # only the main thread handles signals
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, _: FrameType | None) -> None:
-    """Exit like on Ctrl-C."""
-    raise KeyboardInterrupt(number)
+        set_handlers(dict.fromkeys(free, signal.SIG_DFL))
