@@ -11,8 +11,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
 
 from training_monitor.core.errors import SettingsError
@@ -20,7 +19,7 @@ from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.read_fence import check_here
 from training_monitor.core.regex import regex
 from training_monitor.core.units import plural
-from training_monitor.service.file_lists import find_file_problem, find_name_problem, list_folder
+from training_monitor.service.file_lists import read_folder
 from training_monitor.service.images import (
     HEAD_BYTES,
     ImageHeader,
@@ -29,7 +28,6 @@ from training_monitor.service.images import (
     read_image_header,
 )
 
-MOST_ENTRIES = 100_000
 CAPTION_SUFFIX = ".txt"
 _CONTROL = regex("[\x00-\x1f\x7f-\x9f]")
 MOST_IMAGES = 10_000
@@ -76,68 +74,22 @@ class Findings:
     other: int = 0
 
 
-def walk_dataset(folder: Path, root: Path, findings: Findings) -> Iterator[DatasetFile]:
-    """Yield the regular files of a folder, sorted by name; if it is `root`, also those of its subfolders."""
-    for entry in _entries(folder, root, findings):
-        path = folder / entry.name
-        if entry.name.startswith("."):
-            findings.hidden += 1
-            continue
-        if problem := _find_name_problem(entry.name):
-            findings.errors.append(f"{_name(path, root)} has {problem}: rename it")
-        if entry.is_dir(follow_symlinks=False) and folder == root:
-            yield from walk_dataset(path, root, findings)
-        elif entry.is_dir(follow_symlinks=False):
-            findings.other += 1
-            findings.warnings.append(f"{_name(path, root)} is more than one folder deep and ignored: move it up")
-        elif file := _regular_file(path, root, findings):
-            yield file
-
-
-def _entries(folder: Path, root: Path, findings: Findings) -> list[os.DirEntry[str]]:
+def _list_dataset(root: Path, findings: Findings) -> list[DatasetFile]:
+    """Return the files of a folder and of those one level below, sorted; report what is deeper, or cannot be copied."""
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(islice(found, MOST_ENTRIES + 1), key=lambda entry: entry.name)
-    except OSError as error:
-        findings.errors.append(cannot_read(_name(folder, root), error))
-        return []
-    if len(entries) > MOST_ENTRIES:
-        findings.errors.append(f"{_name(folder, root)} has more than {MOST_ENTRIES} files: is it the right folder?")
-    return entries[:MOST_ENTRIES]
-
-
-def _regular_file(path: Path, root: Path, findings: Findings) -> DatasetFile | None:
-    """Return the file, also behind a link; None for anything else, which is an error, as it cannot be copied."""
-    name = _name(path, root)
-    if problem := find_file_problem(str(path), str(root)):
-        findings.errors.append(f"{name} is {problem}")
-        findings.other += 1
-        return None
-    try:
-        size = path.stat().st_size
-        path.open("rb").close()  # every file is copied, so every one must be readable
-    except OSError as error:
-        findings.errors.append(cannot_read(name, error))
-        return None
-    return DatasetFile(path, name, size)
-
-
-def _find_name_problem(name: str) -> str | None:
-    """Return why a name cannot be copied to a machine or used in training; None if it can."""
-    return "control characters in its name" if _CONTROL.search(name) else find_name_problem(name)
-
-
-def check_copying(root: Path, findings: Findings) -> None:
-    """Add an error for what cannot be copied, also in the deeper folders that are ignored otherwise."""
-    try:
-        list_folder(str(root))
+        found, problems = read_folder(str(root))
     except SettingsError as error:
         findings.errors.append(f"it cannot be copied to a machine: expected {_printable(error.expected)}")
-
-
-def _name(path: Path, root: Path) -> str:
-    """Return the path relative to the dataset, with escapes for unprintable characters."""
-    return _printable(path.relative_to(root).as_posix())
+        return []
+    names = [*found.files, *(f"{folder}/" for folder in found.empty)]
+    deep = {"/".join(name.split("/", 2)[:2]) for name in names if name.count("/") > 1}
+    findings.hidden, findings.other = found.hidden, len(problems) + len(deep)
+    problems |= {name: "has control characters in its name: rename it" for name in names if _CONTROL.search(name)}
+    findings.errors += [f"{_printable(name.rstrip('/'))} {problem}" for name, problem in sorted(problems.items())]
+    for name in sorted(deep):
+        findings.warnings.append(f"{_printable(name)} is more than one folder deep and ignored: move it up")
+    files = sorted((name, file.size) for name, file in found.files.items() if name.count("/") < 2)
+    return [DatasetFile(root / name, _printable(name), size) for name, size in files]
 
 
 def _printable(name: str) -> str:
@@ -202,7 +154,7 @@ def validate_dataset(
     """
     _check_arguments(min_images, min_side, max_images, trigger)
     root, findings = _readable_folder(path), Findings()
-    files = list(walk_dataset(root, root, findings))
+    files = _list_dataset(root, findings)
     texts = {file.path: file for file in files if file.suffix == CAPTION_SUFFIX}
     seen = {file: _read_image(file, findings) for file in files if file.path not in texts}
     images = {file: header for file, header in seen.items() if header}
@@ -218,8 +170,6 @@ def validate_dataset(
     if trigger and captions:
         _check_trigger(captions, trigger.strip(), findings)
     _check_orphans(files, findings)
-    if not findings.errors:
-        check_copying(root, findings)
     return _make_report(root, images, texts, len(captions), findings)
 
 

@@ -222,11 +222,25 @@ def list_folder(folder: str) -> FileList:
     Raises:
         SettingsError: it is not a folder, holds too many files, or holds what cannot be copied: each is named.
     """
+    found, problems = read_folder(folder)
+    if problems:
+        named = [f"{shown(name[:200])} {problem}" for name, problem in sorted(problems.items())]
+        said = name_some(named, MOST_PROBLEMS, "; ")
+        raise SettingsError("local", folder, f"a folder of which all can be copied, but {said}")
+    return found
+
+
+def read_folder(folder: str) -> tuple[FileList, dict[str, str]]:
+    """List what can be copied as `list_folder`, and by name what cannot, in words to be put behind the name.
+
+    Raises:
+        SettingsError: it is not a folder, or holds too many files.
+    """
     if not folder or "\0" in folder:
         raise SettingsError("local", folder, "a folder that can be read")
     root = os.path.realpath(folder)
     files: dict[str, ListedFile] = {}
-    problems: list[str] = []
+    problems: dict[str, str] = {}
     empty: list[str] = []
     hidden, waiting = 0, [""]
     while waiting:
@@ -236,7 +250,7 @@ def list_folder(folder: str) -> FileList:
         except OSError as error:
             if not below:
                 raise SettingsError("local", folder, f"a folder that can be read ({error})") from error
-            problems.append(f"{shown(below[:200])} cannot be read ({error.strerror})")
+            problems[below] = f"cannot be read ({error.strerror}): check its permissions"
             continue
         seen = [entry for entry in entries if not entry.name.startswith(".")]
         hidden += len(entries) - len(seen)
@@ -245,19 +259,16 @@ def list_folder(folder: str) -> FileList:
         for entry in seen:
             name = os.path.join(below, entry.name)
             if problem := find_name_problem(name):
-                problems.append(f"{shown(name[:200])} has {problem}: rename it")
+                problems[name] = f"has {problem}: rename it"
             elif entry.is_dir(follow_symlinks=False):
                 waiting.append(name)
             elif problem := find_file_problem(entry.path, root):
-                problems.append(f"{shown(name[:200])} is {problem}")
+                problems[name] = f"is {problem}"
             elif file := _look(entry.path, follow_links=True):
                 files[name] = file
         if len(files) > MOST_FILES:
             raise SettingsError("local", folder, f"a folder with at most {MOST_FILES} files: pack them into archives")
-    if problems:
-        said = name_some(sorted(problems), MOST_PROBLEMS, "; ")
-        raise SettingsError("local", folder, f"a folder of which all can be copied, but {said}")
-    return FileList(root, files, hidden=hidden, empty=tuple(sorted(empty)))
+    return FileList(root, files, hidden=hidden, empty=tuple(sorted(empty))), problems
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
