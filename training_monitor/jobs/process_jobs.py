@@ -31,7 +31,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -49,7 +48,7 @@ from training_monitor.core.regex import regex
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site, quote_path, read_text
 from training_monitor.targets.proc_stat import Identity
-from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.replies import parse_fields, read_number, read_whole
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -87,18 +86,18 @@ def _read_job(fields: Mapping[str, str], log: str, job_id: str) -> JobView | Non
     status = _status(fields)
     if status is None:
         raise ParseError("no state in the reply", source="process job", text=str(fields))
-    now, log_time, started = (_number(fields, name) for name in ("now", "log_time", "started"))
+    now, log_time, started = (read_number(fields.get(name)) for name in ("now", "log_time", "started"))
     return JobView(
         job_id=job_id,
         status=status,
         message=_message(fields, status),
-        exit_code=_whole(fields, "exit_code"),
+        exit_code=read_whole(fields.get("exit_code")),
         progress=parse_progress(log),
-        log_size=_whole(fields, "log_size"),
+        log_size=read_whole(fields.get("log_size")),
         log_age=max(0.0, now - log_time) if now is not None and log_time is not None else None,
         log_tail=redact(log),
         started_at=started,
-        survivors=_whole(fields, "members") or 0,
+        survivors=read_whole(fields.get("members")) or 0,
         stopped_by=fields["stopped_by"] if status is JobStatus.STOPPED else None,
         age=max(0.0, now - started) if now is not None and started is not None else None,
     )
@@ -109,7 +108,7 @@ def _status(fields: Mapping[str, str]) -> JobStatus | None:
     if state == "running":
         return JobStatus.RUNNING
     if state == "starting":
-        now, started = _number(fields, "now"), _number(fields, "started")
+        now, started = read_number(fields.get("now")), read_number(fields.get("started"))
         if now is None or started is None or now - started < START_SECONDS:
             return JobStatus.PENDING
         return JobStatus.FAILED
@@ -127,7 +126,7 @@ def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
         return "its process is gone and left no exit status: killed from outside (SIGKILL, out of memory) or a reboot"
     if fields.get("state") == "starting" and status is JobStatus.FAILED:
         return f"it never started: no process after {START_SECONDS:g} s"
-    code, left = fields.get("exit_code"), _whole(fields, "members")
+    code, left = fields.get("exit_code"), read_whole(fields.get("members"))
     if code == "0" and left:
         return f"exit status 0, and {left} of its processes run on"
     return f"exit status {code}{_signal(code)}" if code is not None else None
@@ -136,19 +135,6 @@ def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
 def _signal(code: str) -> str:
     names = {"137": "SIGKILL", "139": "SIGSEGV", "134": "SIGABRT", "143": "SIGTERM", "130": "SIGINT", "129": "SIGHUP"}
     return f" ({names[code]})" if code in names else ""
-
-
-def _number(fields: Mapping[str, str], key: str) -> float | None:
-    try:
-        number = float(fields[key])
-    except (KeyError, ValueError):
-        return None
-    return number if isfinite(number) else None
-
-
-def _whole(fields: Mapping[str, str], key: str) -> int | None:
-    number = _number(fields, key)
-    return None if number is None else int(number)
 
 
 def process_name(job_id: str) -> str:

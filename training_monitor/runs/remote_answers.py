@@ -17,7 +17,6 @@ either, and one process reads all files.
 from __future__ import annotations
 
 import binascii
-import math
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from training_monitor.core.regex import regex
 from training_monitor.runs.files import PROGRESS, KnownRun, RunFiles, place_below, read_run, runs_from_names, unread_run
 from training_monitor.runs.values import OutputChunk, RunSize
 from training_monitor.targets.proc_stat import Identity, MachineSample, ProcessSample, describe_outcome, parse_stat
-from training_monitor.targets.replies import read_whole, split_parts
+from training_monitor.targets.replies import read_number, read_whole, split_parts
 
 _PROCESS = regex(r"^==> (?:/dev/null|/proc/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
 _THREAD = regex(r"^==> (?:/dev/null|/proc/[0-9]{1,10}/task/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
@@ -76,7 +75,7 @@ def parse_look(text: str, word: str, spelling: str, where: str) -> FolderListing
         machine = parse_machine(text, word)
     except ParseError as error:
         return replace(folder, machine_error=error.what)
-    return replace(folder, machine=machine, processes_at=_number(dict(split_parts(text, word)).get("began", "")))
+    return replace(folder, machine=machine, processes_at=read_number(dict(split_parts(text, word)).get("began")))
 
 
 # ---------------------------------------------------------------- the folder
@@ -111,7 +110,7 @@ def parse_folder(text: str, word: str, spelling: str, where: str) -> FolderListi
     texts, is_whole = _split_files(keys["files"], names, spelling)
     left = frozenset(names) - refused.keys() - texts.keys()
     unread = frozenset() if is_whole and "some" not in keys else left
-    return FolderListing(root, names, texts, refused, unread, _number(keys.get("now", "")))
+    return FolderListing(root, names, texts, refused, unread, read_number(keys.get("now")))
 
 
 def _split_files(text: str, names: Sequence[str], spelling: str) -> tuple[dict[str, str], bool]:
@@ -173,7 +172,7 @@ def parse_machine(text: str, word: str) -> MachineSample:
     parts = split_parts(text, word)
     keys = dict(parts)
     facts = dict(line.split("=", 1) for line in keys.get("facts", "").split("\n") if "=" in line)
-    uptime, ticks = _number(facts.get("uptime", "")), read_whole(facts.get("ticks"))
+    uptime, ticks = read_number(facts.get("uptime")), read_whole(facts.get("ticks"))
     if uptime is None or not ticks or "processes" not in keys:
         raise ParseError("it has no /proc: processes cannot be seen", source="machine")
     page_size = read_whole(facts.get("page"))
@@ -258,11 +257,3 @@ def describe_signals(text: str, word: str, processes: Sequence[Identity], number
         outcome, _, state = words.partition(" ")
         sentences.append(describe_outcome(process, number, outcome, name, state))
     return tuple(sentences)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 
 from training_monitor.core.regex import regex
 
@@ -36,3 +37,12 @@ def split_parts(text: str, word: str) -> list[tuple[str, str]]:
 def read_whole(text: str | None) -> int | None:
     """Return a text as a whole number; None if it is anything else."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def read_number(text: str | None) -> float | None:
+    """Return a text as a finite number; None if it is anything else."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if isfinite(number) else None
