@@ -39,13 +39,13 @@ class ContainerLog(Polled):
         def ask(site: Site) -> Reply:
             read = site.target.read_output
             newest = read(site.transport, since=at) if cursor else read(site.transport, lines=LAST_LINES)
-            former = None
-            if cursor and at and _rest(newest, cursor) is None:
+            rest, former = _rest(newest, cursor) if cursor else newest, None
+            if rest is None:
                 try:
                     former = read(site.transport, since=at, former=True)
                 except CommandError:
                     former = ""
-            return Reply(json.dumps([newest, former, site.clock.time()]), 0, 0.0)
+            return Reply(json.dumps([newest if rest is None else rest, former, site.clock.time()]), 0, 0.0)
 
         return Question("log", "", lambda reply: _parse(reply, cursor, limit_bytes, self.label), limit=30.0, beside=ask)
 
@@ -62,10 +62,8 @@ def _rest(text: str, cursor: LogCursor) -> str | None:
 def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, label: str) -> NewLog:
     newest, former, now = json.loads(reply.output)
     reset, lost = None, None
-    if cursor is None:
+    if cursor is None or former is None:
         timed = newest
-    elif former is None:
-        timed = _rest(newest, cursor) or ""
     else:
         reset, rest = "rotated", _rest(former, cursor)
         timed = (rest or "") + newest
