@@ -6,6 +6,7 @@ BITMAPCOREHEADER and BITMAPINFOHEADER of the Windows documentation, and their OS
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from typing import BinaryIO
@@ -13,6 +14,11 @@ from typing import BinaryIO
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
+_SIGNATURES = regex(  # "BM" also begins many texts, so the size of the second header has to be a known one as well
+    rb"(?P<png>\x89PNG\r\n\x1a\n)|(?P<jpeg>\xff\xd8\xff)|(?P<webp>RIFF.{4}WEBP)|(?P<gif>GIF8[79]a)"
+    rb"|(?P<bmp>BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0)",
+    re.DOTALL,
+)
 HEAD_BYTES = 256 * 1024  # contain the size of nearly every JPEG; that of others is behind their metadata
 _MOST_BYTES = 256 * 1024 * 1024  # searched for the end of an image to which more was appended
 _TAIL_BYTES = 64 * 1024  # enough for what most programs append
@@ -27,7 +33,6 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; the ot
 _JPEG_IMAGE = frozenset({0xD9, 0xDA})  # EOI, SOS: no size is behind them
 _JPEG_MOST_SEGMENTS = 4096
 _BMP_CORE_HEADER, _BMP_INFO_HEADER = 12, 40
-_BMP_HEADERS = frozenset({_BMP_CORE_HEADER, 16, 40, 52, 56, 64, 108, 124})
 _BMP_PLAIN = frozenset({0, 3})  # uncompressed, with and without colour masks
 
 
@@ -55,18 +60,8 @@ def detect_image_format(data: bytes) -> str | None:
     Returns:
         png, jpeg, webp, gif or bmp; None for everything else.
     """
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "webp"
-    if data[:6] in (b"GIF87a", b"GIF89a"):
-        return "gif"
-    # "BM" also begins many texts, so the size of the second header has to be a known one as well.
-    if data[:2] == b"BM" and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:
-        return "bmp"
-    return None
+    found = _SIGNATURES.match(data)
+    return found.lastgroup if found else None
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
