@@ -10,7 +10,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from training_monitor.cli.documents import DOCUMENTS  # noqa: E402
+from docs.json_documents import DOCUMENTS  # noqa: E402
 from training_monitor.core import errors  # noqa: E402
 from training_monitor.core.envelope import schema_name  # noqa: E402
 from training_monitor.core.json_schema import Definitions, json_schema  # noqa: E402

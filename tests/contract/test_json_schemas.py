@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from docs.json_documents import DOCUMENTS
 from docs.write_schemas import error_kinds, write_schemas
 from tests.json_documents import COMMANDS, FILE, SCHEMAS, check_document
 from tests.requirements import require_package
 from training_monitor.cli.command_table import GROUPS
-from training_monitor.cli.documents import DOCUMENTS
 from training_monitor.core.envelope import schema_name, wrap
 
 ROOT = Path(__file__).parents[2]

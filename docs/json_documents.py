@@ -1,7 +1,7 @@
 """The types of the JSON documents of the commands, from which `docs/write_schemas.py` writes their schemas.
 
-A document has `schema` and the keys of its type, with `target` and `verdict` where it has them. No command imports
-this module.
+A document has `schema` and the keys of its type, with `target` and `verdict` where it has them. No command needs
+these types, so they are no part of the package.
 """
 
 from __future__ import annotations
