@@ -99,7 +99,9 @@ class FakeTransport:
         return FakeStream()
 
     def answer_all(self, words: tuple[str, ...], program: str | None) -> CommandResult:
-        """What `sh -s` prints for a program of `format_script`."""
+        """What `sh -s` prints for a program of `format_script`; a plain command over ssh prints nothing."""
+        if words[-1] == "true":
+            return CommandResult(words, 0, "", "", 0.0)
         assert program, "no program for sh"
         nonce, scripts = read_program(program)
         self.asked.append(list(scripts.values()))

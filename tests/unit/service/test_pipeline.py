@@ -72,12 +72,9 @@ class World:
         self.queue = TrainingQueue(self.store, clock=self.clock)
         self.jobs = FakeJobs(self.clock)
         self.transport = FakeTransport(self.jobs.answer)
-        self.transport.register(["ssh"], self.ssh)
+        self.transport.register(["ssh"], lambda words, program: self.transport.answer_all(words, program))
         self.transport.register(["vastai"], self.vastai)
         self.rows[7] = {"id": 7, "actual_status": "running", "ssh_host": "1.2.3.4", "ssh_port": 22}
-
-    def ssh(self, words: tuple[str, ...], program: str | None) -> CommandResult:
-        return self.transport.answer_all(words, program) if program else CommandResult(words, 0, "", "", 0.0)
 
     def vastai(self, words: tuple[str, ...], program: str | None) -> CommandResult:
         answer: object = ""

@@ -624,8 +624,8 @@ def test_a_time_out_tells_how_far_it_got(subtests: pytest.Subtests) -> None:
     for steps, ssh, said_last in [
         ([LOADING], [], "loading: pulling layer 3"),
         ([RUNNING], [REFUSED], "Connection refused"),
-        ([{"ssh_host": None}], [], "no ssh address"),
-        ([{"ssh_host": "-oProxyCommand=id"}], [], "unusable ssh address"),
+        ([{"ssh_host": None}], [], "no usable ssh address"),
+        ([{"ssh_host": "-oProxyCommand=id"}], [], "no usable ssh address"),
         ([{"actual_status": {"a": 1}, "status_msg": ["x"]}], [], "{'a': 1}: ['x']"),
         ([(1, "", "Traceback")], [], "loading"),
     ]:
