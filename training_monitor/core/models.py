@@ -253,7 +253,8 @@ class NewLog:
     read, `left_bytes` after it are for the next read. reset: None (the log continued) | truncated (emptied or
     rewritten) | rotated (another file). A `missing` file has no text and keeps the cursor of the request. `age` is the
     seconds since the last write, by the target's clock; `path` is the file. `lost` is the time (epoch seconds) from
-    and to which nothing is kept of it any more.
+    and to which nothing is kept of it any more. Where it comes `by_lines`, it has each line when that ends,
+    or 16 KiB of it.
     """
 
     text: str = field(repr=False)
@@ -266,6 +267,7 @@ class NewLog:
     path: str | None = field(default=None, compare=False)
     left_bytes: int = 0
     lost: tuple[float, float] | None = None
+    by_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,9 +150,11 @@ def _ended_at(seen: Sequence[Observation]) -> float:
 
 def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy) -> Verdict:
     last, stall = seen[-1], analyze_stall(seen, now=now, policy=policy)
-    if last.unseen_output and not stall.signals["has_step"] and stall.kind != "suspended":
+    is_held = last.bar_held and stall.is_stalling and stall.signals["works"] and stall.kind != "slow"
+    if stall.kind != "suspended" and (is_held or (last.unseen_output and not stall.signals["has_step"])):
         stall = replace(stall, is_stalling=False, kind=None, confidence="none", recommendation="continue")
-        return _add_findings(replace(_judge_unseen(stall, last.timestamp, policy), stall=stall), seen)
+        held = _judge_held(stall, _position(last)) if is_held else _judge_unseen(stall, last.timestamp, policy)
+        return _add_findings(replace(held, stall=stall), seen)
     if stall.kind == "slow":
         found = Verdict("slow", "warning", f"{_position(last)}: {stall.reason}", stall.signals["slow_since"])
     elif stall.kind == "suspended":
@@ -240,6 +242,14 @@ def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verd
     if idle < policy.quiet_pause:
         return Verdict("unknown", "unknown", reason, began, remedies=(f"look again in {format_duration(60)}",))
     return Verdict("stalled", "failed", reason, now - idle, "low", "alert")
+
+
+def _judge_held(stall: StallAnalysis, shown: str) -> Verdict:
+    """Judge a training that works while a container's runtime holds its bar back."""
+    waited = format_duration(stall.signals["seconds_without_step"])
+    reason = f"{shown}: its container's log has shown nothing for {waited} behind a bar, which it holds back in part; "
+    remedy = "print whole lines: a logger's line every so many steps, or tqdm(mininterval=60) with print(flush=True)"
+    return Verdict("unknown", "unknown", reason + stall.signals["works"], stall.signals["since"], remedies=(remedy,))
 
 
 def _judge_last_step(stall: StallAnalysis, shown: str, policy: StallPolicy) -> Verdict:

@@ -93,6 +93,7 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, label: str)
         age=None if wrote is None else max(0.0, now - wrote),
         path=label,
         lost=lost,
+        by_lines=True,
     )
 
 

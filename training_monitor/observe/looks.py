@@ -388,6 +388,7 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         heartbeat=find_heartbeat(text),
         is_running=is_running,
         finished=progress.finished,
+        bar_held=bool(log and log.by_lines) and "\r" in text.rstrip("\n").rpartition("\n")[2],
         log_age=log_age,
         step_age=log_age + pace.step_lag if log_age is not None and pace.step_lag is not None else None,
         step_interval=pace.step_interval,

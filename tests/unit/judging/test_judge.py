@@ -562,6 +562,33 @@ def test_without_work_it_is_stalled_after_the_quiet_limit_and_never_for_sure() -
     assert (verdict.confidence, verdict.recommendation) == ("low", "alert")
 
 
+def behind_a_bar(cores: float, **seen: Any) -> Verdict:
+    """Steps for ten minutes, and then two hours of which the log shows none."""
+    looks = [
+        Observation(
+            30.0 * at,
+            min(at, 20),
+            is_running=True,
+            log_age=max(0.0, 30.0 * (at - 20)),
+            cpu_seconds=30.0 * cores * at,
+            cpu_cores=cores,
+            written_bytes=0,
+            processes=1,
+            **seen,
+        )
+        for at in range(1, 260)
+    ]
+    return judge(looks, now=looks[-1].timestamp)
+
+
+def test_a_bar_that_a_container_holds_back_is_no_proof_of_a_stall_while_its_processes_work() -> None:
+    verdict = behind_a_bar(0.9, bar_held=True)
+    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "behind a bar" in verdict.reason
+    assert "mininterval" in verdict.remedies[0] and verdict.stall and not verdict.stall.is_stalling
+    assert behind_a_bar(0.9).state == "stalled", "a log that has each line when it ends"
+    assert behind_a_bar(0.0, bar_held=True).state == "stalled", "nothing works"
+
+
 def test_one_look_at_an_idle_one_is_unknown() -> None:
     verdict = judge([unseen(9000.0, cpu_seconds=25.0, cpu_cores=0.0, written_bytes=0)], now=9000.0)
     assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "one look does not show" in verdict.reason

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, Progress
+from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
 from training_monitor.core.values import Observation
 from training_monitor.judging.judge import judge
 from training_monitor.judging.stall import stall_policy
@@ -52,6 +52,15 @@ def test_a_step_is_as_old_as_the_log_only_where_it_was_written_last(subtests: py
         with subtests.test(tail=tail, age=age):
             view = JobView("j", JobStatus.RUNNING, progress=Progress(step=5), log_age=12.0, log_tail=tail)
             assert observe_job(view, NOW).step_age == age
+
+
+def test_a_bar_is_held_back_where_its_log_comes_by_lines() -> None:
+    def is_held(text: str, **of_log: Any) -> bool:
+        return observation_of(Look(log=NewLog("", None, **of_log)), Progress(), text, NOW, first=False).bar_held
+
+    assert is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100", by_lines=True)
+    assert not is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100")
+    assert not is_held(" 5%|#  | 5/100\rstep 6\nstep 7\n", by_lines=True) and not is_held("", by_lines=True)
 
 
 def test_the_eta_of_an_epoch_is_not_that_of_the_job() -> None:
