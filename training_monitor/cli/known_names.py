@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from training_monitor.cli.ssh_config import read_ssh_config
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, meant_name
+from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_settings
 from training_monitor.core.shown import shown
 from training_monitor.core.store import read_column
@@ -20,6 +20,9 @@ from training_monitor.targets.target import parse_target
 
 MOST_NAMES, MOST_CHARACTERS = 500, 300
 MOST_FILES, MOST_BYTES = 32, 1 << 20  # of the ssh configuration
+_SSH_LINE = regex(r"[ \t]*(?P<keyword>[A-Za-z]+)(?:[ \t]*=[ \t]*|[ \t]+)(?P<values>\S.*)")
+_SSH_WORD = regex(r'"([^"]*)"|([^\s"]+)')
+_SSH_PATTERN = frozenset("*?!")
 _MEMBERS = f"SELECT key FROM history_members ORDER BY last DESC LIMIT {MOST_NAMES}"
 _LOOKED_AT = f"SELECT DISTINCT substr(key, 1, instr(key, ' ') - 1) FROM looks LIMIT {MOST_NAMES}"
 
@@ -105,6 +108,16 @@ def _ssh_hosts(file: str) -> Iterator[str]:
         yield from hosts
         for pattern in included:
             waiting += _matches(os.path.join(os.path.expanduser("~/.ssh"), os.path.expanduser(pattern)))
+
+
+def read_ssh_config(text: str) -> tuple[list[str], list[str]]:
+    """Return the hosts that an ssh configuration names, without patterns, and the files that it includes."""
+    found: dict[str, list[str]] = {"host": [], "include": []}
+    for line in text.splitlines():
+        if (read := _SSH_LINE.match(line)) and read["keyword"].lower() in found:
+            words = [quoted or plain for quoted, plain in _SSH_WORD.findall(read["values"])]
+            found[read["keyword"].lower()] += words
+    return [host for host in found["host"] if not _SSH_PATTERN & {*host}], found["include"]
 
 
 def _text(file: str) -> str:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.cli.known_names import MOST_CHARACTERS, MOST_NAMES, known_names, meant_target
+from training_monitor.cli.known_names import MOST_CHARACTERS, MOST_NAMES, known_names, meant_target, read_ssh_config
 from training_monitor.cli.main import main
-from training_monitor.cli.ssh_config import read_ssh_config
 from training_monitor.core.store import STATE_FILE, Store
 
 
