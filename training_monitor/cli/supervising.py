@@ -19,8 +19,8 @@ from training_monitor.cli.live import LiveDisplay, print_summary
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, hint, interrupted_status, print_json, say
 from training_monitor.core.clock import SYSTEM_CLOCK
-from training_monitor.core.ending_signals import cleaned_up
 from training_monitor.core.errors import LeaseLost, SettingsError
+from training_monitor.core.interrupts import cleaned_up
 from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.read_fence import keep_found
 from training_monitor.core.reports import RestartReport

@@ -24,8 +24,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
-from training_monitor.core.ending_signals import cleaned_up, set_handlers
 from training_monitor.core.errors import Hint, TrainingMonitorError
+from training_monitor.core.interrupts import cleaned_up, set_handlers
 from training_monitor.core.regex import regex
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs, Line, cells
 
