@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import Failure, PodState
-from training_monitor.core.regex import regex
-from training_monitor.core.required_text import required_texts
+from training_monitor.core.regex import regex, required_texts
 from training_monitor.judging import failure_table as table
 from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of

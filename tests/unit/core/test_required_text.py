@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import training_monitor
-from training_monitor.core.regex import regex
-from training_monitor.core.required_text import required_texts
+from training_monitor.core.regex import regex, required_texts
 from training_monitor.judging import failure, failure_table
 
 try:
