@@ -145,7 +145,7 @@ def test_a_dataset_that_is_refused_says_how_much_more_is_wrong_with_it(surroundi
         (data / f"{number}.png").write_bytes(b"")
     done = cli("launch", "--name", "demo", "--trigger", "sks", "--dataset", str(data))
     assert done.returncode == 2 and "2.png is empty" in done.stderr and "3.png" not in done.stderr
-    assert "; and 5 more" in done.stderr
+    assert " and 5 more" in done.stderr
     assert TrainingQueue().list_jobs() == []
 
 

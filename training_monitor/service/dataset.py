@@ -12,13 +12,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.read_fence import check_here
 from training_monitor.core.regex import regex
-from training_monitor.core.units import plural
+from training_monitor.core.units import name_some, plural
 from training_monitor.service.file_lists import read_folder
 from training_monitor.service.images import (
     HEAD_BYTES,
@@ -32,7 +33,7 @@ CAPTION_SUFFIX = ".txt"
 _CONTROL = regex("[\x00-\x1f\x7f-\x9f]")
 MOST_IMAGES = 10_000
 MOST_TOLD = 100
-MOST_NAMES = 5
+_some = partial(name_some, most=5)
 MOST_CAPTION_CHARACTERS = 2000
 MOST_ASPECT_RATIO = 3.0
 MOST_PIXELS = 178_956_970  # Pillow's limit: twice its Image.MAX_IMAGE_PIXELS
@@ -350,10 +351,6 @@ def _make_report(root: Path, images: _Images, texts: _Texts, captions: int, find
     )
 
 
-def _told(texts: list[str], most: int = MOST_TOLD) -> tuple[str, ...]:
-    left = len(texts) - most
-    return (*texts[:most], f"and {left} more") if left > 0 else tuple(texts)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(_told(names, MOST_NAMES))
+def _told(texts: list[str]) -> tuple[str, ...]:
+    left = len(texts) - MOST_TOLD
+    return (*texts[:MOST_TOLD], f"and {left} more") if left > 0 else tuple(texts)

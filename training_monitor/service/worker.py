@@ -27,7 +27,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.read_fence import check_here
 from training_monitor.core.store import Store
-from training_monitor.core.units import format_duration, plural
+from training_monitor.core.units import format_duration, name_some, plural
 from training_monitor.core.values import Notice
 from training_monitor.service import instance_steps
 from training_monitor.service.config import MOST_JOBS_AT_ONCE, ServiceConfig
@@ -99,10 +99,8 @@ def check_request(request: TrainingRequest) -> None:
     if request.spec is not None:
         report = validate_dataset(request.dataset or "")
         if not report.is_valid:
-            left = len(report.errors) - MOST_TOLD
-            more = f"; and {left} more" if left > 0 else ""
-            what = "; ".join(report.errors[:MOST_TOLD])
-            raise SettingsError("dataset", request.dataset, f"images to train with: {what}{more}")
+            what = name_some(report.errors, MOST_TOLD, "; ")
+            raise SettingsError("dataset", request.dataset, f"images to train with: {what}")
     elif request.dataset is not None:
         if not os.path.isdir(request.dataset):
             raise SettingsError("dataset", request.dataset, "a folder on this machine")

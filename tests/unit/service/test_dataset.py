@@ -342,4 +342,4 @@ def test_the_number_of_texts_and_of_files_is_bounded(folder: Path, monkeypatch: 
 def test_long_lists_of_names_are_cut(folder: Path) -> None:
     for number in range(8):
         (folder / f"{number}.txt").unlink()
-    assert only_warning(folder).startswith("0.png, 1.png, 2.png, 3.png, 4.png, and 3 more without a caption")
+    assert only_warning(folder).startswith("0.png, 1.png, 2.png, 3.png, 4.png and 3 more without a caption")
