@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from training_monitor.core.frozen import dataclass, field
+from training_monitor.targets.proc_stat import Meeting
 
 # What a main thread waits for in the kernel.
 PIPE, LOCK, SOCKET, TIMER, CHILD, DISK, EVENTS, TERMINAL = (
@@ -62,6 +63,7 @@ class Rank:
         batches: how many it has begun, by the TrainingMonitor in the script.
         uses_gpu: whether it uses a GPU, which is unknown in a container, where nvidia-smi lists no processes.
         children: its data workers and other processes below it, of which the stacks are known or that wait for a disk.
+        meeting: where it meets the other ranks.
     """
 
     host: str
@@ -86,6 +88,7 @@ class Rank:
     batches: int | None = None
     uses_gpu: bool | None = None
     children: tuple[Rank, ...] = ()
+    meeting: Meeting | None = None
 
     @property
     def main_stack(self) -> tuple[Frame, ...]:

@@ -4,7 +4,7 @@ In a distributed training that hangs, almost all ranks wait in the same collecti
 that is, and the rank that is not there is where the cause is. A group of ranks that is known to wait for others (a
 collective, by name) is never at fault, however small; without such names the majority decides, and without a majority
 the kernel: a rank that waits for a socket waits for somebody, one that waits for a pipe, a timer or a disk does not.
-Where nothing tells the ranks apart, the answer is unknown.
+Where nothing tells the ranks apart, or where they cannot be one training, the answer is unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from training_monitor.core.frozen import replace
+from training_monitor.judging.meetings import are_doubtful, find_contradiction
 from training_monitor.judging.places import (
     BUSY,
     COMPUTES,
@@ -51,12 +52,16 @@ def explain_roll_call(seen: RollCall, *, is_moving: bool | None = None) -> Expla
     groups = group_ranks(alive)
     waiting = _choose_waiting(groups, len(alive) + len(missing))
     groups = tuple(replace(each, is_majority=each is waiting) for each in groups)
-    if alive and not is_moving:
+    contradiction = None if is_moving else find_contradiction(alive)
+    culprits: tuple[Culprit, ...] = ()
+    confidence = "medium" if is_moving else "none"
+    if contradiction:
+        missing, unseen = (), ()
+    elif alive and not is_moving:
         culprits, confidence = _find_culprits(seen, alive, groups, missing)
-    else:
-        culprits, confidence = (), "medium" if is_moving else "none"
     found = Explanation("", confidence, culprits, groups, missing, unseen)
-    return replace(found, text=write_paragraph(seen, alive, found, is_moving=is_moving))
+    text = write_paragraph(seen, alive, found, is_moving=is_moving, contradiction=contradiction)
+    return replace(found, text=text)
 
 
 # ---------------------------------------------------------------- who is missing
@@ -157,7 +162,9 @@ def _find_culprits(
     odd, confidence = _find_odd(groups, alive, seen, missing)
     if missing and _LEVELS.index(confidence) < 2:  # whoever is missing explains the little that the others differ in
         odd, confidence = (), "high" if len(missing) <= len(alive) else "medium"
-    if seen.silent and confidence == "high":
+    if are_doubtful(alive):
+        confidence = min(confidence, "low", key=_LEVELS.index)
+    elif seen.silent and confidence == "high":
         confidence = "medium"
     culprits = (*_absent(missing), *(odd or _ended(seen, alive)))
     return culprits, ("low" if confidence == "none" else confidence) if culprits else "none"

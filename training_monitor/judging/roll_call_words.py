@@ -15,7 +15,14 @@ _DATA_WORKER = regex(r"/torch/utils/data/_utils/worker|/multiprocessing/(?:queue
 _UNKNOWN = "is at an unknown location"
 
 
-def write_paragraph(seen: RollCall, alive: Sequence[Rank], found: Explanation, *, is_moving: bool | None) -> str:
+def write_paragraph(
+    seen: RollCall,
+    alive: Sequence[Rank],
+    found: Explanation,
+    *,
+    is_moving: bool | None,
+    contradiction: str | None = None,
+) -> str:
     """Return what was found in words, at most some 4,000 characters.
 
     Args:
@@ -23,9 +30,15 @@ def write_paragraph(seen: RollCall, alive: Sequence[Rank], found: Explanation, *
         alive: the ranks of it that have not ended.
         found: what it says, without a text yet.
         is_moving: as for `explain_roll_call`.
+        contradiction: why these cannot be the ranks of one training.
     """
-    said = [*_story(seen, alive, found, is_moving), *_beside(seen), *_not_seen(seen, alive, found, is_moving)]
+    story = [_doubt(contradiction)] if contradiction else _story(seen, alive, found, is_moving)
+    said = [*story, *_beside(seen), *_not_seen(seen, alive, found, is_moving)]
     return " ".join(f"{_capital(each).rstrip('.')}." for each in said)
+
+
+def _doubt(contradiction: str) -> str:
+    return f"these processes cannot be one training: {contradiction}. Name a rank of the one that you mean by its PID"
 
 
 def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving: bool | None) -> Iterator[str]:

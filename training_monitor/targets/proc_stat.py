@@ -30,6 +30,7 @@ SIGNAL_NUMBERS = {
     "USR2": 12,
     "QUIT": 3,
 }
+_LOOPBACK = regex(r"localhost\S*|127\.[\d.]+|::1|\[::1\]")
 _NAMES = {number: name for name, number in SIGNAL_NUMBERS.items()}
 _LAST = 64
 _NOTHING = {
@@ -243,3 +244,59 @@ def ancestors_of(pid: int, table: Mapping[int, Process]) -> list[int]:
         pid = process.parent
         found[pid] = None
     return list(found)
+
+
+# ---------------------------------------------------------------- which ranks are one training
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the ranks of a training meet; None is unknown.
+
+    Attributes:
+        address, port: those at which its first rank listens (PyTorch's MASTER_ADDR and MASTER_PORT).
+        network: the host and the network namespace of the process.
+        job: that of PMIx, or the step of a Slurm job.
+    """
+
+    address: str | None = None
+    port: str | None = None
+    network: str | None = None
+    job: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """Its address; "" for any name of one's own host."""
+        return "" if self.address is not None and _LOOPBACK.fullmatch(self.address) else self.address
+
+    def __str__(self) -> str:
+        return f"{self.address or ''}:{self.port}" if self.port else f"job {self.job}"
+
+
+def read_meeting(variables: Mapping[str, str], network: str | None) -> Meeting | None:
+    """Return where a process meets the others, by its environment; None if that does not say."""
+    step = [value for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if (value := variables.get(name))]
+    job = variables.get("PMIX_NAMESPACE") or ".".join(step) or None
+    port = variables.get("MASTER_PORT")
+    return Meeting(variables.get("MASTER_ADDR"), port, network, job) if port or job else None
+
+
+def are_one(one: Meeting | None, other: Meeting | None) -> bool | None:
+    """Return whether those who meet here and there are one training; None if that is open.
+
+    A loopback address is another one on each host and in each network namespace. Hosts may have different names for the
+    same address, and the first rank may call its own `localhost`; on one host, all have the same name for it.
+    """
+    if one is None or other is None:
+        return None
+    if one.port and other.port:
+        if one.port != other.port:
+            return False
+        is_one_network = one.network == other.network if one.network and other.network else None
+        names = {one.name, other.name}
+        if None in names:
+            return True if is_one_network else None
+        if len(names) == 1:
+            return True if one.name != "" else is_one_network
+        return False if is_one_network and "" not in names else None
+    return one.job == other.job if one.job and other.job else None

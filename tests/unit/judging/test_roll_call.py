@@ -40,6 +40,7 @@ from training_monitor.judging.ranks import (
     RollCall,
 )
 from training_monitor.judging.roll_call import MOST_MISSING, explain_roll_call, find_behind, find_missing
+from training_monitor.targets.proc_stat import Meeting
 
 XID = Finding("xid", "the kernel, 5 seconds ago: Xid 79, GPU has fallen off the bus", "local", "n7", True)
 OOM = Finding("oom_kill", "the kernel killed process 77 (python) for memory", "local")
@@ -457,6 +458,26 @@ def test_worlds_that_make_no_sense() -> None:
     assert find_missing(RollCall((strange,)), [strange]) == ((1, 2, 3), ())
     beyond = replace(a_rank(9, world=4), local_world_size=2)
     assert find_missing(RollCall((beyond,)), [beyond]) == ((0, 1), (2, 3))
+
+
+def test_ranks_that_cannot_be_one_training_are_no_answer() -> None:
+    twice = replace(loading(1), pid=501)
+    found = check(
+        (*world(4), twice),
+        [],
+        "none",
+        "These processes cannot be one training: 2 processes are rank 1 (pids 101, 501). Name a rank of the one that "
+        "you mean by its PID.",
+    )
+    assert (found.missing, found.unseen, found.nodes()) == ((), (), ())
+    assert explain_roll_call(RollCall((*world(4), twice)), is_moving=True).confidence == "medium"
+
+
+def test_ranks_that_may_meet_at_different_places_are_of_low_confidence() -> None:
+    places = [Meeting(f"10.0.0.{number}", "29500", f"host-{number}") for number in range(4)]
+    ranks = [replace(each, meeting=places[each.rank or 0]) for each in world(4, {1: loading(1)})]
+    found = explain_roll_call(RollCall(tuple(ranks)))
+    assert (named(found), found.confidence) == ([1], "low")
 
 
 def test_zombies() -> None:
