@@ -27,7 +27,14 @@ from training_monitor.observe.training_command import (
     script_of,
     split_command,
 )
-from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, ancestors_of, read_processes
+from training_monitor.targets.proc_stat import (
+    RANK_VARIABLES,
+    Meeting,
+    Process,
+    ancestors_of,
+    read_meeting,
+    read_processes,
+)
 from training_monitor.targets.replies import split_parts
 from training_monitor.targets.scripts import format_call, spell_path
 
@@ -69,12 +76,18 @@ class SeenProcesses:
     cut_commands: frozenset[int]
     panes: frozenset[str] = frozenset()
     kept: Mapping[str, float] = field(default_factory=dict)
+    networks: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def own(self) -> frozenset[int]:
         """The asking process and its ancestors."""
         asker = read_whole(self.facts.get("self"))
         return frozenset(() if asker is None else (asker, *ancestors_of(asker, self.table)))
+
+    def meeting_of(self, pid: int) -> Meeting | None:
+        """Return where a rank meets the others; None if that is unknown."""
+        network = self.networks.get(pid)
+        return read_meeting(self.variables.get(pid, {}), network and f"{self.facts.get('boot')} {network}")
 
     def is_on_gpu(self, pid: int) -> bool:
         return pid in self.with_driver or any(_GPU_DEVICE.match(file.path) for file in self.files.get(pid, ()))
@@ -102,6 +115,7 @@ def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
         frozenset(pid for pid, body in commands if len(body.encode(errors="replace")) >= COMMAND_BYTES),
         frozenset(line.split(" ")[0] for line in parts.get("panes", "").splitlines()),
         read_kept(parts.get("kept", ""), spelling, cwds),
+        _of_processes(links, "/ns/net"),
     )
 
 
@@ -184,6 +198,7 @@ class FoundTraining:
         progress_file: that of its TrainingMonitor. pane: the terminal in tmux to which it prints.
         with_first: whether its output goes where that of process 1 goes: in a container, to the container's log.
         kept: other sources, in which a tracker keeps what it prints or measures.
+        meeting: where its ranks meet.
     """
 
     pid: int
@@ -206,6 +221,7 @@ class FoundTraining:
     progress_file: str | None = None
     pane: str | None = None
     kept: tuple[str, ...] = ()
+    meeting: Meeting | None = None
 
     @property
     def process(self) -> str:
@@ -215,10 +231,14 @@ class FoundTraining:
 
 @dataclass(frozen=True, slots=True)
 class FoundTrainings:
-    """The trainings among the processes of a target. `unlisted` counts processes that were not examined."""
+    """The trainings among the processes of a target.
+
+    `unlisted` counts processes that were not examined, `unrecognized` those that may be trainings but look like none.
+    """
 
     trainings: tuple[FoundTraining, ...]
     unlisted: int = 0
+    unrecognized: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +266,10 @@ def parse_trainings(text: str, word: str, spelling: str, named: str = "") -> Fou
         raise ParseError("no end of the reply", source="trainings", text=text)
     seen = read_seen(parts, spelling)
     found = [_describe(seen, members) for members in _group(seen, named)]
-    return FoundTrainings(tuple(sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))), unlisted)
+    taken = seen.own.union(*(each.pids for each in found))
+    others = [pid for pid, words in seen.words.items() if pid not in taken and may_train(words)]
+    ordered = sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))
+    return FoundTrainings(tuple(ordered), unlisted, len(others))
 
 
 def parse_files(text: str) -> tuple[FoundFile, ...]:
@@ -282,13 +305,14 @@ def _is_relevant(seen: SeenProcesses, pid: int, named: str) -> bool:
 
         if str(pid) == named or word_pattern(named).search(" ".join(words)):
             return True
-    return seen.is_on_gpu(pid) or is_training(words) or "submission" in seen.variables.get(pid, {})
+    known = seen.variables.get(pid, {})
+    return seen.is_on_gpu(pid) or is_training(words) or "submission" in known or known.keys() >= {"RANK", "WORLD_SIZE"}
 
 
 def _key(seen: SeenProcesses, pid: int, relevant: set[int], own: frozenset[int]) -> object:
     """Return the grouping key of a process: its Ray job, or its topmost training process or launcher of ranks.
 
-    Ranks that a shell started side by side share their session and their script.
+    Ranks that nothing has started together meet at one place, or share their session and their script.
     """
     if job := _ray_job(seen, pid):
         return "ray", job
@@ -298,7 +322,8 @@ def _key(seen: SeenProcesses, pid: int, relevant: set[int], own: frozenset[int])
     if job := _ray_job(seen, top):
         return "ray", job
     if top in seen.words and _rank(seen, [top]) is not None:
-        return "ranks", seen.table[top].session, split_command(seen.words[top])[0]
+        script = split_command(seen.words[top])[0]
+        return "ranks", seen.meeting_of(top) or (seen.table[top].session, script)
     return "tree", top
 
 
@@ -357,6 +382,7 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         next((path for pid in ordered for path in _progress_files(seen, pid)), None),
         next((path for pid in ordered for path in sorted(_outputs(seen, pid) & seen.panes)), None),
         tuple(sources_of(seen.kept, written, alone, process.start / ticks)),
+        max(filter(None, map(seen.meeting_of, ordered)), key=lambda each: each.port is not None, default=None),
     )
 
 
@@ -489,7 +515,7 @@ def find_question(named: str = "") -> Question[FoundTrainings]:
         "find_trainings",
         word=word,
         spelling=spelling,
-        ranks=r"\|".join(RANK_VARIABLES),
+        ranks=r"\|".join((*RANK_VARIABLES, "WORLD_SIZE")),
         most=MAX_PROCESSES,
         command_bytes=COMMAND_BYTES,
         environment_bytes=ENVIRONMENT_BYTES,

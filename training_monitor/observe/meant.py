@@ -32,6 +32,7 @@ from training_monitor.observe.find_trainings import (
 )
 from training_monitor.observe.kept_output import files_of
 from training_monitor.targets.asking import Site
+from training_monitor.targets.proc_stat import Meeting
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import Transport
 
@@ -43,8 +44,8 @@ RAY_SECONDS = 4.0  # for Ray's list of jobs, where it may turn out that nobody n
 class MeantTraining:
     """One training on a target, and its display name.
 
-    `remedies` say how to learn more about it, `pids` are its processes, where they had to be found, and `script` is
-    what they run (see `FoundTraining`).
+    `remedies` say how to learn more about it, `pids` are its processes, where they had to be found, `script` is what
+    they run and `meeting` where its ranks meet (see `FoundTraining`). `named` is the PID by which the user named it.
     """
 
     job: WatchedJob
@@ -53,6 +54,8 @@ class MeantTraining:
     remedies: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
     script: str | None = None
+    meeting: Meeting | None = None
+    named: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ class _There:
         job_id, folder = found.process_job or found.ray_job, next(iter(found.checkpoint_folders), None)
         if job_id and self.is_job(job_id):
             job = WatchedJob(job_id, output_dir=folder)
-            return MeantTraining(job, job_id, found.command, found.hints, script=found.script)
+            return MeantTraining(job, job_id, found.command, found.hints, (), found.script, found.meeting)
         log, hints = next(iter(found.logs), None), found.hints
         if found.progress_file:
             log, hints = PROGRESS + found.progress_file, ()
@@ -163,7 +166,7 @@ class _There:
         elif log is None and found.kept:
             log, hints = found.kept[0], ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
-        return MeantTraining(job, f"pid {found.pid}", found.command, hints, found.pids, found.script)
+        return MeantTraining(job, f"pid {found.pid}", found.command, hints, found.pids, found.script, found.meeting)
 
 
 def find_one(
@@ -243,7 +246,7 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
     """Return the training that a process belongs to, or the process alone."""
     for each in there.running:
         if pid == each.pid or pid in each.pids:
-            return replace(there.by_process(each), name=f"pid {pid}")
+            return replace(there.by_process(each), name=f"pid {pid}", named=pid)
     return MeantTraining(WatchedJob(pid=pid), f"pid {pid}")
 
 

@@ -15,6 +15,7 @@ from training_monitor.observe.find_trainings import (
     parse_files,
     parse_trainings,
 )
+from training_monitor.targets.proc_stat import Meeting
 
 WORD, SPELLING = "0a1b2c", "/.//./"
 FACTS = "boot=b0\nself=900\nup=1000.00\nhz=100"
@@ -36,6 +37,8 @@ def reply(*processes: dict[str, str], facts: str = FACTS, **parts: str) -> str:
             links += f"{ls} {SPELLING}proc/{pid}/cwd -> {each['cwd']}\n"
         if "space" in each:
             links += f"{ls} {SPELLING}proc/{pid}/ns/mnt -> {each['space']}\n"
+        if "network" in each:
+            links += f"{ls} {SPELLING}proc/{pid}/ns/net -> {each['network']}\n"
         if "environment" in each:
             environment += f"==> {SPELLING}proc/{pid}/environ <==\n{each['environment']}\n"
         if "fds" in each:
@@ -82,6 +85,30 @@ def test_the_rank_of_the_processes_counts_before_that_of_their_node() -> None:
     rank = {"pid": "28", "parent": "10", "command": "python x.py --lr 1", "environment": "SLURM_PROCID=1\nRANK=8"}
     ranks = [rank, {**rank, "pid": "29", "environment": "SLURM_PROCID=1\nRANK=9"}]
     assert [each.rank for each in found(agent, *ranks)] == [8]
+
+
+def rank_of(pid: int, port: int, network: str = "net:[1]", **more: str) -> dict[str, str]:
+    place = f"MASTER_ADDR=127.0.0.1\nMASTER_PORT={port}\nRANK={pid % 10}\nWORLD_SIZE=2"
+    return {"pid": str(pid), "command": "python main.py", "environment": place, "network": network, **more}
+
+
+def test_a_process_with_a_rank_in_a_world_is_a_training_whatever_it_is_called() -> None:
+    [training] = found(rank_of(20, 1))
+    assert (training.rank, training.script) == (0, "main.py")
+    assert training.meeting == Meeting("127.0.0.1", "1", "b0 net:[1]")
+    assert found({**rank_of(20, 1), "environment": "RANK=0"}) == found({**rank_of(20, 1), "command": "bash"}) == []
+
+
+def test_ranks_beside_each_other_are_one_training_where_they_meet() -> None:
+    shell = {"session": "5"}
+    ranks = [rank_of(20, 1, **shell), rank_of(21, 1), rank_of(30, 2, **shell), rank_of(40, 1, "net:[2]", **shell)]
+    assert [each.pids for each in found(*ranks)] == [(20, 21), (30,), (40,)]
+
+
+def test_what_may_be_a_training_and_looks_like_none_is_counted() -> None:
+    other = {"pid": "50", "command": "python -c pass"}
+    answer = parse_trainings(reply(TRAIN, other, {"pid": "51", "command": "bash train.sh"}), WORD, SPELLING)
+    assert (len(answer.trainings), answer.unrecognized) == (1, 1)
 
 
 def test_processes_on_gpus_come_first_whatever_they_are_called() -> None:

@@ -48,7 +48,7 @@ find_trainings() {
   part unlisted; echo $unlisted
   part command; show_commands
   part links
-  paths=$(list_paths cwd; list_paths ns/mnt)
+  paths=$(list_paths cwd; list_paths ns/mnt; list_paths ns/net)
   ls -ldn $paths "${spelling}proc/self/ns/mnt"
   part environment
   show_variables
