@@ -29,7 +29,7 @@ from training_monitor.core.reports import (
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
 from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, LONG_ENOUGH, LongEnoughSeconds, Verdict, WatchedJob
-from training_monitor.explain.find_ranks import are_all_of_host, build_ranks
+from training_monitor.explain.find_ranks import are_all_of_host, build_ranks, choose_training
 from training_monitor.explain.hosts import (
     Host,
     Pods,
@@ -49,6 +49,7 @@ from training_monitor.explain.processes import (
 from training_monitor.explain.stacks import MORE_SECONDS, SeenStacks, read_spy, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
 from training_monitor.health.host import gpu_question
+from training_monitor.judging.meetings import leave_out_others
 from training_monitor.judging.places import where_is
 from training_monitor.judging.ranks import (
     Collective,
@@ -188,7 +189,7 @@ class _HostSeen:
     """What was seen on one host.
 
     `is_partial`: there may be more ranks on it. `processes` tell its ranks from those of any other host, however that
-    is named. `has_others`: only other trainings, by their scripts, run there.
+    is named. `is_unclear`: what runs there was not recognized, or taken for other trainings.
     """
 
     ranks: tuple[Rank, ...] = ()
@@ -198,7 +199,7 @@ class _HostSeen:
     collectives: tuple[Collective, ...] = ()
     remedies: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    has_others: bool = False
+    is_unclear: bool = False
 
 
 def call_roll(
@@ -251,8 +252,12 @@ def call_roll(
 
 
 def _collect(heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequence[Finding], pods: Pods) -> RollCall:
-    """Put together what all hosts said."""
-    ranks = tuple(rank for each in heard for rank in each.ranks)
+    """Put together what all hosts said, without the ranks of other trainings."""
+    first = heard[0].ranks
+    others = [rank for each in heard[1:] for rank in each.ranks]
+    own = leave_out_others(first, others)
+    ranks = (*first, *own)
+    is_unclear = len(own) < len(others) or any(each.is_unclear for each in heard)
     partial = frozenset(rank.host for each in heard if each.is_partial for rank in each.ranks)
     findings = [*of_pods, *(found for each in heard for found in each.findings)]
     return RollCall(
@@ -260,7 +265,7 @@ def _collect(heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequen
         leave_out_repeated(findings),
         tuple(dict.fromkeys(record for each in heard for record in each.collectives)),
         silent,
-        None if any(each.has_others for each in heard) else are_all_hosts(ranks, silent, partial, pods),
+        None if is_unclear else are_all_hosts(ranks, silent, partial, pods),
         partial,
     )
 
@@ -308,7 +313,8 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None) -
         [answer] = site.ask(find_question(), timeout=_time_left(clock, end))
         found = answer.get() or FoundTrainings(())
         if not (pids := choose_processes(meant, found)):
-            return _HostSeen(unknown=tuple(_others(host, found)), has_others=bool(found.trainings))
+            is_unclear = bool(found.trainings or found.unrecognized or host.has_more)
+            return _HostSeen(unknown=tuple(_others(host, found)), is_unclear=is_unclear)
         roots = pids_of(*pids)
     sent, problem = _send_spy(host, site, spy, timeout=_time_left(clock, end) / 2)
     ask = host.ask or site.ask
@@ -322,7 +328,8 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None) -
     finally:
         if sent and not is_removed:
             remove_spy(site, sent)
-    seen = _read_host(host, processes.get() or SeenTraining(HostFacts(), {}), stacks, gpus, rest)
+    named = meant.named if host.roots else None
+    seen = _read_host(host, processes.get() or SeenTraining(HostFacts(), {}), stacks, gpus, rest, named)
     return replace(seen, unknown=(*problem, *seen.unknown))
 
 
@@ -348,11 +355,12 @@ def _read_host(
     stacks: Answer[SeenStacks],
     gpus: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]],
     rest: Sequence[Answer[Any]],
+    named: int | None = None,
 ) -> _HostSeen:
     node = host.node if not host.site.target.is_machine else training.facts.name or None
     known = stacks.value or SeenStacks({})
     beside = read_surroundings(rest, host.name, node)
-    ranks = build_ranks(training, known, gpus.value, host.name, node)
+    ranks = choose_training(build_ranks(training, known, gpus.value, host.name, node), training, named)
     answers = [known.answers[each.pid] for each in ranks if each.pid in known.answers]
     remedies = remedies_of(training.facts, answers, host.name)
     unknown = [f"{host.name}: {each}" for each in beside.unread]

@@ -23,7 +23,8 @@ from training_monitor.explain.processes import (
 )
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.gpu_load import power_fraction
-from training_monitor.judging.places import called_by_own, is_library
+from training_monitor.judging.meetings import find_contradiction, leave_out_others
+from training_monitor.judging.places import bare_name, called_by_own, is_library
 from training_monitor.judging.ranks import Frame, Rank, RankGpu, Stack
 from training_monitor.observe.find_trainings import read_whole
 from training_monitor.observe.training_command import is_launcher
@@ -33,6 +34,7 @@ _MOST_CHILDREN, _COMMAND_LENGTH = 16, 200
 _PYTHON = regex(r"(?:^|/)python[\d.]*$|^ray::")
 _HELPER = regex(r"\w{1,8} [\w.]{1,80}\.(?:resource_tracker|semaphore_tracker|forkserver)\b")
 _WORKER_OF_RAY, _WORKER_OF_RAY_TRAIN = regex(r"ray::(?!IDLE)"), regex(r"ray::_?RayTrainWorker")
+_LOOP_OF_RAY = regex(r"/ray/_private/worker\.py$")
 
 
 def build_ranks(
@@ -46,7 +48,9 @@ def build_ranks(
     seen = _with_numbers(seen)
     table = {pid: each.process for pid, each in seen.processes.items()}
     chosen = choose_ranks(seen, stacks)
+    names = {table[pid].name for pid in chosen}  # process 1 of a pod also has the zombies of others' programs
     ended = [pid for pid, each in table.items() if not each.is_running and each.parent in table]
+    ended = [pid for pid in ended if not names or table[pid].name in names or _PYTHON.search(table[pid].name)]
     below = _children_of(chosen, table)
     found = []
     for pid in [*chosen, *(each for each in ended if each not in below)][:MOST_RANKS]:
@@ -60,6 +64,22 @@ def build_ranks(
 def are_all_of_host(seen: SeenTraining, ranks: Sequence[Rank]) -> bool:
     """Return whether all ranks on a host are among these: they were looked for, or what was named starts them."""
     return seen.is_searched or not {each.pid for each in ranks}.issuperset(seen.named)
+
+
+def choose_training(ranks: Sequence[Rank], seen: SeenTraining, named: int | None) -> tuple[Rank, ...]:
+    """Return the ranks of the training to which the process belongs that the user has named, as far as that is known.
+
+    They meet where it does. Without known places, of two ranks with one number the one counts that has its launcher.
+    """
+    table = {pid: each.process for pid, each in seen.processes.items()}
+    own = [each for each in ranks if named is not None and named in (each.pid, *ancestors_of(each.pid, table))]
+    if not own or find_contradiction(own):
+        return tuple(ranks)
+    kept = leave_out_others(own, ranks)
+    if not find_contradiction(kept):
+        return tuple(kept)
+    launchers = {table[each.pid].parent for each in own if each.pid in table} | {named}
+    return tuple(each for each in kept if each in own or (each.pid in table and table[each.pid].parent in launchers))
 
 
 def _children_of(chosen: Sequence[int], table: Mapping[int, Process]) -> dict[int, list[int]]:
@@ -76,7 +96,7 @@ def _children_of(chosen: Sequence[int], table: Mapping[int, Process]) -> dict[in
 def choose_ranks(seen: SeenTraining, stacks: SeenStacks) -> list[int]:
     """Return the pids of the ranks, see the beginning of this module."""
     running = {pid: each for pid, each in seen.processes.items() if each.process.is_running}
-    found = _numbered(running, stacks) or _ray_workers(running) or _topmost(running, stacks)
+    found = _numbered(running, stacks) or _ray_workers(running, stacks) or _topmost(running, stacks)
     return [each for pid in found for each in _spawned(pid, running, stacks) or [pid]]
 
 
@@ -122,16 +142,26 @@ def _numbered(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[in
     return [pid for pid in able if not any(able.get(up) == able[pid] for up in ancestors_of(pid, table))]
 
 
-def _ray_workers(running: Mapping[int, SeenProcess]) -> list[int]:
+def _ray_workers(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
     """Return the workers of Ray that have something to do; those that train, where Ray Train has other actors too."""
     titles = {pid: each.words[0] for pid, each in running.items() if each.words}
     of_train = [pid for pid, title in titles.items() if _WORKER_OF_RAY_TRAIN.match(title)]
-    return of_train or [pid for pid, title in titles.items() if _WORKER_OF_RAY.match(title)]
+    found = of_train or [pid for pid, title in titles.items() if _WORKER_OF_RAY.match(title)]
+    return [pid for pid in found if not _waits_for_tasks(stacks.answers.get(pid))]
+
+
+def _waits_for_tasks(answer: StackAnswer | None) -> bool:
+    """Return whether a worker of Ray is between two tasks: in its main loop, and in no code of a training."""
+    inner = next(iter(_main_frames(answer)), None)
+    if not answer or not inner or bare_name(inner) != "main_loop" or not _LOOP_OF_RAY.search(inner.file):
+        return False
+    return all(is_library(frame) for stack in answer.stacks for frame in stack.frames)
 
 
 def _topmost(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
     pythons, table = _pythons(running, stacks), {pid: each.process for pid, each in running.items()}
-    able = {pid for pid in running if pid in pythons and not is_launcher(running[pid].words)}
+    idle = {pid for pid in running if is_launcher(running[pid].words) or _waits_for_tasks(stacks.answers.get(pid))}
+    able = pythons - idle
     return [pid for pid in running if pid in able and able.isdisjoint(ancestors_of(pid, table))]
 
 
@@ -236,6 +266,7 @@ def _rank(
         _why_no_stacks(answer, seen.facts),
         answer.batches,
         _uses_gpu(pid, seen, gpus),
+        meeting=each.meeting,
     )
 
 

@@ -15,6 +15,7 @@ from training_monitor.judging.ranks import Rank
 from training_monitor.observe.find_trainings import FoundTraining, FoundTrainings
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.asking import Site
+from training_monitor.targets.proc_stat import are_one
 from training_monitor.targets.target import Target
 
 _NUMBER = regex(r"[0-9a-f]{8}")  # of a job of Ray
@@ -28,6 +29,7 @@ class Host:
         name: its target string. node: its Kubernetes node, if that is known.
         roots: the script that prints the processes of the training there; None if they must be found.
         is_found: whether that is found among all processes of the host, so that no rank of it is left out.
+        has_more: whether there are further containers, which are not looked at.
         ask: how to ask it; None: by its site.
     """
 
@@ -36,6 +38,7 @@ class Host:
     node: str | None = None
     roots: str | None = None
     is_found: bool = True
+    has_more: bool = False
     ask: Callable[..., list[Answer[Any]]] | None = None
 
 
@@ -63,11 +66,12 @@ def find_hosts(site: Site, pods: Sequence[PodState], also: Sequence[Target]) -> 
         pods: all pods of its training.
         also: further hosts, by the user.
     """
-    nodes = {site.target.beside(pod.name).host: pod.node for pod in pods}
+    known = {site.target.beside(pod.name).host: (pod.node, len(pod.containers) > 1) for pod in pods}
     targets: dict[object, Target] = {}
     for each in (site.target, *also, *(site.target.beside(pod.name) for pod in pods if _may_run(pod))):
         targets.setdefault(each.host, each)
-    return [Host(site.at(each), str(each), nodes.get(key)) for key, each in targets.items()]
+    placed = ((each, *known.get(key, (None, False))) for key, each in targets.items())
+    return [Host(site.at(each), str(each), node, has_more=has_more) for each, node, has_more in placed]
 
 
 def find_silent_pods(site: Site, pods: Sequence[PodState], asked: Sequence[Host]) -> dict[str, str]:
@@ -137,11 +141,15 @@ def _of_ray(meant: MeantTraining, there: Sequence[FoundTraining], job_id: str = 
     return own or numbered
 
 
-def _of_script(meant: MeantTraining, there: Sequence[FoundTraining]) -> list[FoundTraining]:
+def _of_script(meant: MeantTraining, found: Sequence[FoundTraining]) -> list[FoundTraining]:
+    """Return those that meet where this training does, or else run its script and may meet there."""
+    there = [each for each in found if are_one(meant.meeting, each.meeting) is not False]
+    if meeting := [each for each in there if are_one(meant.meeting, each.meeting)]:
+        return meeting
     if meant.script is None:
         if len(there) > 1:
             raise _several(meant)
-        return list(there)
+        return there
     same = [each for each in there if each.script == meant.script]
     if not same and any(each.ray_job or each.script is None for each in there):
         raise IncompleteAnswer(f"a training runs there, and whether that is {meant.name} is unknown")

@@ -13,7 +13,7 @@ from training_monitor.explain.stacks import StackAnswer
 from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER
 from training_monitor.observe.evidence import read_number
 from training_monitor.observe.find_trainings import ENVIRONMENT_BYTES, read_seen, read_whole
-from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, read_processes
+from training_monitor.targets.proc_stat import RANK_VARIABLES, Meeting, Process, read_processes
 from training_monitor.targets.replies import each_line, split_parts
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
 
@@ -118,6 +118,7 @@ class SeenProcess:
     waits_for: str | None
     cpu_cores: float | None
     bytes_per_second: float | None
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,7 @@ def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
             _waits_for(channel, call, seen.facts.get("machine", ""), descriptors.get(pid, "")),
             max(0, now.ticks - process.ticks) / ticks / span if now and is_same else None,
             max(0, moved) / span if moved is not None and is_same else None,
+            seen.meeting_of(pid),
         )
     named = tuple(int(pid) for pid in seen.facts.get("named", "").split() if pid.isdigit())
     return SeenTraining(_facts(seen.facts), found, named, seen.facts.get("searched") == "1")

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.explain.some_processes import One, joining, ranks, seen, stack_of
 from tests.unit.judging.some_ranks import PACKAGES, STD
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
-from training_monitor.explain.find_ranks import build_ranks, choose_ranks
+from training_monitor.explain.find_ranks import build_ranks, choose_ranks, choose_training
 from training_monitor.explain.processes import SeenTraining
 from training_monitor.explain.stacks import SeenStacks, StackAnswer
 from training_monitor.judging.ranks import LOCK, Frame, Stack
@@ -237,6 +237,40 @@ def test_only_the_workers_of_ray_train_train() -> None:
         workers = [One(20 + each, 1, (title,)) for each in range(2)]
         assert ranks(*workers, *others) == [(20, None), (21, None)]
     assert ranks(*others) == [(40, None), (41, None)]
+
+
+def test_a_worker_of_ray_between_two_tasks_is_no_rank() -> None:
+    loop = Frame("Worker.main_loop", "/v/site-packages/ray/_private/worker.py", 950)
+    idle = StackAnswer("py-spy", (Stack("MainThread", (loop,), True),))
+    threaded = StackAnswer("py-spy", (*idle.stacks, Stack("Thread-3", LOADS)))
+    busy = StackAnswer("py-spy", (Stack("MainThread", (*LOADS, loop), True),))
+    workers = [One(pid, 1, ("ray::Worker",)) for pid in (20, 21, 22)]
+    answers = {20: idle, 21: busy, 22: threaded}
+    assert ranks(*workers, stacks=SeenStacks(answers, (20, 21, 22))) == [(21, None), (22, None)]
+    assert ranks(workers[0], stacks=SeenStacks(answers, (20,))) == []
+    numbered = One(20, 1, ("ray::Worker",), {"RANK": 1})  # it is what the others wait for
+    assert ranks(numbered, stacks=SeenStacks(answers, (20,))) == [(20, 1)]
+
+
+def test_the_ranks_of_the_training_that_was_named_are_chosen() -> None:
+    def place(port: int, rank: int) -> dict[str, object]:
+        return {"MASTER_ADDR": "gpu-1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": 2}
+
+    launchers = [One(pid, 5, words=("python", "torchrun")) for pid in (10, 11)]
+    two = [One(20 + 2 * job + each, 10 + job, variables=place(job, each)) for job in range(2) for each in range(2)]
+    sweep = One(5, 1, words=("python", "sweep.py"))
+    training = seen(sweep, *launchers, *two)
+    found = build_ranks(training, SeenStacks({}), None, "local", None)
+    by_named = {named: [each.pid for each in choose_training(found, training, named)] for named in (21, 11, 5, None)}
+    assert by_named == {21: [20, 21], 11: [22, 23], 5: [20, 22, 21, 23], None: [20, 22, 21, 23]}
+    bare = seen(*launchers, *(replace(each, variables={"RANK": each.pid % 2, "WORLD_SIZE": 2}) for each in two))
+    found = build_ranks(bare, SeenStacks({}), None, "local", None)
+    assert [each.pid for each in choose_training(found, bare, 21)] == [20, 21]
+
+
+def test_zombies_of_other_programs_are_left_out() -> None:
+    rank, tool = One(20, variables={"RANK": 0}), One(21, 20, ("sleep",), state="Z")
+    assert ranks(rank, tool) == [(20, 0)]
 
 
 def test_ray_train_trains_in_a_thread_of_which_the_kernel_tells_nothing() -> None:

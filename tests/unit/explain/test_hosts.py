@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import IncompleteAnswer
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import PodState
 from training_monitor.core.values import WatchedJob
 from training_monitor.explain.hosts import Pods, are_all_hosts, choose_processes, find_hosts, find_silent_pods
@@ -15,6 +16,7 @@ from training_monitor.observe.find_trainings import FoundTraining, FoundTraining
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.observe.training_command import script_of
 from training_monitor.targets.asking import Site
+from training_monitor.targets.proc_stat import Meeting
 from training_monitor.targets.target import parse_target
 
 
@@ -143,6 +145,15 @@ def test_the_training_of_another_host_is_known_by_its_script() -> None:
         assert chosen(meant(command), found(10, by_launcher)) == [10, 11]
         assert chosen(meant(command), MINE, found(50, "python train.py")) == [10, 11]  # which has no rank
         assert chosen(meant(command), THEIRS) == chosen(meant(command)) == []
+
+
+def test_the_training_of_another_host_is_known_by_where_its_ranks_meet() -> None:
+    here, there = (Meeting("gpu-1", port, "a") for port in ("1", "2"))
+    mine, other = found(10, "python run.py", meeting=replace(here, network="b")), replace(MINE, pid=60, meeting=there)
+    training = replace(meant("python train.py"), meeting=here)
+    assert chosen(training, mine, other) == [10, 11]
+    assert chosen(training, other) == []
+    assert chosen(training, replace(MINE, meeting=None)) == [10, 11]  # which is open
 
 
 def test_without_a_script_the_only_training_of_a_host_is_taken_and_of_several_none() -> None:

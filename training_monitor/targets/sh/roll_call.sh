@@ -47,6 +47,9 @@ call_roll() {
   part bytes; show_bytes
   part command; show_commands
   part environment; show_variables
+  part links
+  # shellcheck disable=SC2046
+  ls -ldn $(list_paths ns/net) "${spelling}proc/self/ns/net"
   show_waiting
   sleep "$seconds"
   part again
