@@ -83,6 +83,7 @@ class Question(Generic[T]):
     """A small sh script, its time limit on the target in seconds, and a pure parser of its reply.
 
     What a shell on the target cannot tell is asked from here: `beside` is given the site, and then no script is sent.
+    `takes_cut`: what the script has printed when its time is over is parsed too; its exit code is then 137.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Question(Generic[T]):
     parse: Callable[[Reply], T] = field(repr=False)
     limit: float = 10.0
     beside: Callable[[Any], Reply] | None = field(default=None, repr=False)
+    takes_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

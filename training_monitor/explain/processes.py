@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import Question
+from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.explain.stacks import StackAnswer
 from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER
@@ -125,13 +125,15 @@ class SeenProcess:
 class SeenTraining:
     """The processes of a training on one host, by pid.
 
-    `named` are those that it was asked by; `is_searched` says whether ranks beside them were looked for.
+    `named` are those that it was asked by; `is_searched` says whether ranks beside them were looked for, `is_cut` that
+    there was no time for all of it.
     """
 
     facts: HostFacts
     processes: Mapping[int, SeenProcess]
     named: tuple[int, ...] = ()
     is_searched: bool = False
+    is_cut: bool = False
 
 
 def processes_question(roots: str) -> Question[SeenTraining]:
@@ -153,26 +155,35 @@ def processes_question(roots: str) -> Question[SeenTraining]:
         environment_bytes=ENVIRONMENT_BYTES,
     )
     limit = LOOK_SECONDS + 30.0
-    return Question("processes", script, lambda reply: parse_processes(reply.output, word, spelling), limit=limit)
+
+    def read(reply: Reply) -> SeenTraining:
+        return parse_processes(reply.output, word, spelling, is_cut=reply.exit_code == 137)
+
+    return Question("processes", script, read, limit=limit, takes_cut=True)
 
 
-def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
+def parse_processes(text: str, word: str, spelling: str, *, is_cut: bool = False) -> SeenTraining:
     """Parse the reply to the question for the processes.
+
+    Args:
+        is_cut: whether its script was ended at its time limit: its last part is then left out.
 
     Raises:
         ParseError: its end is missing.
     """
     pieces = split_parts(text, word)
-    parts = dict(pieces)
-    if not pieces or pieces[-1][0] != "end" or not {"facts", "table", "again"} <= parts.keys():
+    parts = dict(pieces[:-1] if is_cut else pieces)
+    is_whole = bool(pieces) and pieces[-1][0] == "end" and "again" in parts
+    if not {"facts", "table"} <= parts.keys() or not (is_cut or is_whole):
         raise ParseError("no end of the reply", source="roll call", text=text[-2000:])
     seen = read_seen(parts, spelling)
-    later = read_processes(each_line(parts["again"]))
-    first_up, second_up = read_number(seen.facts.get("up")), read_number(_fact(parts["again"], "up"))
+    again = parts.get("again", "")
+    later = read_processes(each_line(again))
+    first_up, second_up = read_number(seen.facts.get("up")), read_number(_fact(again, "up"))
     span = second_up - first_up if first_up is not None and second_up is not None else 0.0
     ticks = read_whole(seen.facts.get("hz")) or 100
     status, bytes_first = _status(parts.get("status", "")), _bytes(parts.get("bytes", ""))
-    bytes_later, waits = _bytes(parts["again"]), _waits(parts.get("waiting", ""))
+    bytes_later, waits = _bytes(again), _waits(parts.get("waiting", ""))
     descriptors = _descriptors(parts.get("descriptors", ""), spelling)
     found: dict[int, SeenProcess] = {}
     for pid, process in seen.table.items():
@@ -195,7 +206,7 @@ def parse_processes(text: str, word: str, spelling: str) -> SeenTraining:
             seen.meeting_of(pid),
         )
     named = tuple(int(pid) for pid in seen.facts.get("named", "").split() if pid.isdigit())
-    return SeenTraining(_facts(seen.facts), found, named, seen.facts.get("searched") == "1")
+    return SeenTraining(_facts(seen.facts), found, named, seen.facts.get("searched") == "1", is_cut)
 
 
 def _settled(first: str, second: str) -> str:

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.unit.explain.some_processes import ROOT, WORD, One, reply, seen, stack_of
+from tests.unit.explain.some_processes import ROOT, TRAIN, WORD, One, reply, seen, stack_of
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
 from training_monitor.explain.find_ranks import build_ranks
@@ -127,6 +127,17 @@ def test_a_reply_cut_anywhere_is_unknown() -> None:
     for end in range(len(text) - len(f"\n{WORD} end\n")):
         with pytest.raises(ParseError):
             parse_processes(text[:end], WORD, ROOT)
+
+
+def test_what_was_printed_before_the_time_was_over_is_an_answer() -> None:
+    text = reply(One(20), One(21, 20, variables={"RANK": 1}))
+    ends = [text.index(f"{WORD} {key}\n") + 20 for key in ("environment", "again")]
+    early, late = (parse_processes(text[:end], WORD, ROOT, is_cut=True) for end in ends)
+    assert early.is_cut and early.processes.keys() == late.processes.keys() == {20, 21}
+    assert (early.processes[21].variables, late.processes[21].variables) == ({}, {"RANK": "1"})
+    assert late.processes[20].cpu_cores is None and late.processes[20].words == TRAIN
+    with pytest.raises(ParseError):
+        parse_processes(text[: text.index(f"{WORD} table") + 30], WORD, ROOT, is_cut=True)
 
 
 def test_names_of_a_training_cannot_forge_what_is_said_of_it() -> None:

@@ -192,6 +192,12 @@ def test_137_after_the_full_time_is_a_time_out() -> None:
     assert "gpu: still running after 10 s" in str(answer.error)
 
 
+def test_what_a_script_printed_in_its_time_is_parsed_where_that_is_of_use() -> None:
+    question = Question("slow", "echo first; sleep 60", lambda reply: reply, 1.0, takes_cut=True)
+    [answer] = ask("local", question)
+    assert answer.value and (answer.value.output, answer.value.exit_code) == ("first\n", 137)
+
+
 def test_137_before_the_time_is_over_is_the_scripts_own_end() -> None:
     assert isinstance(answer_of(137, 2.0).failure, CommandFailed)
 
