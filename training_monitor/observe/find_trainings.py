@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import redact
-from training_monitor.core.models import Question
+from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.observe.kept_output import read_kept, sources_of
 from training_monitor.observe.training_command import (
@@ -23,6 +23,7 @@ from training_monitor.observe.training_command import (
     folders_of_arguments,
     is_kernel,
     is_training,
+    is_viewer,
     may_train,
     script_of,
     split_command,
@@ -250,12 +251,13 @@ class FoundFile:
     size: int
 
 
-def parse_trainings(text: str, word: str, spelling: str, named: str = "") -> FoundTrainings:
+def parse_trainings(text: str, word: str, spelling: str, named: str = "", *, of_any: bool = False) -> FoundTrainings:
     """Parse the reply to the question for trainings; those on a GPU come first, then the oldest.
 
     Args:
         word: the mark at the start of each part. spelling: what stands for the first slash of paths.
         named: a PID or a word of a command line: what runs it is a training, whatever it looks like.
+        of_any: where no training has that word, any other program with it counts as one.
 
     Raises:
         ParseError: its end is missing.
@@ -265,7 +267,10 @@ def parse_trainings(text: str, word: str, spelling: str, named: str = "") -> Fou
     if "end" not in parts or "boot=" not in parts.get("facts", "") or unlisted is None:
         raise ParseError("no end of the reply", source="trainings", text=text)
     seen = read_seen(parts, spelling)
-    found = [_describe(seen, members) for members in _group(seen, named)]
+    relevant = {pid for pid in seen.words if pid not in seen.own and _is_relevant(seen, pid, named)}
+    if of_any and not any(_has_word(seen.words[pid], named) for pid in relevant):
+        relevant |= {pid for pid in seen.words if pid not in seen.own and _is_any(seen, pid, named)}
+    found = [_describe(seen, members) for members in _group(seen, relevant)]
     taken = seen.own.union(*(each.pids for each in found))
     others = [pid for pid, words in seen.words.items() if pid not in taken and may_train(words)]
     ordered = sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))
@@ -286,10 +291,9 @@ def parse_files(text: str) -> tuple[FoundFile, ...]:
 # ---------------------------------------------------------------- grouping
 
 
-def _group(seen: SeenProcesses, named: str) -> list[list[int]]:
+def _group(seen: SeenProcesses, relevant: set[int]) -> list[list[int]]:
     """Return the relevant processes of each training."""
     own = seen.own
-    relevant = {pid for pid in seen.words if pid not in own and _is_relevant(seen, pid, named)}
     groups: dict[object, list[int]] = {}
     for pid in sorted(relevant, key=lambda each: (seen.table[each].start, each)):
         groups.setdefault(_key(seen, pid, relevant, own), []).append(pid)
@@ -300,13 +304,22 @@ def _is_relevant(seen: SeenProcesses, pid: int, named: str) -> bool:
     process, words = seen.table.get(pid), seen.words[pid]
     if process is None or not process.is_running or not may_train(words):
         return False
-    if named:
-        from training_monitor.jobs.names import word_pattern
-
-        if str(pid) == named or word_pattern(named).search(" ".join(words)):
-            return True
+    if named and (str(pid) == named or _has_word(words, named)):
+        return True
     known = seen.variables.get(pid, {})
     return seen.is_on_gpu(pid) or is_training(words) or "submission" in known or known.keys() >= {"RANK", "WORLD_SIZE"}
+
+
+def _has_word(words: Sequence[str], named: str) -> bool:
+    from training_monitor.jobs.names import word_pattern
+
+    return bool(named and word_pattern(named).search(" ".join(words)))
+
+
+def _is_any(seen: SeenProcesses, pid: int, named: str) -> bool:
+    """Return whether a program has a word in its command line, and does not only show or watch what has that name."""
+    process = seen.table.get(pid)
+    return process is not None and _has_word(seen.words[pid], named) and not is_viewer(seen.words[pid])
 
 
 def _key(seen: SeenProcesses, pid: int, relevant: set[int], own: frozenset[int]) -> object:
@@ -503,11 +516,11 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
         yield f"process {main} prints into a pipe, which cannot be read from outside: name its log, or {_SEE}"
 
 
-def find_question(named: str = "") -> Question[FoundTrainings]:
+def find_question(named: str = "", *, of_any: bool = False) -> Question[FoundTrainings]:
     """Ask for the running trainings: launchers, training scripts and users of a GPU, one for each process tree.
 
     What is `named`, by its PID or a word of its command line, counts as one, also on a CPU and by any name. It examines
-    MAX_PROCESSES candidates and counts the others.
+    MAX_PROCESSES candidates and counts the others. `of_any`: as for `parse_trainings`.
     """
     word, spelling = os.urandom(12).hex(), spell_path()
     script = format_call(
@@ -517,10 +530,15 @@ def find_question(named: str = "") -> Question[FoundTrainings]:
         spelling=spelling,
         ranks=r"\|".join((*RANK_VARIABLES, "WORLD_SIZE")),
         most=MAX_PROCESSES,
+        named=named if of_any else "",
         command_bytes=COMMAND_BYTES,
         environment_bytes=ENVIRONMENT_BYTES,
     )
-    return Question("trainings", script, lambda reply: parse_trainings(reply.output, word, spelling, named), limit=15.0)
+
+    def read(reply: Reply) -> FoundTrainings:
+        return parse_trainings(reply.output, word, spelling, named, of_any=of_any)
+
+    return Question("trainings", script, read, limit=15.0)
 
 
 def files_question() -> Question[tuple[FoundFile, ...]]:

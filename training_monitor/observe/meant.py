@@ -70,13 +70,16 @@ class Meant:
     ended: PodState | None = None
 
 
-def find_meant(site: Site, what: str | int | None = None, *, timeout: float | None = None) -> Meant:
+def find_meant(
+    site: Site, what: str | int | None = None, *, timeout: float | None = None, of_any: bool = False
+) -> Meant:
     """Find what is meant, in one round trip at most.
 
     Args:
         what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a training (see
             `is_called`), a word of its command; None: all.
         timeout: seconds for the round trip; default: as in `ask`.
+        of_any: whether a word may mean any program, where no training has it.
 
     Raises:
         SettingsError: it fits two trainings. JobNotFound: it fits none. IncompleteAnswer: not all jobs could be listed,
@@ -88,7 +91,8 @@ def find_meant(site: Site, what: str | int | None = None, *, timeout: float | No
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
     of_ray = ray_jobs.jobs_question()
-    questions: list[Question[Any]] = [find_question(text), process_jobs.jobs_question(), ray_jobs.signs_question()]
+    finding = find_question(text, of_any=of_any)
+    questions: list[Question[Any]] = [finding, process_jobs.jobs_question(), ray_jobs.signs_question()]
     questions += [replace(of_ray, limit=RAY_SECONDS) if text else of_ray, *([] if text else [files_question()])]
     running, names, signs, ray, *files = site.ask(*questions, timeout=timeout)
     is_known = is_pid(text) or process_job_called(names.value or (), text)
@@ -176,6 +180,7 @@ def find_one(
     *,
     transport: Transport | None = None,
     timeout: float | None = None,
+    of_any: bool = False,
 ) -> MeantTraining:
     """Find the one training that is meant, see `find_meant`.
 
@@ -184,7 +189,7 @@ def find_one(
         CommandError: the target could not be asked.
     """
     site = Site.of(target, namespace, transport).resolve(timeout or RESOLVE_SECONDS)
-    meant = find_meant(site, what, timeout=timeout)
+    meant = find_meant(site, what, timeout=timeout, of_any=of_any)
     found = meant.trainings
     if len(found) > 1:
         raise SettingsError(f"trainings on {site}", len(found), f"one: say which, by {_listed(found)}")
@@ -247,7 +252,7 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
     for each in there.running:
         if pid == each.pid or pid in each.pids:
             return replace(there.by_process(each), name=f"pid {pid}", named=pid)
-    return MeantTraining(WatchedJob(pid=pid), f"pid {pid}")
+    return MeantTraining(WatchedJob(pid=pid), f"pid {pid}", named=pid)
 
 
 def _by_name(there: _There, name: str) -> MeantTraining:

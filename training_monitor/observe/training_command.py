@@ -56,6 +56,7 @@ _NOT_PROGRAMS_OF_ITS_OWN = regex(
     r"|rsync|docker|podman|kubectl|vim?|nvim|nano|emacs|less|more|tail|head|cat|tee(?:_process\.py)?|grep|watch|sed|awk|find|ls|git|make|uv|uvx"
     r"|poetry|pixi|xargs|strace|gdb|ps|top|htop"
 )
+_VIEWER = regex(r"training[-_]monitor|n?vim?|nano|emacs|less|more|tail|e?grep|watch|tmux.*|screen", re.IGNORECASE)
 _FOLDER = regex(
     r"(?:\+*[\w.]*\.)?(?:output|out|save|checkpoints?|ckpts?|model_save|default_root|run|experiment|exp)_?(?:dir|folder|path)?"
 )
@@ -147,6 +148,12 @@ def may_train(words: Sequence[str]) -> bool:
 def is_kernel(words: Sequence[str]) -> bool:
     """Return whether it is the kernel of a notebook, which prints to the notebook alone."""
     return split_command(words)[0] in ("ipykernel_launcher", "ipykernel", "colab_kernel_launcher")
+
+
+def is_viewer(words: Sequence[str]) -> bool:
+    """Return whether a command only shows or watches the files that it names: an editor, a pager, this program."""
+    name, _ = split_command(words)
+    return not name or bool(_VIEWER.fullmatch(name.partition(".")[0]))
 
 
 def folders_of_arguments(words: Sequence[str], cwd: str | None) -> tuple[str, ...]:

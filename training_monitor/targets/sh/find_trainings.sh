@@ -1,13 +1,13 @@
 # Processes that could be trainings, and what there is to know of them.
 # uses: process_tree process_facts same_commands filters likely ray_workers tmux_panes kept_output
-# needs: most
+# needs: most named
 
 list_pids() { (set -f; for file in $1; do file=${file#/proc/}; echo "${file%%/*}"; done); }
 
-# Set $rough to those of $all that could be a training by their command line or have loaded a GPU's driver, which are also
-# in $on_gpu, and to those that write a log for another program.
+# Set $rough to those of $all that could be a training by their command line or have $named in it, or have loaded a GPU's
+# driver, which are also in $on_gpu, and to those that write a log for another program.
 find_likely() {
-  rough=" $(list_pids "$(list_likely)" | tr '\n' ' ')"
+  rough=" $(list_pids "$(list_likely; [ -z "$named" ] || grep -lsF -e "$named" /proc/[0-9]*/cmdline)" | tr '\n' ' ')"
   set --
   set -f; IFS='
 '
