@@ -29,6 +29,7 @@ from training_monitor.core.reports import (
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
 from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, LONG_ENOUGH, LongEnoughSeconds, Verdict, WatchedJob
+from training_monitor.explain.beside import finding
 from training_monitor.explain.find_ranks import are_all_of_host, build_ranks, choose_training
 from training_monitor.explain.hosts import (
     Host,
@@ -48,6 +49,7 @@ from training_monitor.explain.processes import (
 )
 from training_monitor.explain.stacks import MORE_SECONDS, SeenStacks, read_spy, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
+from training_monitor.explain.waits import WAITS, find_causes
 from training_monitor.health.host import gpu_question
 from training_monitor.judging.meetings import leave_out_others
 from training_monitor.judging.places import where_is
@@ -77,6 +79,8 @@ from training_monitor.targets.transport import Transport
 
 TIMEOUT = 20.0  # seconds
 MOST_AT_ONCE = 256  # hosts
+_SHARE_OF_FINDING = 0.4  # of the time
+_PROMPTS = ("(Pdb)", "(Pdb++)", "ipdb>")
 _INTERVALS = 3.0  # between steps, after which a training is no longer at its usual pace
 
 
@@ -118,7 +122,8 @@ def explain_training(
     spy = None if py_spy is None else read_spy(py_spy)
     end = clock.monotonic() + timeout
     site = Site.of(target, namespace, transport, clock).resolve(timeout)
-    meant = find_one(site.target, what, transport=transport, timeout=_time_left(clock, end))
+    left = min(_time_left(clock, end), _SHARE_OF_FINDING * timeout)
+    meant = find_one(site.target, what, transport=transport, timeout=left, of_any=True)
     store = store or BestEffortStore()
     pace = _Pace(Observer(site, meant.job, store=store))
     told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
@@ -151,13 +156,19 @@ class _Pace:
         self._observer = observer
         self._first: int | None = None
         self._second: int | None = None
+        self.is_at_prompt = False  # whether the last that it printed is the prompt of a debugger
 
     def ask(self, *questions: Question[Any], timeout: float) -> list[Answer[Any]]:
-        """Ask the target; its log is read at once, and again a moment later. Raises like `Observer.look_beside`."""
+        """Ask the target, for its processes first; its log is read at once, and again a moment later.
+
+        Raises like `Observer.look_beside`, and JobNotFound where no process is left of the training.
+        """
         observer = self._observer
         now, again = observer.site.clock.time(), _later_log_question(observer.job)
         look, [*answers, later] = observer.look_beside(now, *questions, again, timeout=timeout)
-        look.require(observer.job)
+        if not (answers[0].value and answers[0].value.processes):
+            look.require(observer.job)
+        self.is_at_prompt = look.text.rstrip().endswith(_PROMPTS)
         self._first = job_progress(parse_progress(look.text)).step
         self._second = job_progress(parse_progress(later.value.text)).step if later.value else None
         return answers
@@ -235,7 +246,11 @@ def call_roll(
     heard = list(_tell_apart(answers))
     silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
     silent |= find_silent_pods(site, pods.listed, hosts)
-    seen = _collect(heard, silent, of_pods.findings, pods)
+    beside = of_pods.findings
+    if pace and pace.is_at_prompt and heard and (first := next(iter(heard[0].ranks), None)):
+        text = f"pid {first.pid} waits for input to a debugger: the last that it printed is the prompt of one"
+        beside += (replace(finding("debugger", text, pids=(first.pid,)), host=first.host, node=first.node),)
+    seen = _collect(heard, silent, beside, pods)
     verdict = pace.judge() if pace else None
     is_moving = pace.is_moving(verdict) if pace else None
     return Explained(
@@ -360,16 +375,22 @@ def _read_host(
     node = host.node if not host.site.target.is_machine else training.facts.name or None
     known = stacks.value or SeenStacks({})
     beside = read_surroundings(rest, host.name, node)
+    waits = [each for each in beside.findings if each.kind in WAITS]
+    others = [each for each in beside.findings if each.kind not in WAITS]
     ranks = choose_training(build_ranks(training, known, gpus.value, host.name, node), training, named)
     answers = [known.answers[each.pid] for each in ranks if each.pid in known.answers]
     remedies = remedies_of(training.facts, answers, host.name)
     unknown = [f"{host.name}: {each}" for each in beside.unread]
+    if training.is_cut:
+        unknown.append(f"{host.name}: there was no time left to read all that its processes do")
     if stacks.failure:
         unknown.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
     starts = {pid: each.process.start for pid, each in training.processes.items()}
     processes = frozenset((training.facts.name, each.rank, each.pid, starts[each.pid]) for each in ranks)
     is_partial = not host.is_found and not are_all_of_host(training, ranks)
-    return _HostSeen(ranks, is_partial, processes, beside.findings, beside.collectives, tuple(remedies), tuple(unknown))
+    causes = [replace(each, host=host.name, node=node) for each in find_causes(training, waits, ranks)]
+    findings = (*causes, *others)
+    return _HostSeen(ranks, is_partial, processes, findings, beside.collectives, tuple(remedies), tuple(unknown))
 
 
 # ---------------------------------------------------------------- the report

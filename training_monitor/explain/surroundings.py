@@ -20,6 +20,7 @@ from training_monitor.explain.kernel_log import parse_kernel_log
 from training_monitor.explain.machine_limits import parse_efa_counters, parse_memory_kills, parse_space
 from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.explain.pod_events import find_pod_troubles, parse_pod_events
+from training_monitor.explain.waits import parse_waits
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
@@ -57,6 +58,7 @@ def surroundings_questions(limit: float = 8.0, roots: str = "") -> list[Question
         "kernel log": (format_call("kernel_log", "show_kernel_log", most=50), parse_kernel_log),
         "oom_kill": (format_call("evidence", "show_kills", roots=pids), parse_memory_kills),
         "waits for disks": (format_call("blocked", "show_blocked", roots=pids, most=20, most_paths=200), parse_blocked),
+        "waits": (format_call("waits", "show_waits", roots=pids, most=20), parse_waits),
         "EFA counters": (format_call("efa", "show_counters"), parse_efa_counters),
     }
     for path in _DISKS:

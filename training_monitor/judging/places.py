@@ -39,6 +39,8 @@ _COLLECTIVE = regex(
     r"(?!__|\w*_to_device)(?:\w*_)?(?:i?all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|barrier|i?send|i?recv"
     r"|gather|scatter|reduce(?!_ex)|wait_for_everyone|synchronize|sync_grads|rendezvous|init_process_group|wait)\w*"
 )
+_DEBUGGER = regex(r"/(pdb|ipdb|pudb|debugpy)\b[^-]*\.py$")
+_PROMPTS = ("interaction", "cmdloop", "_cmdloop", "wait_for_client")
 _BACKWARD = regex(r"_engine_run_backward|backward")
 
 
@@ -145,6 +147,12 @@ def inside_of(stack: Sequence[Frame]) -> Frame | None:
     """Return what a rank is in within the function that its own code has called: a collective, or another library."""
     frames = (each for each in _called(stack, own_frames(stack)) if not _is_plumbing(each))
     return collective_of(stack) or next(frames, None)
+
+
+def prompt_of(stack: Sequence[Frame]) -> str | None:
+    """Return the debugger of Python that waits for input in a stack, as `pdb`; None without one."""
+    found = (_DEBUGGER.search(each.file) for each in stack if bare_name(each) in _PROMPTS)
+    return next((each[1] for each in found if each), None)
 
 
 def place_of(rank: Rank) -> object:

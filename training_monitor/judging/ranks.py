@@ -124,7 +124,8 @@ class Finding:
     """Something seen beside the ranks that may explain a hang.
 
     Attributes:
-        kind: xid | ecc | gpu | oom_kill | pod | disk_full | blocked | network | nccl_ras | flight_recorder.
+        kind: xid | ecc | gpu | oom_kill | pod | disk_full | blocked | network | nccl_ras | flight_recorder; of its own
+            processes stopped | debugger | terminal | zombie | ended | lock | pipe.
         text: one sentence. host, node: where, as in `Rank`.
         is_hardware: whether it is a fault of the machine, so that the next attempt should avoid the node.
         ranks: those that it names. pids: the same, by process.

@@ -38,6 +38,8 @@ from training_monitor.judging.roll_call_words import write_paragraph
 MOST_WORLD = 100_000
 MOST_MISSING = 256  # that are culprits; `Explanation.missing` has all
 _LEVELS = ("none", "low", "medium", "high")
+_HELD = ("stopped", "debugger")
+_CAUSES = (*_HELD, "terminal", "zombie", "ended", "lock", "pipe")
 
 
 def explain_roll_call(seen: RollCall, *, is_moving: bool | None = None) -> Explanation:
@@ -59,9 +61,26 @@ def explain_roll_call(seen: RollCall, *, is_moving: bool | None = None) -> Expla
         missing, unseen = (), ()
     elif alive and not is_moving:
         culprits, confidence = _find_culprits(seen, alive, groups, missing)
+    if not culprits and not contradiction and not is_moving:
+        by_causes = _by_causes(seen, alive, has_all=not (missing or unseen or seen.silent))
+        confidence = max(confidence, by_causes, key=_LEVELS.index)
     found = Explanation("", confidence, culprits, groups, missing, unseen)
     text = write_paragraph(seen, alive, found, is_moving=is_moving, contradiction=contradiction)
     return replace(found, text=text)
+
+
+def _by_causes(seen: RollCall, alive: Sequence[Rank], *, has_all: bool) -> str:
+    """Return how sure it is that a process is stuck for what the kernel says of it, where nobody waits for another."""
+    causes = [each for each in seen.findings if each.kind in _CAUSES]
+    if any(each.kind in ("ended", "zombie") for each in causes):
+        return "high"
+    named = {(each.host, pid): each.kind for each in causes for pid in each.pids}
+    kinds = [named.get((each.host, each.pid)) for each in alive]
+    if kinds and all(kind in _HELD for kind in kinds):
+        return "high"
+    if len(alive) != 1 or not causes:
+        return "none"
+    return "high" if kinds[0] and has_all else "medium"
 
 
 # ---------------------------------------------------------------- who is missing

@@ -44,7 +44,7 @@ def _doubt(contradiction: str) -> str:
 def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving: bool | None) -> Iterator[str]:
     ended = [each for each in seen.ranks if each.state in ENDED]
     if not alive:
-        yield _nothing(seen, ended)
+        yield from _nothing(seen, ended, found)
         return
     if is_moving:
         yield "The training makes progress, so that no rank is at fault"
@@ -63,10 +63,11 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
         yield f"{_pids(ended)} {_many('has', ended)} ended ({'a zombie' if len(ended) == 1 else 'zombies'})"
 
 
-def _nothing(seen: RollCall, ended: Sequence[Rank]) -> str:
+def _nothing(seen: RollCall, ended: Sequence[Rank], found: Explanation) -> Iterator[str]:
     if ended:
-        return f"No process of the training runs: {plural(len(ended), 'zombie is', 'zombies are')} left"
-    return "No rank could be looked at" if seen.silent else "No process of the training was seen"
+        yield f"No process of the training runs: {plural(len(ended), 'zombie is', 'zombies are')} left"
+    elif found.confidence == "none":
+        yield "No rank could be looked at" if seen.silent else "No process of the training was seen"
 
 
 # ---------------------------------------------------------------- where all are

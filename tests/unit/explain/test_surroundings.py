@@ -20,7 +20,7 @@ from training_monitor.targets.transport import Stream
 
 def test_every_question_has_the_limit_and_a_script_that_can_be_sent() -> None:
     questions = surroundings_questions(5.0)
-    assert len({each.name for each in questions}) == len(questions) == 11
+    assert len({each.name for each in questions}) == len(questions) == 12
     assert {each.limit for each in questions} == {5.0}
     assert max(len(each.script) for each in questions) < MAX_SCRIPT_BYTES
     assert {each.limit for each in surroundings_questions()} == {8.0}

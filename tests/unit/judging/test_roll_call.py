@@ -563,6 +563,33 @@ def test_who_is_behind_in_a_group() -> None:
     assert find_behind((*collectives(8, 7, 8), *collectives(8, 8, 8))) == {}, "the newest of each counts"
 
 
+def cause(kind: str, *pids: int) -> Finding:
+    return Finding(kind, f"pid {pids[0]} is there", "local", pids=pids)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "causes", "confidence"),
+    [
+        ((a_process(7),), [cause("pipe", 7)], "high"),
+        ((a_process(7),), [cause("lock", 8)], "medium"),  # of a child
+        ((a_process(7),), [cause("blocked", 7)], "none"),
+        ((a_rank(0, local_world_size=None),), [cause("pipe", 100)], "medium"),  # others may be elsewhere
+        ((a_process(7), a_process(8)), [cause("pipe", 7)], "none"),
+        ((a_process(7), a_process(8)), [cause("stopped", 7, 8)], "high"),
+        ((a_process(7), a_process(8)), [cause("ended", 5)], "high"),
+        ((), [cause("zombie", 7)], "high"),
+        ((a_process(7),), [], "none"),
+    ],
+)
+def test_what_the_kernel_says_of_processes_that_wait_for_no_other(
+    ranks: tuple[Rank, ...], causes: list[Finding], confidence: str
+) -> None:
+    found = explain_roll_call(RollCall(ranks, tuple(causes)))
+    assert (found.culprits, found.confidence) == ((), confidence)
+    assert all(f"Pid {each.pids[0]} is there." in found.text for each in causes)
+    assert ranks or found.text == "Pid 7 is there."
+
+
 def test_faults_of_the_hardware_stand_first_and_name_a_rank() -> None:
     assert explain_roll_call(RollCall(world(4, {1: loading(1)}), findings=(OOM, XID))).text == (
         f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. The kernel, 5 "
