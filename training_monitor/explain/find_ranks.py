@@ -26,9 +26,9 @@ from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.meetings import find_contradiction, leave_out_others
 from training_monitor.judging.places import bare_name, called_by_own, is_library
 from training_monitor.judging.ranks import Frame, Rank, RankGpu, Stack
-from training_monitor.observe.find_trainings import read_whole
 from training_monitor.observe.training_command import is_launcher
 from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, ancestors_of
+from training_monitor.targets.replies import read_whole
 
 _MOST_CHILDREN, _COMMAND_LENGTH = 16, 200
 _PYTHON = regex(r"(?:^|/)python[\d.]*$|^ray::")

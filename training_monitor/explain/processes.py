@@ -12,9 +12,9 @@ from training_monitor.core.regex import regex
 from training_monitor.explain.stacks import StackAnswer
 from training_monitor.judging.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER
 from training_monitor.observe.evidence import read_number
-from training_monitor.observe.find_trainings import ENVIRONMENT_BYTES, read_seen, read_whole
+from training_monitor.observe.seen_processes import ENVIRONMENT_BYTES, read_seen
 from training_monitor.targets.proc_stat import RANK_VARIABLES, Meeting, Process, read_processes
-from training_monitor.targets.replies import each_line, split_parts
+from training_monitor.targets.replies import each_line, read_whole, split_parts
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
 
 LOOK_SECONDS = 2  # between two looks

@@ -9,12 +9,12 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.observe.find_trainings import (
-    COMMAND_BYTES,
     FoundFile,
     FoundTraining,
     parse_files,
     parse_trainings,
 )
+from training_monitor.observe.seen_processes import COMMAND_BYTES
 from training_monitor.targets.proc_stat import Meeting
 
 WORD, SPELLING = "0a1b2c", "/.//./"
