@@ -127,6 +127,14 @@ def test_a_bare_pod_is_in_the_namespace_of_the_context(kube: KubernetesApi) -> N
         pod.stop()
 
 
+def test_a_pod_that_there_is_not_is_answered_with_those_of_like_names(train: Pod, kube: KubernetesApi) -> None:
+    for name in ("llm-master-0", "llm-worker-0"):
+        kube.add_pod(name)
+    for typed, meant in {"llm": "llm-master-0 or k8s://default/llm-worker-0", "trian": "train"}.items():
+        done = run_command("check", typed)
+        assert done.returncode == 3 and f"did you mean k8s://default/{meant}?" in done.stderr, done
+
+
 def test_the_training_is_found_behind_a_sidecar(kube: KubernetesApi) -> None:
     require("unshare")
     pod = kube.add_pod("meshed", containers=["proxy", "trainer"], gpus={"trainer": 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,14 +18,15 @@ from tests.requirements import require
 SCRIPT = (
     "import time\nfor step in range(1000):\n    print(f'step {step}/1000 loss 0.5', flush=True)\n    time.sleep(0.1)\n"
 )
+NAME = f"plain-{os.getpid()}.py"  # other tests run on this machine too
 ELSEWHERE = {"KUBECONFIG": "/dev/null"}  # no cluster is known here
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     """A program on the CPU whose name says nothing of training."""
-    (folder / "plain-7351.py").write_text(SCRIPT)
+    (folder / NAME).write_text(SCRIPT)
     with (folder / "out").open("wb") as out:
-        process = subprocess.Popen([sys.executable, "plain-7351.py"], stdout=out, stdin=subprocess.DEVNULL, cwd=folder)
+        process = subprocess.Popen([sys.executable, NAME], stdout=out, stdin=subprocess.DEVNULL, cwd=folder)
     wait_until(lambda: (folder / "out").stat().st_size > 50)
     return process
 
@@ -37,7 +39,7 @@ def plain(surroundings: Surroundings) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-@pytest.mark.parametrize("words", [("local", "plain-7351.py"), ("local", "PID"), ("plain-7351.py",)])
+@pytest.mark.parametrize("words", [("local", NAME), ("local", "PID"), (NAME,)])
 def test_a_program_that_looks_like_none_is_a_training_when_it_is_named(
     plain: subprocess.Popen[bytes], words: tuple[str, ...]
 ) -> None:
@@ -54,7 +56,7 @@ def test_without_its_name_it_is_not_listed(plain: subprocess.Popen[bytes]) -> No
 
 
 def test_commands_that_act_never_guess_and_a_word_of_nothing_stays_an_error(plain: subprocess.Popen[bytes]) -> None:
-    for words in (("terminate", "plain-7351.py"), ("watch", "plain-7351.py", "--once"), ("check", "no-such-7351.py")):
+    for words in (("terminate", NAME), ("watch", NAME, "--once"), ("check", "no-such-7351.py")):
         done = run_command(*words, **ELSEWHERE)
         assert done.returncode == 3 and "taken for" not in done.stderr, done
     assert plain.poll() is None
@@ -65,7 +67,7 @@ def test_a_word_that_fits_several_is_an_error_that_names_them(
 ) -> None:
     second = start(surroundings.folder)
     try:
-        done = run_command("check", "plain-7351.py", **ELSEWHERE)
+        done = run_command("check", NAME, **ELSEWHERE)
         assert done.returncode == 2 and str(plain.pid) in done.stderr and str(second.pid) in done.stderr, done
     finally:
         kill(second.pid)
@@ -75,11 +77,11 @@ def test_a_word_that_fits_several_is_an_error_that_names_them(
 def test_a_training_in_tmux_is_read_from_its_pane(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMUX_TMPDIR", str(surroundings.sockets))
     tmux = [require("tmux"), "-f", "/dev/null"]
-    (surroundings.folder / "plain-7351.py").write_text(SCRIPT)
+    (surroundings.folder / NAME).write_text(SCRIPT)
     words = ["new-session", "-d", "-x", "90", "-y", "20", "-c", str(surroundings.folder)]
-    subprocess.run([*tmux, *words, sys.executable, "plain-7351.py"], check=True)
+    subprocess.run([*tmux, *words, sys.executable, NAME], check=True)
     try:
-        assert wait_until(lambda: check_step("plain-7351.py") > 25, 20)  # more than the pane has lines
+        assert wait_until(lambda: check_step(NAME) > 25, 20)  # more than the pane has lines
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from training_monitor.core.errors import SettingsError, TrainingMonitorError, meant_name
+from training_monitor.core.errors import SettingsError, TrainingMonitorError, meant_name, similar_names
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_settings
 from training_monitor.core.shown import shown
 from training_monitor.core.store import read_column
 from training_monitor.targets.target import parse_target
 
-MOST_NAMES, MOST_CHARACTERS = 500, 300
+MOST_NAMES, MOST_CHARACTERS, MOST_LIKE = 500, 300, 3
 MOST_FILES, MOST_BYTES = 32, 1 << 20  # of the ssh configuration
 _SSH_LINE = regex(r"[ \t]*(?P<keyword>[A-Za-z]+)(?:[ \t]*=[ \t]*|[ \t]+)(?P<values>\S.*)")
 _SSH_WORD = regex(r'"([^"]*)"|([^\s"]+)')
@@ -42,7 +42,20 @@ def meant_target(target: str, namespace: str = "default") -> str | None:
     with suppress(SettingsError):
         if {target, str(parse_target(target, namespace=namespace))} & {*known_names("targets")}:
             return None
-    return meant_name(target, [*_targets(["local", *_configured_members(), *_ssh_targets()]), *_groups()])
+    hosts = [*_ssh_targets()]
+    if f"ssh://{target}" in hosts:
+        return f"ssh://{target}"
+    return meant_name(target, [*_targets(["local", *_configured_members(), *hosts]), *_groups()])
+
+
+def pods_like(target: str, namespace: str) -> list[str]:
+    """Return the pods with names like that of one that there is not, or that begin with it; its cluster is asked."""
+    with suppress(TrainingMonitorError):
+        missing = parse_target(target, namespace=namespace)
+        names = [pod.name for pod in missing.list_pods()]
+        near = [name for name in names if name.startswith(missing.name)] or similar_names(missing.name, names)
+        return [str(missing.beside(name)) for name in near[:MOST_LIKE]]
+    return []
 
 
 def _all_targets() -> Iterator[str]:

@@ -131,7 +131,8 @@ def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
 
             print_error(error.what, "SettingsError", error.hint)
         raise
-    _suggest_target(args, status)
+    if status == 3:  # unknown
+        _suggest_target(args)
     return status
 
 
@@ -161,6 +162,7 @@ def _run(args: Namespace) -> int:
             hint(f"it is {args.job}")
             return call(args)
     except TrainingMonitorError as error:
+        args.refused = error
         return refuse(error, args, exit_status(error))
     except (BrokenPipeError, OutputLost):
         raise
@@ -168,16 +170,18 @@ def _run(args: Namespace) -> int:
         return _refuse_defect(error, args)
 
 
-def _suggest_target(args: Namespace, status: int) -> None:
+def _suggest_target(args: Namespace) -> None:
     """Name the target that was probably meant, where one could not be asked that this machine does not know."""
-    from training_monitor.cli.output import UNKNOWN, hint
-
     target = getattr(args, "target", None)
-    if status == UNKNOWN and target not in (None, "local"):
-        from training_monitor.cli.known_names import meant_target
+    if target not in (None, "local"):
+        from training_monitor.cli.known_names import meant_target, pods_like
+        from training_monitor.cli.output import hint
+        from training_monitor.core.errors import TargetNotFound
 
-        if meant := meant_target(target, args.namespace):
-            hint(f"did you mean {meant}?")
+        is_missing = isinstance(getattr(args, "refused", None), TargetNotFound)
+        meant = meant_target(target, args.namespace)
+        if names := [meant] if meant else pods_like(target, args.namespace) if is_missing else []:
+            hint(f"did you mean {' or '.join(names)}?")
 
 
 def _refuse_defect(error: Exception, args: Namespace) -> int:
