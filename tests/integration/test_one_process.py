@@ -175,5 +175,21 @@ def test_any_program_is_found_by_a_word_of_its_command(start: Start, surrounding
     assert [each["pid"] for each in report["ranks"]] == [process.pid]
 
 
+def test_on_a_host_that_is_too_slow_what_was_reached_is_reported(start: Start, surroundings: Surroundings) -> None:
+    slow = surroundings.tools / "uname"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    holder = start(sys.executable, "-c", LOCK.format(how="flock", name="held"))
+    assert wait_until((surroundings.folder / "held").exists)
+    waiter = start(sys.executable, "-c", LOCK.format(how="flock", name="never"))
+    assert wait_until(lambda: f" {waiter.pid} " in Path("/proc/locks").read_text())
+    done = run_command("why", "local", str(waiter.pid), "--json", "--timeout", "10s")
+    report = json.loads(done.stdout)
+    assert f"Pid {waiter.pid} waits for the lock (flock) of " in report["explanation"]
+    assert f"which pid {holder.pid} (" in report["explanation"]
+    assert (report["ranks"], report["missing_ranks"], done.returncode) == ([], [], 3)
+    assert [each["host"] for each in report["silent"]] == ["local"] and report["seconds"] < 10
+
+
 def test_a_process_of_which_the_kernel_says_nothing_is_unknown(start: Start) -> None:
     assert why(start("sleep", "3600").pid, code=3)["confidence"] == "none"

@@ -72,7 +72,7 @@ from training_monitor.observe.find_trainings import FoundTrainings, find_questio
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.kept_roll_calls import last_roll_call
 from training_monitor.observe.looks import roots_of, source_of
-from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one
+from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one, is_pid, process_alone
 from training_monitor.targets.asking import Site, longest_limit, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -123,7 +123,12 @@ def explain_training(
     end = clock.monotonic() + timeout
     site = Site.of(target, namespace, transport, clock).resolve(timeout)
     left = min(_time_left(clock, end), _SHARE_OF_FINDING * timeout)
-    meant = find_one(site.target, what, transport=transport, timeout=left, of_any=True)
+    try:
+        meant = find_one(site.target, what, transport=transport, timeout=left, of_any=True)
+    except CommandTimedOut:
+        if not is_pid(str(what)):
+            raise
+        meant = process_alone(int(str(what)))
     store = store or BestEffortStore()
     pace = _Pace(Observer(site, meant.job, store=store))
     told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
@@ -166,7 +171,7 @@ class _Pace:
         observer = self._observer
         now, again = observer.site.clock.time(), _later_log_question(observer.job)
         look, [*answers, later] = observer.look_beside(now, *questions, again, timeout=timeout)
-        if not (answers[0].value and answers[0].value.processes):
+        if answers[0].value and not answers[0].value.processes:
             look.require(observer.job)
         self.is_at_prompt = look.text.rstrip().endswith(_PROMPTS)
         self._first = job_progress(parse_progress(look.text)).step
@@ -200,7 +205,8 @@ class _HostSeen:
     """What was seen on one host.
 
     `is_partial`: there may be more ranks on it. `processes` tell its ranks from those of any other host, however that
-    is named. `is_unclear`: what runs there was not recognized, or taken for other trainings.
+    is named. `is_unclear`: what runs there was not recognized, or taken for other trainings. `unseen` is why its
+    processes are unknown.
     """
 
     ranks: tuple[Rank, ...] = ()
@@ -211,6 +217,7 @@ class _HostSeen:
     remedies: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     is_unclear: bool = False
+    unseen: str | None = None
 
 
 def call_roll(
@@ -244,7 +251,7 @@ def call_roll(
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
     heard = list(_tell_apart(answers))
-    silent = {host.name: each.what for host, each in zip(hosts, answers) if isinstance(each, TrainingMonitorError)}
+    silent = {host.name: why for host, each in zip(hosts, answers) if (why := _why_unseen(each))}
     silent |= find_silent_pods(site, pods.listed, hosts)
     beside = of_pods.findings
     if pace and pace.is_at_prompt and heard and (first := next(iter(heard[0].ranks), None)):
@@ -264,6 +271,11 @@ def call_roll(
         (*_unknown_pods(pods), *of_pods.unread, *(each for host in heard for each in host.unknown)),
         verdict,
     )
+
+
+def _why_unseen(answer: Any) -> str | None:
+    why: str | None = answer.what if isinstance(answer, TrainingMonitorError) else answer.unseen
+    return why
 
 
 def _collect(heard: Sequence[_HostSeen], silent: dict[str, str], of_pods: Sequence[Finding], pods: Pods) -> RollCall:
@@ -344,8 +356,10 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None) -
         if sent and not is_removed:
             remove_spy(site, sent)
     named = meant.named if host.roots else None
-    seen = _read_host(host, processes.get() or SeenTraining(HostFacts(), {}), stacks, gpus, rest, named)
-    return replace(seen, unknown=(*problem, *seen.unknown))
+    late = processes.failure if isinstance(processes.failure, CommandTimedOut) else None
+    nothing = SeenTraining(HostFacts(), {}, (named,) if named else ())
+    seen = _read_host(host, nothing if late else processes.get() or nothing, stacks, gpus, rest, named)
+    return replace(seen, unknown=(*problem, *seen.unknown), unseen=late.what if late else None)
 
 
 def _others(host: Host, found: FoundTrainings) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from training_monitor.core.errors import ParseError
+from training_monitor.core.errors import CommandTimedOut, ParseError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
@@ -169,12 +169,15 @@ def parse_processes(text: str, word: str, spelling: str, *, is_cut: bool = False
         is_cut: whether its script was ended at its time limit: its last part is then left out.
 
     Raises:
-        ParseError: its end is missing.
+        ParseError: its end is missing. CommandTimedOut: it was cut before the list of the processes.
     """
     pieces = split_parts(text, word)
     parts = dict(pieces[:-1] if is_cut else pieces)
     is_whole = bool(pieces) and pieces[-1][0] == "end" and "again" in parts
-    if not {"facts", "table"} <= parts.keys() or not (is_cut or is_whole):
+    has_table = {"facts", "table"} <= parts.keys()
+    if is_cut and not has_table:
+        raise CommandTimedOut("processes: there was no time to list them")
+    if not has_table or not (is_cut or is_whole):
         raise ParseError("no end of the reply", source="roll call", text=text[-2000:])
     seen = read_seen(parts, spelling)
     again = parts.get("again", "")

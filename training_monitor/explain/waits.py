@@ -88,16 +88,24 @@ def _say_wait(wait: _Wait) -> Finding:
 def find_causes(training: SeenTraining, waits: Sequence[Finding], ranks: Sequence[Rank]) -> Iterator[Finding]:
     """Yield what explains why a training does not go on, as the kernel says: see `Finding`.
 
+    Of several ranks, the roll call says what each waits for; a pipe or a terminal explains one process alone.
+
     Args:
         training: its processes on one host.
         waits: what `parse_waits` found there.
         ranks: those of its processes that are ranks.
     """
     own, states = {each.pid for each in ranks}, {pid: each.process.state for pid, each in training.processes.items()}
+    main = own or set(training.named)
     for each in waits:
         [pid] = each.pids
-        is_of_rank = pid in own or pid in training.named
-        if each.kind == "lock" or (states.get(pid) == "t" if each.kind == "debugger" else is_of_rank):
+        counts = {
+            "lock": True,
+            "pipe": main == {pid},
+            "zombie": pid in own or pid in training.named,
+            "debugger": states.get(pid) == "t",
+        }
+        if counts[each.kind]:
             yield each
     if stopped := sorted(pid for pid, state in states.items() if state == "T"):
         one, listed = len(stopped) == 1, " ".join(map(str, stopped))
@@ -113,5 +121,5 @@ def find_causes(training: SeenTraining, waits: Sequence[Finding], ranks: Sequenc
     for rank in ranks:
         if prompt := prompt_of(rank.main_stack):
             yield finding("debugger", f"pid {rank.pid} waits for input to a debugger ({prompt})", pids=(rank.pid,))
-        elif rank.waits_for == TERMINAL:
+        elif rank.waits_for == TERMINAL and len(own) == 1:
             yield finding("terminal", f"pid {rank.pid} waits for input from its terminal", pids=(rank.pid,))

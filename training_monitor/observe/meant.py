@@ -252,6 +252,11 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
     for each in there.running:
         if pid == each.pid or pid in each.pids:
             return replace(there.by_process(each), name=f"pid {pid}", named=pid)
+    return process_alone(pid)
+
+
+def process_alone(pid: int) -> MeantTraining:
+    """Return a process as a training of its own, of which nothing else is known."""
     return MeantTraining(WatchedJob(pid=pid), f"pid {pid}", named=pid)
 
 

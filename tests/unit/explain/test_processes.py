@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.unit.explain.some_processes import ROOT, TRAIN, WORD, One, reply, seen, stack_of
-from training_monitor.core.errors import ParseError
+from training_monitor.core.errors import CommandTimedOut, ParseError
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
 from training_monitor.explain.find_ranks import build_ranks
 from training_monitor.explain.processes import (
@@ -136,7 +136,7 @@ def test_what_was_printed_before_the_time_was_over_is_an_answer() -> None:
     assert early.is_cut and early.processes.keys() == late.processes.keys() == {20, 21}
     assert (early.processes[21].variables, late.processes[21].variables) == ({}, {"RANK": "1"})
     assert late.processes[20].cpu_cores is None and late.processes[20].words == TRAIN
-    with pytest.raises(ParseError):
+    with pytest.raises(CommandTimedOut):
         parse_processes(text[: text.index(f"{WORD} table") + 30], WORD, ROOT, is_cut=True)
 
 

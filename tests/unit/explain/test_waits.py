@@ -67,6 +67,13 @@ def test_a_pipe_explains_a_rank_and_no_data_worker_but_a_lock_explains_both() ->
     assert causes(One(20), One(21, 20), waits=both, ranks=(Rank("local", 20),)) == [("pipe", (20,)), ("lock", (21,))]
 
 
+def test_of_several_ranks_no_pipe_is_told() -> None:
+    ranks = tuple(Rank("local", pid) for pid in (20, 21))
+    waits = "pipe 20 reads pipe:[1]\nlock 21 FLOCK /a\n"
+    assert causes(One(20), One(21), waits=waits, ranks=ranks, named="20 21") == [("lock", (21,))]
+    assert causes(waits=waits, named="20") == [("pipe", (20,)), ("lock", (21,))]  # there was no time to list them
+
+
 def test_who_is_held_in_both_looks_is_stopped() -> None:
     stopped = [One(20, state="T"), One(21, state="T")]
     assert causes(*stopped, One(22)) == [("stopped", (20, 21))]
