@@ -1,4 +1,4 @@
-"""What processes wait for beside the ranks, and which of them have ended or are held, as the kernel says. Pure."""
+"""What processes wait for beside the ranks, and which of them have ended or are held, as the kernel says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _END = regex(r"end (-?\d{1,10}) (.{0,100})")
 class _Wait:
     """A wait for a lock or a pipe. `ends` are those that hold the lock, or have the other end of the pipe."""
 
-    what: str
+    kind: str
     pid: int
     how: str
     path: str
@@ -68,7 +68,7 @@ def _say_zombie(pid: int, code: int, parent: int, name: str) -> Finding:
 def _say_wait(wait: _Wait) -> Finding:
     others = [_name(pid, name) for pid, name in wait.ends.items() if pid > 0 and pid != wait.pid]
     named = name_some(others, _MOST_NAMED)
-    if wait.what == "lock":
+    if wait.kind == "lock":
         lock = f"the lock ({wait.how.lower()}) of {wait.path or 'a file'}"
         held = f"which {named} holds" if others else "whose holder is unknown"
         return finding("lock", f"pid {wait.pid} waits for {lock}, {held}", pids=(wait.pid,))
