@@ -35,6 +35,7 @@ READERS = {
     "py-spy and Python, for a right that is missing": ("explain/stacks.py", "explain/stacks.py:_no_stacks"),
     "Kubernetes, for the reason of a state": ("targets/pods.py*", "health/verdict.py:judge_pod"),
     "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
+    "ssh, of a server that does not answer": ("targets/kinds/vast.py",),
     "vastai": (
         "vast/asking.py*",
         "vast/instances.py:_ask_to_destroy",

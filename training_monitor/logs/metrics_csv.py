@@ -1,4 +1,4 @@
-"""The table of Lightning's CSVLogger as a source of output: each row as a line of names and numbers. Pure.
+"""The table of Lightning's CSVLogger as a source of output: each row as a line of names and numbers.
 
 Its first line has the names, and a row leaves empty what it does not measure:
 

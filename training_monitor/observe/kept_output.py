@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from training_monitor.core.regex import regex
 from training_monitor.logs.sources import METRICS
 
 _ROUNDED = 2.0  # seconds of error, since the time of the boot and that of a file are whole seconds
-_RUN_LOG = re.compile(r"(/.*/wandb/[a-z-]*run-[^/\n]*)/logs/debug\.log")
+_RUN_LOG = regex(r"(/.*/wandb/[a-z-]*run-[^/\n]*)/logs/debug\.log")
 
 
 def read_kept(text: str, spelling: str, cwds: Mapping[int, str]) -> dict[str, float]:
