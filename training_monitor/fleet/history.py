@@ -7,13 +7,11 @@ a killed process loses and duplicates nothing.
 A row is a JSON array: the status, then the values in the order of FIELDS, which may only grow at its end.
 
 A chunk is a JSON object compressed by zlib, its head, and a compressed body. The head holds `layout`; `status`
-run-length-encoded as pairs of text and count; `times`, how many bytes a time takes in the body; and `columns` by name:
-their number of decimals, how many bytes a value takes, and pairs of index and value for null (unknown), NaN and the
-infinities, which are 0 in the body. The body holds the times in milliseconds since the epoch, then the columns in the
-order of the head as integers in the unit of their decimals: each as its difference from the one before, doubled, and
-inverted if it is negative; the lowest bytes of all, then the next higher ones. A column without known values is left
-out, and one with numbers that are too large or small for this is in `rare`: its number of decimals, then its
-differences.
+run-length-encoded as pairs of text and count; and `columns` by name: their number of decimals, and pairs of index and
+value for what is 0 in the body: null (unknown), NaN, the infinities, and all of a column whose numbers are too large or
+small for it. The body holds the times in milliseconds since the epoch, then the columns in the order of the head, as
+integers of 8 bytes in the unit of their decimals: each as its difference from the one before, doubled, and inverted if
+it is negative; the lowest bytes of all, then the next higher ones. A column without known values is left out.
 
 Stored precision: 6 significant digits, integers below 2**53 exactly, and milliseconds.
 """
@@ -21,9 +19,8 @@ Stored precision: 6 significant digits, integers below 2**53 exactly, and millis
 from __future__ import annotations
 
 import json
-import sys
+import struct
 import zlib
-from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, groupby
@@ -39,7 +36,7 @@ from training_monitor.core.store_files import tell
 from training_monitor.core.units import known_number
 from training_monitor.fleet.values import FleetSample
 
-LAYOUT = 2  # of chunks
+LAYOUT = 3  # of chunks
 BUCKET = 300.0  # seconds; thinning leaves one sample of each
 LONGEST_STATUS = 40
 FIELDS = (
@@ -125,23 +122,15 @@ def parse_row(timestamp: float, text: str) -> FleetSample:
 
 def pack_chunk(samples: Sequence[FleetSample]) -> bytes:
     """Pack rounded samples of one member, oldest first."""
-    head: dict[str, Any] = {
-        "layout": LAYOUT,
-        "status": [(text, len(list(group))) for text, group in groupby(sample.status for sample in samples)],
-    }
-    head["times"], packed = _pack_numbers([round(sample.timestamp * 1000) for sample in samples])
-    bodies, columns, rare = [packed], {}, {}
+    status = [(text, len(list(group))) for text, group in groupby(sample.status for sample in samples)]
+    columns, body = {}, _pack_numbers([round(sample.timestamp * 1000) for sample in samples])
     for name in FIELDS:
         column = [sample.values[name] for sample in samples]
-        if column.count(None) == len(column):
-            continue
-        if found := _pack_column(column):
-            columns[name], packed = found
-            bodies.append(packed)
-        else:
-            rare[name] = _list_column(column)
-    head |= {"columns": columns, "rare": rare}
-    return zlib.compress(json.dumps(head, separators=(",", ":")).encode()) + zlib.compress(b"".join(bodies))
+        if column.count(None) < len(column):
+            *columns[name], numbers = _pack_column(column)
+            body += _pack_numbers(numbers)
+    head = {"layout": LAYOUT, "status": status, "columns": columns}
+    return zlib.compress(json.dumps(head, separators=(",", ":")).encode()) + zlib.compress(body)
 
 
 def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetSample]:
@@ -166,39 +155,35 @@ def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetS
 
 def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) -> list[FleetSample]:
     states = [text for text, count in chunk["status"] for _ in range(count)]
-    width = chunk["times"]
-    times, begin = _unpack_numbers(body[: width * len(states)], width), width * len(states)
-    columns: dict[str, Sequence[float | None]] = dict.fromkeys(FIELDS, [None] * len(states))
-    for name, (decimals, width, special) in chunk["columns"].items():
-        end = begin + width * len(states)
-        if name in fields and name in columns:
-            columns[name] = _unpack_column(_unpack_numbers(body[begin:end], width), decimals, special)
-        begin = end
-    if begin != len(body):
+    size = 8 * len(states)
+    if len(body) != size * (1 + len(chunk["columns"])):
         raise ValueError("another length")
-    columns |= {name: _unlist_column(column) for name, column in chunk["rare"].items() if name in fields}
+    columns: dict[str, Sequence[float | None]] = dict.fromkeys(FIELDS, [None] * len(states))
+    for place, (name, (decimals, special)) in enumerate(chunk["columns"].items(), 1):
+        if name in fields:
+            numbers = _unpack_numbers(body[place * size : (place + 1) * size])
+            columns[name] = _unpack_column(numbers, decimals, special)
     return [
         FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
-        for time, state, *values in zip(times, states, *(columns[name] for name in FIELDS), strict=True)
+        for time, state, *values in zip(_unpack_numbers(body[:size]), states, *(columns[name] for name in FIELDS))
     ]
 
 
-def _pack_column(column: Sequence[float | None]) -> tuple[list[Any], bytes] | None:
-    """Return the head and the body of a column; None for one with numbers too large or small for it."""
-    special = [(at, value) for at, value in enumerate(column) if value is None or not isfinite(value)]
+def _pack_column(column: Sequence[float | None]) -> tuple[int, list[tuple[int, float | None]], list[int]]:
+    """Return the decimals of a column, the values that are not in its body, and the body's integers."""
     values = [value if value is not None and isfinite(value) else 0 for value in column]
     largest = max(map(abs, values))
     for decimals in range(MOST_DECIMALS):
         unit = 10**decimals
         if largest * unit >= _EXACT:
-            return None
+            break
         if round(values[0] * unit) / unit != values[0]:
             continue  # before all of them are tried
         numbers = [round(value * unit) for value in values]
         if [number / unit for number in numbers] == values:
-            width, body = _pack_numbers(numbers)
-            return [decimals, width, special], body
-    return None
+            special = [(at, value) for at, value in enumerate(column) if value is None or not isfinite(value)]
+            return decimals, special, numbers
+    return 0, list(enumerate(column)), [0] * len(column)
 
 
 def _unpack_column(
@@ -211,61 +196,19 @@ def _unpack_column(
     return values
 
 
-def _pack_numbers(numbers: Sequence[int]) -> tuple[int, bytes]:
-    """Return how many bytes a difference takes, and the differences: their lowest bytes first, the sign in bit 0."""
+def _pack_numbers(numbers: Sequence[int]) -> bytes:
+    """Return the differences: their lowest bytes first, the sign in bit 0."""
     steps = [after - before for before, after in zip((0, *numbers), numbers)]
-    folded = array("Q", [step << 1 if step >= 0 else ~(step << 1) for step in steps])
-    width = max(1, (max(folded, default=0).bit_length() + 7) // 8)
-    if sys.byteorder == "big":
-        folded.byteswap()
-    octets = folded.tobytes()
-    return width, b"".join(octets[place::8] for place in range(width))
+    octets = struct.pack(f"<{len(steps)}Q", *[step << 1 if step >= 0 else ~(step << 1) for step in steps])
+    return b"".join(octets[place::8] for place in range(8))
 
 
-def _unpack_numbers(body: bytes, width: int) -> list[int]:
-    count = len(body) // width
-    octets = bytearray(8 * count)
-    for place in range(width):
+def _unpack_numbers(body: bytes) -> list[int]:
+    count = len(body) // 8
+    octets = bytearray(len(body))
+    for place in range(8):
         octets[place::8] = body[place * count : (place + 1) * count]
-    folded = array("Q", bytes(octets))
-    if sys.byteorder == "big":
-        folded.byteswap()
-    return list(accumulate((step >> 1) ^ -(step & 1) for step in folded))
-
-
-def _list_column(values: Sequence[float | None]) -> list[Any]:
-    decimals = max([0, *map(_decimals, values)])
-    packed: list[Any] = [decimals]
-    before = 0
-    for value in values:
-        if value is None or not isfinite(value):
-            packed.append(value)
-            continue
-        number = int(f"{value:.{decimals}f}".replace(".", "")) if decimals else int(value)
-        packed.append(number - before)
-        before = number
-    return packed
-
-
-def _decimals(value: float | None) -> int:
-    """Return how many decimals represent a number exactly."""
-    if not isinstance(value, float) or not isfinite(value):
-        return 0
-    digits, _, exponent = repr(value).partition("e")
-    return len(digits.partition(".")[2]) - int(exponent or 0)
-
-
-def _unlist_column(packed: Sequence[Any]) -> list[float | None]:
-    decimals, *parts = packed
-    unit, number = 10**decimals, 0
-    values: list[float | None] = []
-    for part in parts:
-        if isinstance(part, int):
-            number += part
-            values.append(number / unit if decimals else number)
-        else:
-            values.append(part)
-    return values
+    return list(accumulate((step >> 1) ^ -(step & 1) for step in struct.unpack(f"<{count}Q", octets)))
 
 
 # ---------------------------------------------------------------- thinning

@@ -147,19 +147,19 @@ def test_only_the_fields_asked_for_are_read() -> None:
     assert set(found.values) == set(FIELDS)
 
 
-def test_a_chunk_of_the_layout_2_is_read_for_ever() -> None:
+def test_a_chunk_of_the_layout_3_is_read_for_ever() -> None:
     head = (
-        '{"layout":2,"status":[["running",1],[null,1]],"times":6,'
-        '"columns":{"step":[0,1,[]],"loss":[2,1,[[1,NaN]]]},"rare":{"grad_norm":[0,5,null]}}'
+        '{"layout":3,"status":[["running",1],[null,1]],'
+        '"columns":{"step":[0,[]],"loss":[2,[[1,NaN]]],"grad_norm":[0,[[0,1e300],[1,null]]]}}'
     )
-    times = [2 * 1_750_000_000_000, 2 * 10_000]  # differences, doubled
-    body = bytes(time >> place & 255 for place in range(0, 48, 8) for time in times)
-    body += bytes([14, 5, 250, 249])  # 7, then -3; 1.25, then 0
+    differences = [(1_750_000_000_000, 10_000), (7, -3), (125, -125), (0, 0)]
+    doubled = [[2 * each if each >= 0 else -2 * each - 1 for each in pair] for pair in differences]
+    body = bytes(number >> place & 255 for pair in doubled for place in range(0, 64, 8) for number in pair)
     first, second = unpack_chunk(zlib.compress(head.encode()) + zlib.compress(body))
     assert (first.timestamp, first.status, first.values["loss"], first.values["step"]) == (NOW, "running", 1.25, 7)
     assert (second.timestamp, second.status, second.values["step"]) == (NOW + 10, None, 4)
     assert math.isnan(second.values["loss"] or 0.0)
-    assert (first.values["grad_norm"], second.values["grad_norm"]) == (5, None)
+    assert (first.values["grad_norm"], second.values["grad_norm"]) == (1e300, None)
 
 
 @pytest.mark.parametrize(
@@ -189,20 +189,22 @@ def test_what_is_no_chunk_is_an_error_and_never_no_samples(subtests: pytest.Subt
         zlib.compress(b"{}"),
         pack_chunk([sample()])[:-3],
         pack_chunk([sample()])[: len(pack_chunk([sample()])) // 2],
-        zlib.compress(b'{"layout":2}'),
-        zlib.compress(b'{"layout":2,"status":5,"times":1,"columns":{},"rare":{}}') + zlib.compress(b"a"),
-        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":1,"columns":{},"rare":{"a":[]}}') + zlib.compress(b"aa"),
-        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":1,"columns":{},"rare":{}}') + zlib.compress(b""),
-        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":1,"columns":{},"rare":{}}') + zlib.compress(b"ab"),
-        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":0,"columns":{},"rare":{}}') + zlib.compress(b""),
-        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":9,"columns":{},"rare":{}}') + zlib.compress(b"x" * 9),
+        zlib.compress(b'{"layout":3}'),
+        zlib.compress(b'{"layout":3,"status":5,"columns":{}}') + zlib.compress(bytes(8)),
+        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{}}') + zlib.compress(b""),
+        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(7)),
+        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(9)),
+        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":[0]}}') + zlib.compress(bytes(16)),
+        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":[0,[]]}}') + zlib.compress(bytes(8)),
+        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":[0,[[1,2]]]}}') + zlib.compress(bytes(16)),
+        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":["",[]]}}') + zlib.compress(bytes(16)),
     ]:
         with subtests.test(packed=packed):
             with pytest.raises(ParseError, match="cannot be read"):
                 unpack_chunk(packed)
 
 
-@pytest.mark.parametrize("layout", [1, 3])
+@pytest.mark.parametrize("layout", [1, 2, 4])
 def test_a_chunk_of_another_version_says_so(layout: int) -> None:
     with pytest.raises(ParseError, match=f"layout {layout} of another version"):
         unpack_chunk(zlib.compress(b'{"layout":%d}' % layout))
