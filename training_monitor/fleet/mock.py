@@ -16,7 +16,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus, Progress
-from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, TrainingStatus
+from training_monitor.core.values import Observation, TrainingStatus
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import ACCOUNT, DEFAULT_CONFIG, Account, FleetMonitor
 from training_monitor.fleet.history import History
@@ -25,22 +25,11 @@ from training_monitor.fleet.rows import Seen
 from training_monitor.fleet.values import FleetAlert, FleetSample, MemberSpec, TargetReading
 from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.judge import judge
-from training_monitor.vast.cost import HOUR, cost_per_hour
+from training_monitor.watch.state import NOT_STALLING
 
-SCENARIOS = (
-    "healthy",
-    "starting",
-    "hanging",
-    "exited",
-    "finished",  # but its machine still costs money
-    "nan",
-    "idle",
-    "unreachable",
-    "full",  # its disk is full, and its price rises
-    "stopped",
-    "silent",  # only known to run
-    "lost",
-)
+# `finished` still costs money, the price of `full` rises, and `silent` is only known to run.
+SCENARIOS = tuple("healthy starting hanging exited finished nan idle unreachable full stopped silent lost".split())
+GROUPS = ("llama", "vision", "lora")
 GPUS = (("RTX 4090", 0.467), ("RTX 3090", 0.287), ("A100", 1.234), ("H100", 2.49), ("RTX A6000", 0.52))
 EPOCHS = 3
 RUNNING_AT, HUNG_AT, FINISHED_AT, NAN_AT, UNREACHABLE_AT, DEARER_AT = 20.0, -1240.0, -900.0, -60.0, -130.0, 40.0
@@ -51,16 +40,14 @@ STATUSES: dict[str, tuple[tuple[float, str], ...]] = {
     "stopped": ((-1800.0, "stopped"),),
     "lost": ((25.0, "lost"),),
 }
-LINE_SECONDS = 10.0
-SETUP_SECONDS = 240.0
-ACT_SECONDS = 2.0
+LINE_SECONDS, SETUP_SECONDS, ACT_SECONDS = 10.0, 240.0, 2.0
 PAST_STEP, PAST_LOOKS = 120.0, 60
 DEFAULT_COUNT, MOST_WITH_PAST = 12, 50  # members
 FIRST_ID = 30_007_001
 CREDIT_PER_MEMBER = 4.0  # dollars
 _SHARE_HEALTHY = 0.75
 _STOPPED = {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.02}
-_HIDDEN: dict[int, dict[str, Any]] = {-1: {**_STOPPED, "id": -1}, -2: {**_STOPPED, "id": -2}}  # not members
+_HIDDEN: dict[int, dict[str, Any]] = {number: {**_STOPPED, "id": number} for number in (-1, -2)}  # not members
 _DONE = {"stop": ("stopped", "it is stopped; its disk goes on costing"), "destroy": ("destroyed", "it is destroyed")}
 
 
@@ -70,51 +57,34 @@ class MockMember:
 
     spec: MemberSpec
     number: int
-    instance_id: int
+    instance: int
     scenario: str
-    name: str
     begun: float
     speed: float
     total_steps: int
 
-    @property
-    def rented(self) -> float:
-        return self.begun - SETUP_SECONDS if self.scenario != "starting" else -60.0
 
-
-def make_member(number: int, instance_id: int, seed: int) -> MockMember:
+def make_member(number: int, instance: int, seed: int) -> MockMember:
     """Make the member with that number. Member 0 completes an epoch after 40 s, so that this is seen soon."""
-    chance, odd = _noise(seed, number, 1.0), SCENARIOS[int(_noise(seed, number, 2.0) * len(SCENARIOS))]
-    scenario = SCENARIOS[number] if number < len(SCENARIOS) else "healthy" if chance < _SHARE_HEALTHY else odd
-    duration = 3600.0 * (1.0 + 7.0 * _noise(seed, number, 3.0))
-    done = 0.05 + 0.85 * _noise(seed, number, 4.0)
+    chance, odd, longer, done, fast = (_noise(seed, number, each) for each in (1.0, 2.0, 3.0, 4.0, 5.0))
+    others = "healthy" if chance < _SHARE_HEALTHY else SCENARIOS[int(odd * len(SCENARIOS))]
+    scenario = SCENARIOS[number] if number < len(SCENARIOS) else others
+    duration, done = 3600.0 * (1.0 + 7.0 * longer), 0.05 + 0.85 * done
     if number == 0:
         duration, done = 14_400.0, 2 / EPOCHS - 40.0 / 14_400.0
     begun = {"starting": RUNNING_AT, "finished": FINISHED_AT - duration}.get(scenario, -done * duration)
     if scenario in ("hanging", "exited", "stopped"):
         begun = min(begun, -3000.0)
-    speed = (0.5 + 4.0 * _noise(seed, number, 5.0)) * (0.2 if scenario == "idle" else 1.0)
-    group = ("llama", "vision", "lora")[number % 3]
-    return MockMember(
-        spec=MemberSpec(f"vast://{instance_id}", groups=(group,)),
-        number=number,
-        instance_id=instance_id,
-        scenario=scenario,
-        name=f"{group}-{number:02d}",
-        begun=begun,
-        speed=speed,
-        total_steps=max(EPOCHS, int(speed * duration)),
-    )
+    speed = (0.5 + 4.0 * fast) * (0.2 if scenario == "idle" else 1.0)
+    group = GROUPS[number % len(GROUPS)]
+    spec = MemberSpec(f"vast://{instance}", name=f"{group}-{number:02d}", groups=(group,))
+    return MockMember(spec, number, instance, scenario, begun, speed, max(EPOCHS, int(speed * duration)))
 
 
 def mock_groups() -> dict[str, list[str]]:
     """Return the keys of the members that are made up by default, by their groups."""
-    groups: dict[str, list[str]] = {}
-    for number in range(DEFAULT_COUNT):
-        spec = make_member(number, FIRST_ID + number, 0).spec
-        for group in spec.groups:
-            groups.setdefault(group, []).append(spec.key)
-    return groups
+    specs = [make_member(number, FIRST_ID + number, 0).spec for number in range(DEFAULT_COUNT)]
+    return {group: [spec.key for spec in specs if group in spec.groups] for group in GROUPS}
 
 
 def _status(member: MockMember, at: float) -> str:
@@ -123,13 +93,10 @@ def _status(member: MockMember, at: float) -> str:
 
 def _row(member: MockMember, at: float, epoch: float, status: str) -> dict[str, Any]:
     """Return the instance's row in vast.ai's format."""
-    gpu, price = GPUS[member.instance_id % len(GPUS)]
-    count, gpus = (7.6, 8) if member.number % 7 == 3 else (1.0, 1)
-    is_full = member.scenario == "full"
-    fill = 96.4 if is_full else 20.0 + 50.0 * _noise(member.number, 11.0)
+    gpu, price = GPUS[member.instance % len(GPUS)]
+    gpus, is_full = 8 if member.number % 7 == 3 else 1, member.scenario == "full"
     return {
-        "id": member.instance_id,
-        "label": f"training_monitor/mock/{member.name}/1",
+        "id": member.instance,
         "actual_status": status,
         "intended_status": "stopped" if status == "stopped" else "running",
         "status_msg": "Error: the container was killed (out of memory)" if status == "exited" else None,
@@ -137,13 +104,12 @@ def _row(member: MockMember, at: float, epoch: float, status: str) -> dict[str, 
         "ssh_port": 10_000 + member.number,
         "gpu_name": gpu,
         "num_gpus": gpus,
-        "disk_space": 100.0,
-        "disk_usage": fill + 1.2 * (1.0 - exp(-max(0.0, at) / 3600.0)),
+        "disk_util": 96.4 if is_full else 20.0 + 50.0 * _noise(member.number, 11.0),
         "mem_limit": 100.0,
         "mem_usage": 20.0 + 50.0 * _noise(member.number, 13.0),
-        "dph_total": price * count * (1.08 if is_full and at >= DEARER_AT else 1.0),
+        "dph_total": price * gpus * (1.08 if is_full and at >= DEARER_AT else 1.0),
         "storage_total_cost": 0.012,
-        "start_date": epoch + member.rented,
+        "start_date": epoch + member.begun - SETUP_SECONDS,
     }
 
 
@@ -153,7 +119,7 @@ def _row(member: MockMember, at: float, epoch: float, status: str) -> dict[str, 
 def _reading(member: MockMember, at: float, epoch: float) -> TargetReading:
     """Return a look at a training."""
     hangs = member.scenario == "hanging" and at > HUNG_AT
-    progress, ran = _progress(member, at), at - member.begun
+    progress = _progress(member, at)
     wave = _noise(member.number, at // LINE_SECONDS, 8.0)
     percent = 100.0 if hangs else 2.0 + 4.0 * wave if member.scenario == "idle" else 85.0 + 14.0 * wave
     percent = 0.0 if progress.finished else round(percent, 1)
@@ -177,23 +143,21 @@ def _reading(member: MockMember, at: float, epoch: float) -> TargetReading:
         status=JobStatus.SUCCEEDED if progress.finished else JobStatus.RUNNING,
         is_running=not progress.finished,
         finished=progress.finished,
-        runtime=ran,
+        runtime=at - member.begun,
         step_age=at - HUNG_AT if hangs else at % LINE_SECONDS,
         step_interval=LINE_SECONDS,
         step_time=1.0 / member.speed,
     )
-    verdict = judge([observation], now=observation.timestamp)
     status = TrainingStatus(
         is_running=observation.is_running,
         progress=progress,
-        stall=verdict.stall or StallAnalysis(False, None, "none", verdict.reason, "continue"),
+        stall=NOT_STALLING,
         checkpoints=None,
         recent_output="",
         timestamp=observation.timestamp,
         status=observation.status,
-        loss=LossAnalysis("nan", "the loss is nan", nan, 1.9) if progress.loss != progress.loss else None,
-        runtime=ran,
-        verdict=verdict,
+        runtime=observation.runtime,
+        verdict=judge([observation], now=observation.timestamp),
     )
     return TargetReading(observation.timestamp, status, (gpu,))
 
@@ -275,10 +239,11 @@ class MockFleet(FleetMonitor):
         """Look at the first members as if for two hours, and store that of those that are new to a history."""
         rounds = list[dict[str, FleetSample]]()
         for at in (PAST_STEP * number for number in range(-PAST_LOOKS, 0)):
-            made = [each for each in self._made[:MOST_WITH_PAST] if at >= each.rented]
+            made = [each for each in self._made[:MOST_WITH_PAST] if at >= each.begun - SETUP_SECONDS]
             self._make_up(made, at)
-            members, when = [self._members[each.spec.key] for each in made], self._began + at
-            samples = {member.key: member.sample(member.metrics(when), when) for member in members}
+            members = [self._members[each.spec.key] for each in made]
+            now = self._began + at
+            samples = {member.key: member.sample(member.metrics(now), now) for member in members}
             rounds.append({key: sample for key, (sample, is_new) in samples.items() if is_new})
         if history is not None:
             with suppress(TrainingMonitorError):  # the next samples are not stored either, and that is an alert
@@ -323,22 +288,17 @@ class MockFleet(FleetMonitor):
 
     def _make_up(self, made: Sequence[MockMember], at: float) -> None:
         """Make up what a listing and a look show of members at a time."""
-        statuses = {each.instance_id: self._ended.get(each.spec.key) or _status(each, at) for each in made}
+        statuses = {each.instance: self._ended.get(each.spec.key) or _status(each, at) for each in made}
         gone = frozenset(number for number, status in statuses.items() if status == "lost")
-        rows = {
-            each.instance_id: _row(each, at, self._began, statuses[each.instance_id])
-            for each in made
-            if each.instance_id not in gone
-        }
-        spent = sum(cost_per_hour(row) or 0.0 for row in rows.values()) * max(0.0, at) / HOUR
-        credit = max(0.0, CREDIT_PER_MEMBER * len(self._made) - spent)
-        account = Account({**rows, **_HIDDEN}, gone, self._began + at, credit=credit)
+        there = (each for each in made if each.instance not in gone)
+        rows = {each.instance: _row(each, at, self._began, statuses[each.instance]) for each in there}
+        account = Account({**rows, **_HIDDEN}, gone, self._began + at, credit=CREDIT_PER_MEMBER * len(self._made))
         assert self._lister
         self._lister.account = account
         for each in made:
             member = self._members[each.spec.key]
-            member.listed = account.about(each.instance_id, member.listed)
-            if statuses[each.instance_id] != "running" or each.scenario == "silent":
+            member.listed = account.about(each.instance, member.listed)
+            if statuses[each.instance] != "running" or each.scenario == "silent":
                 continue
             if each.scenario == "unreachable" and at >= UNREACHABLE_AT:
                 member.fail(TargetUnreachable("ssh: no answer within 15 s"), self._began + at)
