@@ -4,7 +4,7 @@ New samples are rows. Completed hours are packed into one chunk per member, a te
 are thinned, and those older than `keep_days` deleted. SQLite reuses the space. Each of these steps is one transaction:
 a killed process loses and duplicates nothing.
 
-A row is a JSON array: the status, then the values in the order of FIELDS, which may only grow at its end.
+A row is a JSON array: the status, then the values in the order of REPORTED, which may only grow at its end.
 
 A chunk is a JSON object compressed by zlib, its head, and a compressed body. The head holds `layout`; `status`
 run-length-encoded as pairs of text and count; and `columns` by name: their number of decimals, and pairs of index and
@@ -34,29 +34,12 @@ from training_monitor.core.records import LAST_TIME, read_row
 from training_monitor.core.store import Execute, Store, storable
 from training_monitor.core.store_files import tell
 from training_monitor.core.units import known_number
-from training_monitor.fleet.values import FleetSample
+from training_monitor.fleet.values import REPORTED, FleetSample
 
 LAYOUT = 3  # of chunks
 BUCKET = 300.0  # seconds; thinning leaves one sample of each
 LONGEST_STATUS = 40
-FIELDS = (
-    "gpu_utilization",
-    "memory_utilization",
-    "disk_utilization",
-    "ram_utilization",
-    "gpu_power",
-    "gpu_temperature",
-    "step",
-    "epoch",
-    "loss",
-    "learning_rate",
-    "grad_norm",
-    "steps_per_second",
-    "eta_seconds",
-    "cost_per_hour",
-    "total_cost",
-    "runtime_seconds",
-)
+FIELDS = tuple(REPORTED)
 # A thinned sample has the last value of these and the mean of all others.
 _LAST = {"step", "epoch", "learning_rate", "eta_seconds", "cost_per_hour", "total_cost", "runtime_seconds"}
 _EXACT = 2.0**53

@@ -156,7 +156,8 @@ class FleetSnapshot:
     stale_since: float | None = None
 
 
-# Names in samples, history, rules and exports, and the fields of TrainingMetrics; all are numbers.
+# Names in samples, history, rules and exports, and the fields of TrainingMetrics; all are numbers. The history stores
+# them in this order, which may only grow at its end.
 REPORTED = {
     "gpu_utilization": "gpu_util",
     "memory_utilization": "memory_util",

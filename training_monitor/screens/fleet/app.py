@@ -187,25 +187,8 @@ def _draw_help(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 
 _AGAIN = "the same letter once more: the other way round"
-SORTS = {
-    "ID": "i",
-    "NAME": "n",
-    "GPU": "c",
-    "STATUS": "s",
-    "PROGRESS": "p",
-    "GPU%": "u",
-    "MEM%": "m",
-    "DISK%": "d",
-    "RAM%": "r",
-    "TEMP": "y",
-    "LOSS": "l",
-    "STEP": "x",
-    "STEPS/S": "v",
-    "$/H": "h",
-    "TOTAL": "t",
-    "ETA": "e",
-    "HEALTH": "w",
-}
+_SORTED = "ID NAME GPU STATUS PROGRESS GPU% MEM% DISK% RAM% TEMP LOSS STEP STEPS/S $/H TOTAL ETA HEALTH"
+SORTS = dict(zip(_SORTED.split(), "incspumdrylxvhtew", strict=True))
 _QUIT = replace(QUIT, act=_quit)
 _PAUSE = Key("p", "ask no more until p is pressed again", _pause, "pause")
 _CHANGES = (
