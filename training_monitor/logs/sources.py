@@ -98,6 +98,12 @@ def is_source(text: str) -> bool:
     return bool(mark) and word in SOURCES
 
 
+def file_of(text: str) -> str | None:
+    """Return the file that a source reads, by its name; None if it reads none."""
+    word, _, rest = text.partition(":")
+    return None if f"{word}:" in (CONTAINER_LOG, TERMINAL) else rest if is_source(text) else text
+
+
 def source_named(text: str, label: str) -> Source:
     """Return the source that a text names: one of SOURCES, or the file of this path. Raises SettingsError."""
     word, rest = text.split(":", 1) if is_source(text) else ("", text)

@@ -17,6 +17,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, TERMINAL
 from training_monitor.observe.kept_output import sources_of
 from training_monitor.observe.seen_processes import (
     COMMAND_BYTES,
@@ -74,9 +75,8 @@ class FoundTraining:
         has_gpu: whether one of its processes has a GPU open; None if that may not be read.
         pids: all its processes. age: seconds since it began.
         hints: what keeps us from knowing more.
-        progress_file: that of its TrainingMonitor. pane: the terminal in tmux to which it prints.
-        with_first: whether its output goes where that of process 1 goes: in a container, to the container's log.
-        kept: other sources, in which a tracker keeps what it prints or measures.
+        sources: where its output can be read, the best first: the file of its TrainingMonitor, its logs, a container's
+            log if it prints where process 1 does, a pane of tmux, what a tracker keeps of it.
         meeting: where its ranks meet.
     """
 
@@ -96,10 +96,7 @@ class FoundTraining:
     age: float | None = None
     hints: tuple[str, ...] = ()
     script: str | None = None
-    with_first: bool = False
-    progress_file: str | None = None
-    pane: str | None = None
-    kept: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     meeting: Meeting | None = None
 
     @property
@@ -251,6 +248,10 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     logs = _logs(seen, [*ordered, *more])
     others = {seen.cwds.get(pid) for pid, words in seen.words.items() if may_train(words) and pid not in pids}
     written = [file.path for pid in pids for file in _written(seen, pid)]
+    progress = [PROGRESS + path for pid in ordered for path in _progress_files(seen, pid)]
+    outputs = set().union(*(_outputs(seen, pid) for pid in ordered))
+    live = [CONTAINER_LOG] if outputs & _outputs(seen, 1) else []
+    live += [TERMINAL + path for path in sorted(outputs & seen.panes)]
     alone = {cwd for pid in ordered if (cwd := seen.cwds.get(pid)) and cwd not in others}
     return FoundTraining(
         main,
@@ -269,10 +270,7 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         age if age >= 0 else None,
         tuple(_hints(seen, main, logs)),
         script_of(seen.words[main]),
-        any(_outputs(seen, 1) & _outputs(seen, pid) for pid in ordered),
-        next((path for pid in ordered for path in _progress_files(seen, pid)), None),
-        next((path for pid in ordered for path in sorted(_outputs(seen, pid) & seen.panes)), None),
-        tuple(sources_of(seen.kept, written, alone, process.start / ticks)),
+        tuple(dict.fromkeys([*progress, *logs, *live, *sources_of(seen.kept, written, alone, process.start / ticks)])),
         max(filter(None, map(seen.meeting_of, ordered)), key=lambda each: each.port is not None, default=None),
     )
 

@@ -34,11 +34,6 @@ def read_kept(text: str, spelling: str, cwds: Mapping[int, str]) -> dict[str, fl
     return found
 
 
-def files_of(sources: Iterable[str]) -> list[str]:
-    """Return the files of such sources."""
-    return [each.removeprefix(METRICS) for each in sources]
-
-
 def sources_of(kept: Mapping[str, float], written: Iterable[str], folders: Iterable[str], since: float) -> list[str]:
     """Return the sources that trackers keep of a training that began `since` seconds after the boot, likeliest first.
 

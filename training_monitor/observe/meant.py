@@ -21,7 +21,7 @@ from training_monitor.core.read_fence import keep_found
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.attempts import process_job_called
-from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, TERMINAL, is_source
+from training_monitor.logs.sources import CONTAINER_LOG, file_of, is_source
 from training_monitor.observe.find_trainings import (
     MAX_PROCESSES,
     FoundFile,
@@ -30,7 +30,6 @@ from training_monitor.observe.find_trainings import (
     files_question,
     find_question,
 )
-from training_monitor.observe.kept_output import files_of
 from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Meeting
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
@@ -116,7 +115,7 @@ def note_found(site: Site, found: FoundTrainings) -> None:
     trainings = found.trainings
     keep_found(
         site.target,
-        [path for each in trainings for path in (*each.logs, each.progress_file, *files_of(each.kept)) if path],
+        [path for each in trainings for path in map(file_of, each.sources) if path],
         [path for each in trainings for path in each.checkpoint_folders],
     )
 
@@ -160,15 +159,9 @@ class _There:
         if job_id and self.is_job(job_id):
             job = WatchedJob(job_id, output_dir=folder)
             return MeantTraining(job, job_id, found.command, found.hints, (), found.script, found.meeting)
-        log, hints = next(iter(found.logs), None), found.hints
-        if found.progress_file:
-            log, hints = PROGRESS + found.progress_file, ()
-        elif log is None and found.with_first and self.target.keeps_output:
-            log, hints = CONTAINER_LOG, ()
-        elif log is None and found.pane:
-            log, hints = TERMINAL + found.pane, ()
-        elif log is None and found.kept:
-            log, hints = found.kept[0], ()
+        kept = (each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output)
+        log = next(kept, None)
+        hints = found.hints if log is None or log in found.logs else ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
         return MeantTraining(job, f"pid {found.pid}", found.command, hints, found.pids, found.script, found.meeting)
 

@@ -45,7 +45,13 @@ def test_names_come_from_the_settings_the_state_and_ssh(home: Path) -> None:
     assert {"nightly", "local#process:x", "ssh://old", "ssh://old#/x/a b.log"} <= {*known_names("members")}
     assert known_names("groups") == ["nightly"] and known_names("users") == ["anna"]
     assert known_names("history") == ["ssh://newer", "ssh://old#/x/a b.log"]
-    for typo, meant in {"locl": "local", "podd-a": "pod-a", "ssh://gpuu1": "ssh://gpu1", "nighty": "nightly", "gpu1": "ssh://gpu1"}.items():
+    for typo, meant in {
+        "locl": "local",
+        "podd-a": "pod-a",
+        "ssh://gpuu1": "ssh://gpu1",
+        "nighty": "nightly",
+        "gpu1": "ssh://gpu1",
+    }.items():
         assert meant_target(typo) == meant
     for known in ("k8s://default/seen", "seen", "pod-a", "ssh://newer", "ssh://neewer"):
         assert meant_target(known) is None, "it is known, or the like of it was only seen"

@@ -59,6 +59,7 @@ TRAIN = {"pid": "10", "command": "python train.py", "cwd": "/w", "fds": "1 -> /w
 
 def test_a_process_is_described_by_what_is_known_of_it() -> None:
     known: dict[str, Any] = {"has_gpu": False, "pids": (10,), "age": 950.0, "script": "train.py"}
+    known["sources"] = ("/w/a.log",)
     assert found(TRAIN) == [FoundTraining(10, 5000, "b0", 1, "python train.py", "/w", ("/w/a.log",), **known)]
     assert found(TRAIN)[0].process == "10 5000 b0"
 

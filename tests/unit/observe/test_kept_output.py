@@ -11,7 +11,7 @@ TABLE = f"{SPELLING}proc/10/cwd/lightning_logs/version_2/metrics.csv"
 
 
 def kept(text: str, fds: str = f"|6 -> {RUN}/logs/debug.log", **changes: str) -> list[tuple[str, ...]]:
-    return [each.kept for each in found({**PIPE, "fds": PIPE["fds"] + fds, **changes}, kept=text)]
+    return [each.sources for each in found({**PIPE, "fds": PIPE["fds"] + fds, **changes}, kept=text)]
 
 
 def test_the_copy_that_wandb_keeps_of_the_output_is_that_of_the_run_whose_log_is_open() -> None:
@@ -37,9 +37,9 @@ def test_the_copy_of_the_output_tells_more_than_a_table() -> None:
 
 def test_a_table_in_the_folder_of_two_trainings_is_nobodys() -> None:
     other = {**PIPE, "pid": "11", "start": "6000", "command": "python train_other.py"}
-    assert [each.kept for each in found(PIPE, other, kept=f"btime 1000\n1990 {TABLE}")] == [(), ()]
+    assert [each.sources for each in found(PIPE, other, kept=f"btime 1000\n1990 {TABLE}")] == [(), ()]
     filter_beside = {"pid": "11", "command": "cat", "cwd": "/w", "fds": "0 -> pipe:[5]"}
-    assert len(found(PIPE, filter_beside, kept=f"btime 1000\n1990 {TABLE}")[0].kept) == 1
+    assert len(found(PIPE, filter_beside, kept=f"btime 1000\n1990 {TABLE}")[0].sources) == 1
 
 
 def test_what_a_notebooks_server_prints_is_not_the_output_of_its_kernels() -> None:
