@@ -30,7 +30,7 @@ from training_monitor.screens.kit.text import (
     Glyphs,
     Line,
     Piece,
-    both_ends,
+    clip_middle,
     fill,
     fit,
     flow,
@@ -177,7 +177,7 @@ def _who_and_what(group: Sequence[FleetAlert], names: Mapping[str, str], view: F
     """Return whom alerts are about, and what they say; the same text of several members once."""
     most = max(_LEAST_NAME, view.width // 4)
     told = [
-        (both_ends(view.safe(names.get(alert.key, alert.key)), most, view.glyphs), view.safe(alert.text))
+        (clip_middle(view.safe(names.get(alert.key, alert.key)), most, view.glyphs), view.safe(alert.text))
         for alert in group
     ]
     texts = {text for _, text in told}

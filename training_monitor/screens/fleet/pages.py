@@ -28,10 +28,10 @@ from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.page import page, question, wrapped
 from training_monitor.screens.kit.text import (
     Glyphs,
-    both_ends,
     broken,
     cells,
     clip,
+    clip_middle,
     format_number,
     format_percent,
     format_price,
@@ -94,7 +94,7 @@ def _of(title: str, show: Callable[[RunComparison], str]) -> Column[_Compared]:
 
 
 _COLUMNS: tuple[Column[_Compared], ...] = (
-    Column("MEMBER", "<", lambda each, width: both_ends(safe(each.name, each.glyphs), width, each.glyphs)),
+    Column("MEMBER", "<", lambda each, width: clip_middle(safe(each.name, each.glyphs), width, each.glyphs)),
     _of("LAST STEP", lambda run: format_whole(run.last_step)),
     _of("LAST LOSS", lambda run: format_number(run.last_loss)),
     _of("TOTAL", lambda run: format_total(run.total_cost)),

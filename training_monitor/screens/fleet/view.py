@@ -18,8 +18,8 @@ from training_monitor.screens.kit.text import (
     UNKNOWN_WORD,
     Glyphs,
     Line,
-    both_ends,
     cells,
+    clip_middle,
     format_age,
     format_bar,
     format_number,
@@ -291,7 +291,7 @@ def _show_id(member: Member, width: int) -> str:
 
 def _show_name(member: Member, width: int) -> str:
     name = "" if member.row.name == str(member.row.instance_id) else safe(member.row.name, member.glyphs)
-    return both_ends(name, width, member.glyphs) or NOT_KNOWN
+    return clip_middle(name, width, member.glyphs) or NOT_KNOWN
 
 
 def _show_trend(member: Member, width: int) -> str:

@@ -22,7 +22,6 @@ T = TypeVar("T")
 NOT_KNOWN = "-"
 UNKNOWN_WORD = "?"
 _LOSS_WIDTH = 6
-_LEAST_ENDS = 5  # cells
 Piece = tuple[str, str]
 Line = tuple[Piece, ...]
 
@@ -32,20 +31,8 @@ MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
 _MODIFIERS = regex("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _FLAGS = {0x1F1E6 + number: chr(ord("A") + number) for number in range(26)}
 _OF_UNSURE_WIDTH = regex("[\u1160-\u11ff\u3248-\u324f\u4dc0-\u4dff\ud7b0-\ud7ff]")
-_SIGNS = {
-    "running": "✅",
-    "loading": "🔄",
-    "created": "⏳",
-    "pending": "⏳",
-    "exited": "❌",
-    "failed": "❌",
-    "stopped": "🛑",
-    "frozen": "🧊",
-    "rebooting": "🔁",
-    "offline": "🔌",
-    "lost": "🚫",
-    "succeeded": "🏁",
-}
+_SIGNED = "running loading created pending exited failed stopped frozen rebooting offline lost succeeded"
+_SIGNS = dict(zip(_SIGNED.split(), "✅🔄⏳⏳❌❌🛑🧊🔁🔌🚫🏁", strict=True))
 UNKNOWN_SIGN = "❓"
 
 
@@ -196,11 +183,10 @@ def clip(text: str, width: int, glyphs: Glyphs) -> str:
 
 def clip_middle(text: str, width: int, glyphs: Glyphs) -> str:
     """Cut the text to at most `width` cells in its middle: names that begin alike often differ in their ends."""
-    if cells(text) <= width:
-        return text
-    if width < 2:
-        return glyphs.ellipsis[:width]
-    return begin(text, width // 2) + last_cells(text, width - width // 2, glyphs)
+    if cells(text) <= width or width < 3:
+        return clip(text, width, glyphs)
+    first = begin(text, (width - 1) // 2)
+    return first + last_cells(text, width - cells(first), glyphs)
 
 
 def begin(text: str, width: int) -> str:
@@ -226,14 +212,6 @@ def last_cells(text: str, width: int, glyphs: Glyphs) -> str:
     while place < len(text) and cells(text[place]) == 0:  # a combining mark whose character was cut
         place += 1
     return glyphs.ellipsis + text[place:]
-
-
-def both_ends(text: str, width: int, glyphs: Glyphs) -> str:
-    """Return the beginning and the end of a text, for names that differ at their ends."""
-    if cells(text) <= width or width < _LEAST_ENDS:
-        return clip(text, width, glyphs)
-    first = begin(text, (width - 1) // 2)
-    return first + last_cells(text, width - cells(first), glyphs)
 
 
 def fit(text: str, width: int, glyphs: Glyphs, align: str = "<") -> str:
