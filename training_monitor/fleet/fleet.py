@@ -206,11 +206,7 @@ class FleetMonitor(Engine):
         with self._lock:
             view, refreshing = self._view, not self._schedule.is_idle
         return replace(
-            view,
-            timestamp=self.clock.time(),
-            alerts=self._record.alerts(),
-            paused=self._paused,
-            refreshing=refreshing,
+            view, timestamp=self.clock.time(), alerts=self._record.alerts(), paused=self._paused, refreshing=refreshing
         )
 
     def _repr_html_(self) -> str:

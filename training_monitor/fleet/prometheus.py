@@ -219,12 +219,7 @@ _FROM_LOG: dict[str, tuple[str, _OfMember]] = {  # may be NaN or infinite
 _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
     "health": ("Whether this is its level of health (1 or 0).", "level", HEALTH_LEVELS, lambda m: m.level),
     "state": ("Whether this is the state of its training (1 or 0).", "state", STATES, lambda m: m.state_and_verdict[0]),
-    "verdict": (
-        "Whether this is the verdict on it (1 or 0).",
-        "verdict",
-        VERDICTS,
-        lambda m: m.state_and_verdict[1],
-    ),
+    "verdict": ("Whether this is the verdict on it (1 or 0).", "verdict", VERDICTS, lambda m: m.state_and_verdict[1]),
 }
 
 

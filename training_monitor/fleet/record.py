@@ -43,11 +43,7 @@ class FleetRecord:
     """Judges rows, stores samples, and sends alerts; `history`, `tell` and `store` are those of FleetMonitor."""
 
     def __init__(
-        self,
-        config: FleetConfig,
-        history: History | None,
-        tell: Callable[[Notice], Any] | None,
-        store: Store | None,
+        self, config: FleetConfig, history: History | None, tell: Callable[[Notice], Any] | None, store: Store | None
     ) -> None:
         self._config, self._history, self._tell = config, history, tell
         self._acknowledged = Acknowledgements(store)

@@ -8,7 +8,7 @@ from typing import Any
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.metrics import Thresholds
+from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot
 from training_monitor.screens.fleet.main import draw_header, draw_main
 from training_monitor.screens.fleet.pages import (
@@ -49,7 +49,6 @@ from training_monitor.screens.kit.view import Do, Frame, asked, go_back, opened,
 _ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
 
 Act = Callable[[FleetView, FleetSnapshot], FleetView]
-_THRESHOLDS = Thresholds()
 
 
 def _pause(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
@@ -257,7 +256,7 @@ def run_fleet(
     read_only: bool = False,
     title: str = "fleet",
     group: str | None = None,
-    thresholds: Thresholds = _THRESHOLDS,
+    thresholds: Thresholds = DEFAULT_THRESHOLDS,
 ) -> None:
     """Show a fleet on this terminal until the user quits; starts the fleet and closes it.
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration, name_some, plural
 from training_monitor.fleet.attention import group_alerts, pressing_last
-from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
-from training_monitor.fleet.rows import summarize
+from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds, TrainingMetrics
+from training_monitor.fleet.rows import HEALTH_LEVELS, summarize
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet.facts import Body, curves_of, facts_of
 from training_monitor.screens.fleet.view import (
@@ -51,8 +51,6 @@ _NAME_EACH = 40  # cells of the screen for each member that an alert names
 _NO_LOG = "no log lines yet"
 _LABEL = 12  # cells of a member's name before its log lines
 _ALERT_STYLES = {"error": "bad", "warning": "warn"}
-_THRESHOLDS = Thresholds()
-_COUNTED = ("healthy", "warning", "error", "unknown")
 
 
 def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
@@ -106,7 +104,7 @@ def _shared(height: int, members: int, alerts: int, view: FleetView) -> tuple[in
 
 
 def table_text(
-    snapshot: FleetSnapshot, width: int, glyphs: Glyphs = UNICODE, thresholds: Thresholds = _THRESHOLDS
+    snapshot: FleetSnapshot, width: int, glyphs: Glyphs = UNICODE, thresholds: Thresholds = DEFAULT_THRESHOLDS
 ) -> list[Line]:
     """Format all members, the worst first, and the summary as lines of `width` cells."""
     view = FleetView(glyphs=glyphs, width=width, index=-1, thresholds=thresholds)
@@ -253,7 +251,7 @@ def summary_of(rows: Sequence[TrainingMetrics], snapshot: FleetSnapshot, view: F
 
 def _counts(summary: FleetSummary) -> list[Piece]:
     pieces: list[Piece] = []
-    for level in _COUNTED:
+    for level in HEALTH_LEVELS:
         if count := summary.levels.get(level, 0):
             text = f"{count} {LEVEL_WORDS.get(level, level)}"
             pieces += [*([(", ", "dim")] if pieces else []), (text, LEVEL_STYLES.get(level, ""))]

@@ -7,24 +7,8 @@ from math import floor
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import known_number, plural
-from training_monitor.runs.rows import (
-    COLUMNS as VALUES,
-    MIB,
-    loss_of,
-    percent_done,
-    status_word,
-)
-from training_monitor.runs.values import (
-    PROCESS,
-    RUNNING,
-    STATUSES,
-    UNKNOWN,
-    Run,
-    RunRow,
-    RunsSnapshot,
-    TreeRow,
-    Usage,
-)
+from training_monitor.runs.rows import COLUMNS as VALUES, MIB, loss_of, percent_done, status_word
+from training_monitor.runs.values import PROCESS, RUNNING, STATUSES, UNKNOWN, Run, RunRow, RunsSnapshot, TreeRow, Usage
 from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,

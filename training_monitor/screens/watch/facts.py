@@ -23,14 +23,7 @@ from training_monitor.screens.kit.text import (
     format_percent,
     format_whole,
 )
-from training_monitor.screens.watch.view import (
-    WatchSnapshot,
-    WatchView,
-    format_seconds,
-    position,
-    silence,
-    since_look,
-)
+from training_monitor.screens.watch.view import WatchSnapshot, WatchView, format_seconds, position, silence, since_look
 
 STYLES = {"ok": "good", "warning": "warn", "failed": "bad"}  # by verdict
 PHASES = ("stopping", "inventory", "uploading", "destroying")
