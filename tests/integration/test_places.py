@@ -63,7 +63,7 @@ with TrainingMonitor("progress/llama", tee_outputs=True) as monitor:
         time.sleep(900)
 """
 SERVER = """
-import sys
+import sys, time
 from jupyter_client import KernelManager
 manager = KernelManager(kernel_name="python3")
 manager.start_kernel()
@@ -72,7 +72,7 @@ client.start_channels()
 client.wait_for_ready(timeout=120)
 open("kernel", "w").write(str(manager.provisioner.pid))
 client.execute(f"import sys; sys.argv = [{sys.argv[-1]!r}]\\n" + open("train.py").read(), reply=True, timeout=900)
-client.execute("import time; time.sleep(900)", reply=True, timeout=900)
+time.sleep(900)
 """
 LIGHTNING = f"""{BEGIN}
 import lightning, torch
