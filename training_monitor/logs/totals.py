@@ -99,12 +99,13 @@ class LogTotals:
             gpu_utilization in per cent. memory_usage: {used, total} of one GPU in MB. samples_generated.
         """
         progress, job = self.progress, job_progress(self.progress)
+        first = self.loss_count - len(self.losses)
         return {
             "last_step": job.step,
             "total_steps": job.total_steps,
             "progress_percent": None if job.fraction is None else 100.0 * job.fraction,
             "last_loss": progress.loss,
-            "loss_history": self._loss_history(),
+            "loss_history": [{"index": index, "loss": loss} for index, loss in enumerate(self.losses, first)],
             "last_learning_rate": progress.learning_rate,
             "checkpoints_saved": self.checkpoints.count,
             "checkpoint_paths": list(self.checkpoints.paths),
@@ -116,10 +117,6 @@ class LogTotals:
             "steps_per_second": progress.steps_per_second,
             "estimated_time_remaining": None if not job.eta_seconds else round(job.eta_seconds),
         }
-
-    def _loss_history(self) -> list[dict[str, Any]]:
-        first = self.loss_count - len(self.losses)
-        return [{"index": index, "loss": loss} for index, loss in enumerate(self.losses, first)]
 
     def read_ahead(self, text: str) -> Progress:
         """Return the progress in the text that follows, without adding it to the totals."""

@@ -246,7 +246,8 @@ def read_folder(folder: str) -> tuple[FileList, dict[str, str]]:
     while waiting:
         below = waiting.pop()
         try:
-            entries = _entries(os.path.join(root, below))
+            with os.scandir(os.path.join(root, below)) as found:
+                entries = list(found)
         except OSError as error:
             if not below:
                 raise SettingsError("local", folder, f"a folder that can be read ({error})") from error
@@ -271,11 +272,6 @@ def read_folder(folder: str) -> tuple[FileList, dict[str, str]]:
     return FileList(root, files, hidden=hidden, empty=tuple(sorted(empty))), problems
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        return list(found)
-
-
 def find_file_problem(path: str, root: str) -> str | None:
     """Return what an entry of a folder is that cannot be copied, in words behind "is"; None for a file that can.
 
@@ -298,10 +294,6 @@ def find_file_problem(path: str, root: str) -> str | None:
     return None if os.access(target, os.R_OK) else "a file that cannot be read: check its permissions"
 
 
-def _listed(seen: os.stat_result) -> ListedFile | None:
-    return ListedFile(seen.st_size, seen.st_mtime_ns // 10**9) if stat.S_ISREG(seen.st_mode) else None
-
-
 def list_arrived(folder: str, names: Iterable[str]) -> FileList:
     """List which of `names` exist in a folder of this machine, without following links."""
     files: dict[str, ListedFile] = {}
@@ -317,9 +309,10 @@ def list_arrived(folder: str, names: Iterable[str]) -> FileList:
 
 def _look(path: str, *, follow_links: bool = False) -> ListedFile | None:
     try:
-        return _listed(os.stat(path, follow_symlinks=follow_links))
+        seen = os.stat(path, follow_symlinks=follow_links)
     except OSError:
         return None
+    return ListedFile(seen.st_size, seen.st_mtime_ns // 10**9) if stat.S_ISREG(seen.st_mode) else None
 
 
 def check_no_links(folder: str, names: Iterable[str]) -> None:

@@ -285,7 +285,8 @@ def _next_file(source: _Archive) -> tuple[str, int] | None:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         if header.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
             name, size = more.get(b"path"), more.get(b"size")
-            return _text(name) if name else header.name, header.size if size is None else _number(size)
+            named = name.decode("utf-8", "surrogateescape") if name else header.name
+            return named, header.size if size is None else _number(size)
         if header.type not in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
             raise ValueError(f"{header.name[:200]!r} is no regular file without holes ({header.type!r})")
         if not 0 < header.size <= _HEADER_BYTES:
@@ -314,10 +315,6 @@ def _number(text: bytes) -> int:
     if not text.isdigit() or len(text) > 18:
         raise ValueError("a number in its archive is invalid")
     return int(text)
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
 
 
 def _write(source: _Archive, path: str, file: ListedFile, incoming: str) -> None:

@@ -22,6 +22,7 @@ MAX_EXPIRES = 604_800
 METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE")
 DEFAULT_REGION = "us-east-1"
 _BUCKET = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+_KEY = regex(r"[^\0\ud800-\udfff]+")
 _HOST_LABEL = regex(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 _REGION = regex(r"[a-z0-9][a-z0-9-]{0,62}")
 _ENDPOINT = regex(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
@@ -49,7 +50,7 @@ class Storage:
     def __post_init__(self) -> None:
         if not _BUCKET.fullmatch(self.bucket):
             raise SettingsError("bucket", self.bucket, "3 to 255 letters, digits, '.', '_' and '-'")
-        if not 1 <= len(self.key.encode("utf-8", "replace")) <= 1024 or not _is_text(self.key):
+        if not 1 <= len(self.key.encode("utf-8", "replace")) <= 1024 or not _KEY.fullmatch(self.key):
             raise SettingsError("key", self.key[:100], "the object's name, 1 to 1024 bytes of utf-8 without NUL")
         if self.region is not None and not _REGION.fullmatch(self.region):
             raise SettingsError("region", self.region, "such as us-east-1, or auto for R2")
@@ -152,10 +153,6 @@ def presign_upload(
     """
     storage = Storage(bucket, key, region, endpoint_url, access_key, secret_key, session_token, path_style)
     return storage.sign(method, expires=expires, now=now)
-
-
-def _is_text(key: str) -> bool:
-    return "\0" not in key and not any("\ud800" <= letter <= "\udfff" for letter in key)
 
 
 def _check_request(method: str, expires: int) -> None:

@@ -77,7 +77,11 @@ def decide_alerts(
     told, stall = _stall_notices(told, status, config, job, ends=ends)
     new = tuple(each for each in _reached(status, config) if each not in told.milestones)
     limits = [each for each in _limits(status, config, job) if each.kind not in told.limits]
-    notices = [*stall, *_milestones(new, status, job), *limits]
+    notices = [*stall]
+    if new:  # of several at once, only the highest is reported
+        percent, done = round(max(new)), int(_percent_done(status) or 0.0)
+        notices.append(templates.milestone(_about(status, job), percent=percent, done=done, runtime=status.runtime))
+    notices += limits
     nan = bool(status.loss and status.loss.kind == "nan")
     if nan and not told.nan:
         notices.append(templates.loss_nan(_about(status, job)))
@@ -170,12 +174,6 @@ def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfi
     if end == "finished":
         return templates.finished(about, runtime=status.runtime, cost=_cost(status, config))
     return templates.failed(about, reason=reason) if end == "failed" else templates.ended(about, reason=reason)
-
-
-def _milestones(new: tuple[float, ...], status: TrainingStatus, job: str) -> Iterator[Notice]:
-    for percent in sorted(new)[-1:]:  # of several at once, only the highest is reported
-        done = int(_percent_done(status) or 0.0)
-        yield templates.milestone(_about(status, job), percent=round(percent), done=done, runtime=status.runtime)
 
 
 def _reached(status: TrainingStatus, config: WatchConfig) -> tuple[float, ...]:
