@@ -135,7 +135,7 @@ class JobContext:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
         self.ways: Ways = {"transport": service.transport, "clock": self.clock}
-        self.about, self.command = about_job(job.id), command_of_job(job.id)
+        self.about, self.command = f"job {job.id}", command_line("queue", job.id)
         self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer although the service did
         self.looked_at: float | None = None
@@ -375,16 +375,6 @@ def ended(job: QueuedJob) -> Notice:
     return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority, job.id)
 
 
-def about_job(job_id: str) -> str:
-    """Return the subject of a job's notices."""
-    return f"job {job_id}"
-
-
-def command_of_job(job_id: str) -> str:
-    """Return the command that shows more of a job."""
-    return command_line("queue", job_id)
-
-
 def of_worker(notice: Notice, owner: str) -> Notice:
     """Return the notice with the owner of its worker, and the command that shows more."""
     return replace(notice, job_id=f"worker of {owner}", training=None, command=command_line("doctor"))
@@ -394,5 +384,5 @@ def of_job(notice: Notice, job: QueuedJob) -> Notice:
     """Return the notice with the names of its job and machine, and the command that shows more."""
     machine = job.work.instance_id
     target = ACCOUNT if machine is None else f"vast://{machine}"
-    about, command = about_job(job.id), command_of_job(job.id)
-    return replace(notice, job_id=about, training=job.id, target=target, command=command)
+    command = command_line("queue", job.id)
+    return replace(notice, job_id=f"job {job.id}", training=job.id, target=target, command=command)

@@ -210,7 +210,9 @@ class _Sweep:
         self.report["instances_checked"] = len(rows)
         ours = {str(row["id"]): row for row in rows if self._job_id(row) is not None}
         if not self.report["dry_run"]:
-            self._free_jobs()
+            for job in self._unfinished():  # of sweeps that were killed: this one holds the lock of all sweeps
+                if job.worker and job.worker.startswith(_NAME):
+                    self.queue.release(job.id, job.worker)
             for row in ours.values():
                 record_sight(self.store, row.get("label"), row, asked_at)
         self._remember(self.memory.see(ours.keys(), self.clock.time()))
@@ -359,12 +361,6 @@ class _Sweep:
                     self._end_rentals(job, listed)
             except TrainingMonitorError as error:
                 self._add_error(job.work.instance_id, error)
-
-    def _free_jobs(self) -> None:
-        """Release the jobs of sweeps that were killed: this one holds the lock of all sweeps."""
-        for job in self._unfinished():
-            if job.worker and job.worker.startswith(_NAME):
-                self.queue.release(job.id, job.worker)
 
     def _unfinished(self) -> list[QueuedJob]:
         """Return the unfinished jobs that can be read; what is wrong with the others is an error of their machines."""

@@ -158,7 +158,8 @@ class DetachedTries:
             if not silent and (view is None or view.status.is_terminal):
                 return view
             if view is not None:
-                self.tell(_last_line(view.log_tail))
+                lines = re.split(r"[\r\n]+", view.log_tail[-4000:])
+                self.tell(next((line for line in reversed(lines) if line.strip()), ""))
                 self._tell_waiting()
             if self._deadline is not None and self._clock.monotonic() >= self._deadline:
                 raise self._out_of_time(view.log_tail if view else "")
@@ -189,8 +190,3 @@ class DetachedTries:
 def ran_too_long(view: JobView) -> bool:
     """Return whether this try was stopped because it exceeded its time limit."""
     return view.status is JobStatus.STOPPED and view.stopped_by == TIME_LIMIT
-
-
-def _last_line(log: str) -> str:
-    lines = [line for line in re.split(r"[\r\n]+", log[-4000:]) if line.strip()]
-    return lines[-1] if lines else ""

@@ -100,7 +100,10 @@ class Storage:
         Raises:
             SettingsError: an invalid method or time, or no credentials.
         """
-        _check_request(method, expires)
+        if method not in METHODS:
+            raise SettingsError("method", method, ", ".join(METHODS))
+        if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= MAX_EXPIRES:
+            raise SettingsError("expires", expires, f"whole seconds, 1 to {MAX_EXPIRES}")
         access_key, secret_key, token = _credentials(self)
         moment = datetime.now(timezone.utc) if now is None else datetime.fromtimestamp(now, timezone.utc)
         region = self.region or os.environ.get("AWS_REGION") or DEFAULT_REGION
@@ -155,13 +158,6 @@ def presign_upload(
     return storage.sign(method, expires=expires, now=now)
 
 
-def _check_request(method: str, expires: int) -> None:
-    if method not in METHODS:
-        raise SettingsError("method", method, ", ".join(METHODS))
-    if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= MAX_EXPIRES:
-        raise SettingsError("expires", expires, f"whole seconds, 1 to {MAX_EXPIRES}")
-
-
 def _credentials(storage: Storage) -> tuple[str, str, str | None]:
     if storage.access_key and storage.secret_key:
         return storage.access_key, storage.secret_key, storage.session_token
@@ -173,7 +169,8 @@ def _credentials(storage: Storage) -> tuple[str, str, str | None]:
 
 def _place(storage: Storage, region: str, key: str) -> tuple[str, str, str]:
     """Return a request's scheme and authority, its host, and its encoded path."""
-    address = urlsplit(storage.endpoint or f"https://{_amazon_host(region)}")
+    amazon = "s3" if region == DEFAULT_REGION else f"s3.{region}"
+    address = urlsplit(storage.endpoint or f"https://{amazon}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}")
     in_path = storage.path_style
     if in_path is None:
         in_path = storage.endpoint is not None or not _HOST_LABEL.fullmatch(storage.bucket)
@@ -182,11 +179,6 @@ def _place(storage: Storage, region: str, key: str) -> tuple[str, str, str]:
     path = f"{path}/{quote(key, safe='/~')}" if key or not in_path else path
     default_port = {"https": ":443", "http": ":80"}[address.scheme]
     return f"{address.scheme}://{host}", host.removesuffix(default_port), path
-
-
-def _amazon_host(region: str) -> str:
-    suffix = ".cn" if region.startswith("cn-") else ""
-    return "s3.amazonaws.com" if region == DEFAULT_REGION else f"s3.{region}.amazonaws.com{suffix}"
 
 
 def _encode_query(parameters: Iterable[tuple[str, str]]) -> str:

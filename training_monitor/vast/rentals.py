@@ -157,16 +157,12 @@ def _record(store: Store, number: int, change: Change, job_id: str | None = None
     """Change the record of an instance, in its job or, without one, in whichever job has it."""
     try:
         with store.transaction() as execute:
-            ids = [job_id] if job_id else _jobs_with(execute, number)
-            for each in ids:
+            has_it = "SELECT id FROM training_jobs WHERE instr(work, ?)"
+            rows = [(job_id,)] if job_id else execute(has_it, (f'"instance_id": {number},',))
+            for (each,) in rows:
                 _change(execute, each, number, change)
     except TrainingMonitorError as error:
         get_logger().warning("what instance %s costs could not be remembered: %s", number, error.what)
-
-
-def _jobs_with(execute: Execute, number: int) -> list[str]:
-    rows = execute("SELECT id FROM training_jobs WHERE instr(work, ?)", (f'"instance_id": {number},',))
-    return [job_id for (job_id,) in rows]
 
 
 def _change(execute: Execute, job_id: str, number: int, change: Change) -> None:

@@ -30,6 +30,7 @@ IDLE_SECONDS = 300.0
 LONGEST_LINE = 500  # characters of a line that matched
 _BEFORE_MATCH = 100  # of these, before the match
 LEAST_PAUSE, MOST_PAUSE = 2.0, 60.0  # seconds between looks
+_NUMBERS = {"step": r"\d{1,12}", "epoch": r"\d{1,12}(?:\.\d{1,6})?"}
 _PART_OF_WAIT = 0.1  # a look comes at most this part of the time waited so far too late
 _LOOKS_IN_IDLE = 4
 _EXPECTED = "finished, failed, stalled, step=N, epoch=N, gpu-idle, gpu-idle=DURATION, checkpoint or log=REGEX"
@@ -81,8 +82,8 @@ def parse_condition(text: str) -> Condition:
         if wrong := find_fault(value):
             raise SettingsError("condition log", value, wrong)
         return Condition(text, kind, pattern=value)
-    if kind in ("step", "epoch") and (number := _parse_number(value, is_whole=kind == "step")) is not None:
-        return Condition(text, kind, number)
+    if kind in _NUMBERS and re.fullmatch(_NUMBERS[kind], value, re.ASCII):
+        return Condition(text, kind, float(value))
     if kind == "gpu-idle":
         seconds = parse_duration(value) if equals else IDLE_SECONDS
         if not seconds:
@@ -91,11 +92,6 @@ def parse_condition(text: str) -> Condition:
     if kind in (*STATES, "checkpoint") and not equals:
         return Condition(text, kind)
     raise SettingsError("condition", text, _EXPECTED)
-
-
-def _parse_number(text: str, *, is_whole: bool) -> float | None:
-    found = re.fullmatch(r"\d{1,12}" if is_whole else r"\d{1,12}(?:\.\d{1,6})?", text, re.ASCII)
-    return float(text) if found else None
 
 
 # ---------------------------------------------------------------- judging

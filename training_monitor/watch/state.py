@@ -301,7 +301,9 @@ class WatchState:
         ended = look.is_running is not self.is_running
         self.is_running = look.is_running
         is_blind = bool(look.log and look.log.missing and self.cursor)
-        if restarted or fell_back or ended or (self._is_due(now, judge_every) and not is_blind):
+        last = self.looks.last  # perhaps by another command
+        is_due = last is None or self.verdict is NOBODY_LOOKED or abs(now - last.timestamp) >= judge_every
+        if restarted or fell_back or ended or (is_due and not is_blind):
             if not is_blind:
                 self.looks.add(self._observe(look, progress, now))
             self.verdict, self.loss = self.judge(now, config), analyze_loss(self.looks.all())
@@ -319,10 +321,6 @@ class WatchState:
             log_size=size if seen.log_size is None else seen.log_size,
             log_age=age if seen.log_age is None else seen.log_age,
         )
-
-    def _is_due(self, now: float, judge_every: float) -> bool:
-        last = self.looks.last  # perhaps by another command
-        return last is None or self.verdict is NOBODY_LOOKED or abs(now - last.timestamp) >= judge_every
 
     def _status(self, look: Look, progress: Progress, step: int | None, now: float) -> TrainingStatus:
         """Return the status after a look."""

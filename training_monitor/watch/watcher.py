@@ -411,13 +411,10 @@ class _Streaming:
         """Call the callback for each line with its progress; one thread at a time, to keep the order."""
         now, stall = self._watcher.clock.time(), self._watcher.state.verdict.stall or NOT_STALLING
         for line, progress in lines:
-            self._call(LogUpdate(line, progress, stall, now))
-
-    def _call(self, update: LogUpdate) -> None:
-        try:
-            self._callback(update)
-        except Exception:
-            get_logger().exception("%s: the callback of the stream failed", self._watcher.job.label)
+            try:
+                self._callback(LogUpdate(line, progress, stall, now))
+            except Exception:
+                get_logger().exception("%s: the callback of the stream failed", self._watcher.job.label)
 
     def _tend(self) -> None:
         """Poll every `poll_interval`, and read a log that has gone silent."""
