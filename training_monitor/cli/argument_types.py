@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any, NoReturn
 
-from training_monitor.cli.columns import terminal_columns
+from training_monitor.cli.output import terminal_columns
 from training_monitor.core.units import parse_duration
 
 # What shells complete an argument with: files and folders of this machine, or a kind of `known_names`.

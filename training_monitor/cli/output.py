@@ -11,7 +11,6 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-from training_monitor.cli.columns import terminal_columns
 from training_monitor.core.errors import (
     AlreadySupervised,
     CheckpointNotFound,
@@ -143,7 +142,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
     """
     if not args.json:
         return False
-    from training_monitor.core.envelope import wrap
+    from training_monitor.core.records import wrap
 
     own, target = keys if isinstance(keys, Mapping) else asdict(keys), getattr(args, "target", None)
     if target is not None:
@@ -156,7 +155,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
 
 def print_error(error: str, kind: str, hint: str | None) -> None:
     """Print an error as a JSON document on stdout."""
-    from training_monitor.core.envelope import wrap
+    from training_monitor.core.records import wrap
 
     _print_document(wrap("error", {"error": error, "kind": kind, "hint": hint}))
 
@@ -216,3 +215,19 @@ def number(value: float | None, digits: int = 0, unit: str = "") -> str:
 def format_unlisted(count: int) -> str:
     """Format how many entries of a checkpoint folder were not examined."""
     return f"{plural(count, 'older checkpoint or closed folder', 'older checkpoints or closed folders')}, not looked at"
+
+
+def terminal_columns(piped: int = 80) -> int:
+    """Return COLUMNS, or the width of the terminal that stdout is, or `piped`; as `shutil.get_terminal_size`
+    does, without the three compressors that come with it.
+    """
+    try:
+        columns = int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        columns = 0
+    if columns <= 0:
+        try:
+            columns = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+        except (AttributeError, ValueError, OSError):  # it is None, closed or no terminal
+            columns = 0
+    return columns or piped

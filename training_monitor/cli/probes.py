@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.completion import find_completion, how_to_complete
 from training_monitor.cli.config import check_settings
 from training_monitor.cli.known_names import meant_target
+from training_monitor.cli.output import terminal_columns
 from training_monitor.core.errors import LocalFailure, SettingsError, StateError, TrainingMonitorError, last_lines
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult, Question
@@ -161,21 +161,19 @@ def _completion() -> Iterator[Check]:
 
 def _gpus() -> Iterator[Check]:
     from training_monitor.core.errors import ToolNotFound, TrainingMonitorError
-    from training_monitor.health.host import gpu_question
+    from training_monitor.health.host import format_gpu_report, gpu_question
     from training_monitor.targets.asking import Site
 
     try:
-        table, _ = Site.of("local").ask_one(gpu_question())
+        report = format_gpu_report(*Site.of("local").ask_one(gpu_question()))
     except ToolNotFound:
         where = "not on PATH, nor where images and WSL have it"
         yield Check("nvidia-smi", MISSING, where, "only needed to watch GPUs of this machine")
         return
     except TrainingMonitorError as error:
-        yield Check("nvidia-smi", BROKEN, str(error), "see what nvidia-smi itself says")
-        return
-    said = table.error or next((gpu.error for gpu in table.gpus if gpu.error), None)
-    found = said or f"{len(table.gpus)} GPUs"
-    yield Check("nvidia-smi", BROKEN if said or not table.gpus else WORKS, found, "see what nvidia-smi itself says")
+        report = format_gpu_report(None, (), str(error))
+    found = report["error"] or f"{report['gpu_count']} GPUs"
+    yield Check("nvidia-smi", WORKS if report["healthy"] else BROKEN, found, "see what nvidia-smi itself says")
 
 
 # ---------------------------------------------------------------- pods

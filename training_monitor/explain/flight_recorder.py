@@ -17,9 +17,9 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some
 from training_monitor.explain.beside import Surroundings, finding, in_brief
-from training_monitor.explain.packed import unpack
 from training_monitor.explain.plain_pickle import read_plain_pickle
 from training_monitor.judging.ranks import Collective, Finding, Frame
+from training_monitor.targets.replies import unpack
 
 SOURCE = "flight recorder"
 MOST_FILES = 64  # that are sent; as many more are named

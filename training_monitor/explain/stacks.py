@@ -16,10 +16,9 @@ from training_monitor.core.errors import ParseError, SettingsError, TrainingMoni
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
-from training_monitor.explain.packed import unpack
 from training_monitor.judging.ranks import Frame, Stack
 from training_monitor.targets.asking import Site
-from training_monitor.targets.replies import split_parts
+from training_monitor.targets.replies import split_parts, unpack
 from training_monitor.targets.scripts import Quoted, format_call, read_file, spell_path
 from training_monitor.targets.transport import explain_failure
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from math import inf
 from typing import Any
 
-from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass, keys_of
 from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
-from training_monitor.core.units import known_number
+from training_monitor.core.units import average, known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
 from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReading

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from math import fsum, inf, isfinite, nan
 
-from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.units import median
 from training_monitor.fleet.values import FleetSample
 
 HOUR = 3600.0

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus, PodState, RayResources
 from training_monitor.core.reports import HealthReport
-from training_monitor.core.units import format_bytes, format_duration, name_some
+from training_monitor.core.units import average, format_bytes, format_duration, name_some
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.judging.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.judging.judge import ENDS, VERDICTS, format_verdict

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite, sqrt
 
-from training_monitor.core.averages import median
+from training_monitor.core.units import median
 from training_monitor.core.values import LossAnalysis, Observation
 
 WINDOW = 50

@@ -17,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import exp, gcd, inf, log
 
-from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.units import format_duration
+from training_monitor.core.units import format_duration, median
 from training_monitor.judging.limits import StallPolicy
 from training_monitor.judging.stall_history import Advance, Run
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.core.averages import median
 from training_monitor.core.frozen import checked, replace
-from training_monitor.core.units import format_duration
+from training_monitor.core.units import format_duration, median
 from training_monitor.core.values import Observation, StallAnalysis
 from training_monitor.judging.limits import (
     DEFAULT_POLICY as DEFAULT_POLICY,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isfinite
 
-from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.units import median
 from training_monitor.core.values import Observation
 from training_monitor.judging.gpu_load import gpu_mode
 

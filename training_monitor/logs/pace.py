@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
+from training_monitor.core.units import median
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.shapes import by_shape, shapes_and_lines
 from training_monitor.logs.text import clean_line, parse_duration, strip_ansi, strip_prefixes

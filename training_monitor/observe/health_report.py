@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
-from training_monitor.core.averages import average, known_sum
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TargetEnded, TargetNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, PodState, Progress, Question, RayResources
+from training_monitor.core.records import schema_name
 from training_monitor.core.reports import (
     DiskReport,
     HealthCheckpointReport,
@@ -29,6 +28,7 @@ from training_monitor.core.reports import (
     report_of,
 )
 from training_monitor.core.store import Store
+from training_monitor.core.units import average, known_sum
 from training_monitor.core.values import CheckpointListing, Observation, Verdict, WatchedJob
 from training_monitor.health.cluster import format_resources_report
 from training_monitor.health.host import Disk, disk_question, gpu_question

@@ -39,16 +39,16 @@ class RestartNotices:
         if event.kind == "explained":
             self._explanation = event.text
         if self._outbox and (notice := self._notice(event)):
-            about, command = f"{self._about} {event.job_id or self._job_name}", self._command or self._next(event)
-            self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
+            self._post(notice, event.job_id, self._command or self._next(event))
 
     def post(self, notice: Notice) -> None:
         """Post a notice about the run as a whole."""
-        if self._outbox is None:
-            return
-        command = next_command(notice.kind, self._target)
-        about = f"{self._about} {self._job_name}"
-        self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
+        self._post(notice, None, next_command(notice.kind, self._target))
+
+    def _post(self, notice: Notice, job_id: str | None, command: str) -> None:
+        if self._outbox:
+            about = f"{self._about} {job_id or self._job_name}"
+            self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
 
     def _next(self, event: Event) -> str:
         if event.job_id is None:

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from math import ceil, log
 
-from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass, field, replace
+from training_monitor.core.units import median
 from training_monitor.runs.values import Estimate
 
 _LAST_VALIDATIONS = 3  # their median ignores one slow validation, and follows two

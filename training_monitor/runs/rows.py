@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from training_monitor.core.averages import known_sum
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.units import format_duration
+from training_monitor.core.units import format_duration, known_sum
 from training_monitor.runs.values import (
     CANCELED,
     FINISHED,

@@ -101,18 +101,12 @@ def list_ssh_keys(*, transport: Transport | None = None) -> dict[int, str]:
         raise TargetUnreachable("its answer is no list of ssh keys", target="vast.ai")
     keys: dict[int, str] = {}
     for row in rows:
-        text = _key_of(row)
-        if text is None or type(row.get("id")) is not int:
+        texts = [row[name].strip() for name in _KEY_NAMES if isinstance(row, dict) and isinstance(row.get(name), str)]
+        if not texts or type(row.get("id")) is not int:
             raise TargetUnreachable("one of the ssh keys that it lists cannot be read", target="vast.ai")
         if not row.get("deleted_at"):
-            keys[row["id"]] = text
+            keys[row["id"]] = texts[0]
     return keys
-
-
-def _key_of(row: object) -> str | None:
-    if not isinstance(row, dict):
-        return None
-    return next((row[name].strip() for name in _KEY_NAMES if isinstance(row.get(name), str)), None)
 
 
 def check_ssh_keys(private_key_path: str | None = None, *, transport: Transport | None = None) -> SshKeyReport:

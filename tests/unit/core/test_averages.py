@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from training_monitor.core.averages import median
+from training_monitor.core.units import median
 
 
 def test_it_is_the_median_of_the_standard_library() -> None:
