@@ -71,7 +71,7 @@ from training_monitor.notify.channels import (
 )
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
-from training_monitor.notify.templates import stall_detected
+from training_monitor.notify.templates import About, stall_detected
 
 SECRETS = (TELEGRAM_TOKEN, DISCORD_TOKEN, WEBHOOK_SECRET, NTFY_TOKEN, MAIL_PASSWORD)
 HOSTILE = Notice(
@@ -119,9 +119,8 @@ def every_channel(services: Services, mail: MailService, *, wrong: bool = False)
 
 
 def stall() -> Notice:
-    return stall_detected(
-        "run", step=10, total_steps=40, reason="no step for 20m", grace_seconds=900, checkpoint_step=5
-    )
+    about = About("run", step=10, total_steps=40, checkpoint_step=5)
+    return stall_detected(about, reason="no step for 20m", grace_seconds=900)
 
 
 # ---------------------------------------------------------------- each channel

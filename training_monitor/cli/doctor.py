@@ -6,7 +6,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from training_monitor.cli.output import BAD, OK, UNCUT, print_json, put_lines, terminal_columns
+from training_monitor.cli.argument_types import terminal_columns
+from training_monitor.cli.output import BAD, OK, UNCUT, print_json, put_lines
 from training_monitor.cli.probes import BROKEN, MISSING, PROBES, WORKS, Check, probe_target, run_probe
 from training_monitor.screens.kit.text import ASCII, Glyphs, Piece, clip, safe
 from training_monitor.targets.asking import side_by_side

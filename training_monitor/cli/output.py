@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
+from training_monitor.cli.argument_types import terminal_columns
 from training_monitor.core.errors import (
     AlreadySupervised,
     CheckpointNotFound,
@@ -215,19 +216,3 @@ def number(value: float | None, digits: int = 0, unit: str = "") -> str:
 def format_unlisted(count: int) -> str:
     """Format how many entries of a checkpoint folder were not examined."""
     return f"{plural(count, 'older checkpoint or closed folder', 'older checkpoints or closed folders')}, not looked at"
-
-
-def terminal_columns(piped: int = 80) -> int:
-    """Return COLUMNS, or the width of the terminal that stdout is, or `piped`; as `shutil.get_terminal_size`
-    does, without the three compressors that come with it.
-    """
-    try:
-        columns = int(os.environ["COLUMNS"])
-    except (KeyError, ValueError):
-        columns = 0
-    if columns <= 0:
-        try:
-            columns = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
-        except (AttributeError, ValueError, OSError):  # it is None, closed or no terminal
-            columns = 0
-    return columns or piped

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from training_monitor.cli.argument_types import terminal_columns
 from training_monitor.cli.completion import find_completion, how_to_complete
 from training_monitor.cli.config import check_settings
 from training_monitor.cli.known_names import meant_target
-from training_monitor.cli.output import terminal_columns
 from training_monitor.core.errors import LocalFailure, SettingsError, StateError, TrainingMonitorError, last_lines
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult, Question

@@ -1,4 +1,4 @@
-"""Format and parse numbers for people: durations, bytes, counts, sparklines; averages and sums. Pure."""
+"""Format and parse numbers for people: durations, bytes, counts, sparklines; averages without `statistics`. Pure."""
 
 from __future__ import annotations
 
@@ -156,9 +156,6 @@ def _cell(values: Sequence[float | None], at: int, width: int) -> float | None:
 
 def _fits(value: float) -> bool:
     return -_LARGEST <= value <= _LARGEST
-
-
-# ---------------------------------------------------------------- without what `statistics` brings along
 
 
 def median(values: Iterable[float]) -> float:

@@ -159,8 +159,7 @@ class _There:
         if job_id and self.is_job(job_id):
             job = WatchedJob(job_id, output_dir=folder)
             return MeantTraining(job, job_id, found.command, found.hints, (), found.script, found.meeting)
-        kept = (each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output)
-        log = next(kept, None)
+        log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output), None)
         hints = found.hints if log is None or log in found.logs else ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
         return MeantTraining(job, f"pid {found.pid}", found.command, hints, found.pids, found.script, found.meeting)

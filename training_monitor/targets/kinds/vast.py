@@ -70,11 +70,10 @@ class VastTarget(Target):
         ways = [here._way(inner, *each) for each in ((here.address, here.port), here.direct) if each]
         if here.status is None and len(ways) == 1:
             return ways[0]
-        if found := next(filter(here._is_open, ways), None):
-            return found
-        if here.status:
+        found = next(filter(here._is_open, ways), None)
+        if found is None and here.status:
             raise here._unreachable("it does not answer over ssh", here.status)
-        return ways[0]
+        return found or ways[0]
 
     def _way(self, inner: Transport, address: str | None, port: int | None) -> SshTransport:
         # vast.ai gives an address to one instance after another: the host key and the socket belong to the instance.
