@@ -33,7 +33,7 @@ from training_monitor.fleet.metrics import LEVELS
 from training_monitor.fleet.values import REPORTED
 from training_monitor.judging.judge import NOBODY_LOOKED, VERDICTS
 from training_monitor.logs import load_log_patterns
-from training_monitor.observe.kept_roll_calls import explained_keys
+from training_monitor.observe.kept_looks import explained_keys
 from training_monitor.targets.target import parse_target
 
 PIPED_WIDTH = 400  # wide enough that nothing is cut

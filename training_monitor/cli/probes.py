@@ -167,8 +167,7 @@ def _gpus() -> Iterator[Check]:
     try:
         report = format_gpu_report(*Site.of("local").ask_one(gpu_question()))
     except ToolNotFound:
-        where = "not on PATH, nor where images and WSL have it"
-        yield Check("nvidia-smi", MISSING, where, "only needed to watch GPUs of this machine")
+        yield Check("nvidia-smi", MISSING, "not on PATH, nor where images have it", "only needed to watch GPUs here")
         return
     except TrainingMonitorError as error:
         report = format_gpu_report(None, (), str(error))

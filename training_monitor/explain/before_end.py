@@ -25,7 +25,7 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.explain.explain import Explained, call_roll, format_explanation
 from training_monitor.jobs.attempts import training_name
-from training_monitor.observe.kept_roll_calls import save_roll_call
+from training_monitor.observe.kept_looks import save_roll_call
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.asking import Site
 

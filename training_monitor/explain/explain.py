@@ -69,8 +69,7 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.observe.evidence import pids_of
 from training_monitor.observe.find_trainings import FoundTrainings, find_question
-from training_monitor.observe.kept_looks import Observer
-from training_monitor.observe.kept_roll_calls import last_roll_call
+from training_monitor.observe.kept_looks import Observer, last_roll_call
 from training_monitor.observe.looks import roots_of, source_of
 from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one, is_pid, process_alone
 from training_monitor.targets.asking import Site, longest_limit, side_by_side

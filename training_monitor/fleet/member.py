@@ -32,8 +32,7 @@ from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, Membe
 from training_monitor.health.host import LogHost, log_host_question
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern, parse_metrics
-from training_monitor.observe.kept_looks import Looks
-from training_monitor.observe.kept_roll_calls import last_roll_call
+from training_monitor.observe.kept_looks import Looks, last_roll_call
 from training_monitor.observe.looks import (
     FRESH_SECONDS,
     Look,
@@ -172,11 +171,7 @@ class FleetMember:
             self.seen = Seen(reading, reading.log_lines)
 
     def _find(self, site: Site, now: float, *, is_absent: bool) -> bool:
-        """Search the target for its training where that was not found, or for all where none is named.
-
-        Returns:
-            Whether its training is another one now.
-        """
+        """Search for its training where it was not found, for all where none is named; return whether it is another."""
         is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
         is_lost = is_absent and self._state.cursor is None and self._state.identity is None
         if self._is_named or not is_due or not (is_lost or self.spec.job is None):
@@ -195,7 +190,7 @@ class FleetMember:
             own = next((who for who in found if who not in beside), own)
         if self.spec.job is None and (own in found or len(found) > 1):
             self.others = tuple(job for who, job in found.items() if who != own)
-        if own == _who(self.job) or found[own] == self.job:
+        if own == _who(self.job):
             return False
         self.job, self._state = found[own], self._new_state()
         return True

@@ -28,8 +28,7 @@ from training_monitor.judging.judge import VERDICTS, judge, not_seen
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify.notice_text import command_line, word_for
-from training_monitor.observe.kept_looks import Looks, look_key
-from training_monitor.observe.kept_roll_calls import explained_keys, last_roll_call
+from training_monitor.observe.kept_looks import Looks, explained_keys, last_roll_call, look_key
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
 from training_monitor.observe.meant import MOST_NAMED, Meant, MeantTraining, find_meant
 from training_monitor.targets.asking import Site, ask_many, side_by_side

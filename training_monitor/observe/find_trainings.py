@@ -250,8 +250,8 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     written = [file.path for pid in pids for file in _written(seen, pid)]
     progress = [PROGRESS + path for pid in ordered for path in _progress_files(seen, pid)]
     outputs = set().union(*(_outputs(seen, pid) for pid in ordered))
-    live = [CONTAINER_LOG] if outputs & _outputs(seen, 1) else []
-    live += [TERMINAL + path for path in sorted(outputs & seen.panes)]
+    panes = [TERMINAL + path for path in sorted(outputs & seen.panes)]
+    live = [CONTAINER_LOG, *panes] if outputs & _outputs(seen, 1) else panes
     alone = {cwd for pid in ordered if (cwd := seen.cwds.get(pid)) and cwd not in others}
     return FoundTraining(
         main,

@@ -18,7 +18,7 @@ from training_monitor.explain.before_end import MOST_BYTES, MOST_KEPT, keep, wri
 from training_monitor.explain.explain import Explained, format_explanation
 from training_monitor.judging.ranks import Culprit, Explanation, Frame, Rank, RollCall, Stack
 from training_monitor.judging.roll_call import explain_roll_call
-from training_monitor.observe.kept_roll_calls import last_roll_call
+from training_monitor.observe.kept_looks import last_roll_call
 from training_monitor.observe.meant import MeantTraining
 from training_monitor.targets.target import parse_target
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.unit.fleet.fleet_world import Watch, World
 from training_monitor.core.store import Store
-from training_monitor.fleet.acknowledged import Acknowledged, Acknowledgements
 from training_monitor.fleet.alerts import RUN
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.record import Acknowledged, Acknowledgements
 from training_monitor.fleet.values import FleetAlert, MemberSpec
 
 LOCAL = MemberSpec("local", log_paths=("/workspace/output/a/training.log",))

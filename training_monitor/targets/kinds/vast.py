@@ -23,7 +23,6 @@ _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk
 # The machine is a stranger's: the user's own configuration, which may forward an agent, X11 or variables, is not read,
 # and one key is offered, so that the owner of the machine does not learn which others there are.
 _ALONE = ("-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllForwardings=yes")
-_OPEN_SECONDS = 20.0
 _NO_SERVER = regex(r"ssh: connect to host|ssh: Could not resolve hostname|kex_exchange_identification: ")
 _STOPPED = "start it: vastai start instance {}; it may have been outbid, or stopped by somebody"
 _AFTER = {
@@ -80,17 +79,14 @@ class VastTarget(Target):
         options = [*host_key_options(NOTHING_KNOWN), *_ALONE, "-o", f"HostKeyAlias=vast-{self.name}"]
         key = find_vast_key()
         options += ["-i", key] if key else ["-o", "IdentityFile=none"]
-        return ssh_to(inner, f"root@{address}", port, self._socket(port), options)
-
-    def _socket(self, port: int | None) -> str:
-        return shared_socket(f"vast-{self.name}-{port}")
+        return ssh_to(inner, f"root@{address}", port, shared_socket(f"vast-{self.name}-{port}"), options)
 
     def _is_open(self, way: SshTransport) -> bool:
         """Whether an ssh server answers there, whatever it says; where a connection is shared, it did a minute ago."""
-        if os.path.exists(self._socket(int(way.options[-1]))):
+        if os.path.exists(shared_socket(f"vast-{self.name}-{way.options[-1]}")):
             return True
         try:
-            result = way.run(["true"], timeout=_OPEN_SECONDS)
+            result = way.run(["true"], timeout=20.0)
         except CommandTimedOut:
             return False
         return result.exit_code != 255 or not _NO_SERVER.search(result.stderr)
