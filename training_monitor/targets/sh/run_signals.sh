@@ -1,10 +1,9 @@
 # Signals to processes that are still the same ones, and what came of them. A process is five words: PID START HOST BOOT
-# NAMESPACE, of which all but the first may be empty; `processes` holds those of many, quoted for sh; `own` is the PID of
-# whoever asks, if that is one of them. In `named` there are, for each of them, the numbers from 0 on of the `files` by
-# which it is known, with commas between: each is a list of paths, quoted twice. Without `named`, whoever asks vouches
-# for all.
+# NAMESPACE, of which all but the first may be empty; `processes` holds those of many, quoted for sh. In `named` there
+# are, for each of them, the numbers from 0 on of the `files` by which it is known, with commas between: each is a list
+# of paths, quoted twice. Without `named`, whoever asks vouches for all.
 # uses: parts process owners this_machine
-# needs: processes own number signal named files
+# needs: processes number signal named files
 
 # Say in $is whether this very process is there: alive, or why not.
 look_at() { # PID START HOST BOOT NAMESPACE
@@ -61,7 +60,7 @@ is_named_by_its_user() { # PID
 
 send() { # PID START HOST BOOT NAMESPACE
   [ "$1" -gt 1 ] || { tell never; return; }
-  [ "$1" != "$own" ] || { tell own; return; }
+  [ "$1" != $$ ] || { tell own; return; }
   look_at "$@"
   [ $is = alive ] || { tell $is; return; }
   is_named_by_its_user "$1" || { tell owner; return; }
