@@ -297,7 +297,7 @@ class FleetMonitor(Engine):
     def _forget_lost(self) -> None:
         """Drop all but the newest of what nobody named and what is no more: instances, and trainings that ended."""
         others = [each for each in self._all_members() if each.key not in self._named]
-        lost = [each.key for each in others if each.listed.lost or each.is_over]
+        lost = [each.key for each in others if each.listed.lost or each.has_ended]
         dropped = set(lost[:-MOST_LOST])
         with self._lock:
             self._members = {key: member for key, member in self._members.items() if key not in dropped}

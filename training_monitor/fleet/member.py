@@ -83,7 +83,7 @@ class FleetMember:
         self.spec, self.key, self._turn = spec, spec.key, turn or threading.Lock()
         self.target = parse_target(spec.target, namespace=namespace)
         named = named_job(spec.job) if spec.job else WatchedJob(log_paths=spec.log_paths or config.log_paths)
-        self.job, self._is_found = job or named, job is not None
+        self.job = job or named
         self.others: tuple[WatchedJob, ...] = ()  # that run beside its own, where it names none
         own = [each for group in config.groups.values() for each in group if each.target == spec.target]
         keep_configured(self.target, [*config.log_paths, *(path for each in own for path in each.log_paths)])
@@ -118,10 +118,9 @@ class FleetMember:
         return self.key if self.instance is None else str(self.target)
 
     @property
-    def is_over(self) -> bool:
-        """Whether it was only found beside another one, and does not run any more."""
-        reading = self.seen.reading
-        return self._is_found and reading is not None and reading.status.is_running is False
+    def has_ended(self) -> bool:
+        """Whether its training was seen and does not run any more."""
+        return self.seen.reading is not None and self.seen.reading.status.is_running is False
 
     # ------------------------------------------------------------ looks
 
