@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import PYTHON
 from tests.integration.conftest import Place, SshServer, Surroundings, WatchedTransport, free_port, wait_until
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.vast import LIST, USER, VastApi, failure
@@ -151,14 +150,6 @@ def test_a_log_that_is_written_stays_the_log_and_one_that_is_not_gives_way(shell
 OF_OTHER_TESTS = {"stall", "failed", "finished"}
 
 
-TRAIN = """
-import time
-for step in range(1, 900):
-    print(f"step {step}/900 loss: 0.5", flush=True)
-    time.sleep(0.1)
-"""
-
-
 class Rented:
     """Instances of the loopback account that are all this ssh server, each with a log of its own."""
 
@@ -200,26 +191,6 @@ def test_an_instance_whose_proxy_refuses_is_reached_directly(rented: Rented, tra
     with pytest.raises(TargetUnreachable, match="status exited") as caught:
         check_training("vast://3")
     assert "vastai start instance 3" in str(caught.value)
-
-
-def test_each_training_of_a_host_is_a_member(kube: KubernetesApi, transport: WatchedTransport) -> None:
-    pod = kube.add_pod("host")
-    (pod.root / "train.py").write_text(TRAIN)
-    begin = f"for n in 1 2 3; do mkdir $n; (cd $n; exec {PYTHON} ../train.py >train.log) & done; sleep 900"
-    pod.start(["sh", "-c", begin])
-    try:
-        assert wait_until(lambda: len([*pod.root.glob("?/train.log")]) == 3)
-        assert wait_until(lambda: all(log.stat().st_size for log in pod.root.glob("?/train.log")))
-        monitor = FleetMonitor([MemberSpec("host")], transport=transport)
-        rows = monitor.update_all_metrics()
-        assert len(rows) == 3 and {key.partition("#")[0] for key in rows} == {"host"}, rows
-        assert [(row.status, row.total_steps) for row in rows.values()] == [("running", 900)] * 3, rows
-        assert len({row.step for row in rows.values()} | {None}) >= 2 and "host" in rows
-        asked = len(transport.argvs)
-        assert monitor.update_all_metrics().keys() == rows.keys()
-        assert len(transport.argvs) == asked + 3, "a round trip for each"
-    finally:
-        pod.stop()
 
 
 def test_five_instances_cost_one_listing_a_refresh_and_one_round_trip_each(

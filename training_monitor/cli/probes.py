@@ -160,17 +160,12 @@ def _completion() -> Iterator[Check]:
 
 
 def _gpus() -> Iterator[Check]:
-    from training_monitor.core.errors import ToolNotFound, TrainingMonitorError
-    from training_monitor.health.host import format_gpu_report, gpu_question
-    from training_monitor.targets.asking import Site
+    from training_monitor.health import check_gpu_utilization
 
-    try:
-        report = format_gpu_report(*Site.of("local").ask_one(gpu_question()))
-    except ToolNotFound:
-        yield Check("nvidia-smi", MISSING, "not on PATH, nor where images have it", "only needed to watch GPUs here")
+    if not _path_of("nvidia-smi"):
+        yield Check("nvidia-smi", MISSING, "not on PATH", "only needed to watch GPUs of this machine")
         return
-    except TrainingMonitorError as error:
-        report = format_gpu_report(None, (), str(error))
+    report = check_gpu_utilization("local")
     found = report["error"] or f"{report['gpu_count']} GPUs"
     yield Check("nvidia-smi", WORKS if report["healthy"] else BROKEN, found, "see what nvidia-smi itself says")
 

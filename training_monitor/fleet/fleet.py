@@ -47,7 +47,7 @@ MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, 
 ACCOUNT = ""  # the key of the account's listing; those of members are not empty
 DEFAULT_CONFIG = FleetConfig()
 ACTIONS = ("stop", "destroy")
-MOST_LOST = 100  # lost instances of the account, and trainings that ended, that are shown
+MOST_LOST = 100  # lost instances of the account that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,6 @@ class FleetMonitor(Engine):
         if member:
             self._record.remember(member, self.clock.time())
             member.look(self.clock.time(), self._transport)
-            self._add_others(member)
         elif key == ACCOUNT and self._lister:
             self._lister.look()
             self._take_listing(self._lister.account)
@@ -295,9 +294,8 @@ class FleetMonitor(Engine):
         self._ask_more()
 
     def _forget_lost(self) -> None:
-        """Drop all but the newest of what nobody named and what is no more: instances, and trainings that ended."""
-        others = [each for each in self._all_members() if each.key not in self._named]
-        lost = [each.key for each in others if each.listed.lost or each.has_ended]
+        """Drop all but the newest lost instances that came with the account."""
+        lost = [each.key for each in self._all_members() if each.listed.lost and each.key not in self._named]
         dropped = set(lost[:-MOST_LOST])
         with self._lock:
             self._members = {key: member for key, member in self._members.items() if key not in dropped}
@@ -312,16 +310,6 @@ class FleetMonitor(Engine):
         made = {key: self._make_member(spec) for key, spec in merged.items()}
         with self._lock:
             self._members = {**self._members, **made}
-
-    def _add_others(self, member: FleetMember) -> None:
-        """Begin to look at the trainings that run beside that of a member, as members of their own."""
-        specs = [(replace(member.spec, job=job.job_id or str(job.pid), name=None), job) for job in member.others]
-        made = {spec.key: self._make_member(spec, job=job) for spec, job in specs if spec.key not in self._members}
-        if made:
-            with self._lock:
-                self._members = {**self._members, **made}
-            self._forget_lost()
-            self._ask_more()
 
     def _all_members(self) -> list[FleetMember]:
         with self._lock:

@@ -50,7 +50,7 @@ from training_monitor.watch.state import WatchState
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
-FIND_SECONDS = 300.0  # between two searches for trainings
+FIND_SECONDS = 300.0  # between two searches for a training that was not found
 KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
 KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
 ROW_SECONDS = 5.0
@@ -78,17 +78,14 @@ class FleetMember:
         namespace: str,
         turn: threading.Lock | None = None,
         store: Store | None = None,
-        job: WatchedJob | None = None,
     ) -> None:
         self.spec, self.key, self._turn = spec, spec.key, turn or threading.Lock()
         self.target = parse_target(spec.target, namespace=namespace)
-        named = named_job(spec.job) if spec.job else WatchedJob(log_paths=spec.log_paths or config.log_paths)
-        self.job = job or named
-        self.others: tuple[WatchedJob, ...] = ()  # that run beside its own, where it names none
+        self.job = named_job(spec.job) if spec.job else WatchedJob(log_paths=spec.log_paths or config.log_paths)
         own = [each for group in config.groups.values() for each in group if each.target == spec.target]
         keep_configured(self.target, [*config.log_paths, *(path for each in own for path in each.log_paths)])
         self._is_named = bool(spec.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log
-        self._found_at: float | None = None  # when trainings were last searched for
+        self._found_at: float | None = None  # when its training was last searched for
         self.seen, self.listed = Seen(), Listed()
         self.told = ToldMember()
         self.before: TrainingMetrics | None = None  # the last judged row
@@ -116,11 +113,6 @@ class FleetMember:
     def place(self) -> str:
         """What an action on it affects: its instance, or the member itself."""
         return self.key if self.instance is None else str(self.target)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its training was seen and does not run any more."""
-        return self.seen.reading is not None and self.seen.reading.status.is_running is False
 
     # ------------------------------------------------------------ looks
 
@@ -163,36 +155,28 @@ class FleetMember:
         answers = site.ask(*asked, host)
         with self._turn:
             reading = self._take(answers, now)
-        if self._find(site, now, is_absent=reading.absent is not None):
+        if reading.absent and self._find(site, now):
             return self.look(now, transport)
         if self.seen.error is not None:
             get_logger().info("%s: it answers again", self.key)
         with self._lock:
             self.seen = Seen(reading, reading.log_lines)
 
-    def _find(self, site: Site, now: float, *, is_absent: bool) -> bool:
-        """Search for its training where it was not found, for all where none is named; return whether it is another."""
+    def _find(self, site: Site, now: float) -> bool:
+        """Search the target for a training where the expected one was not found; return whether there is one."""
         is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
-        is_lost = is_absent and self._state.cursor is None and self._state.identity is None
-        if self._is_named or not is_due or not (is_lost or self.spec.job is None):
+        is_known = self._state.cursor is not None or self._state.identity is not None
+        if is_known or self._is_named or not is_due:
             return False
         self._found_at = now
         try:
             meant = find_meant(site, self.spec.job)
         except TrainingMonitorError:
             return False
-        found = {_who(each.job): each.job for each in meant.trainings}
-        if meant.not_seen or not found:
+        found = meant.trainings
+        if meant.not_seen or not found or found[0].job == self.job:
             return False
-        own = _who(self.job)
-        if own not in found and (is_lost or len(found) > 1):
-            beside = {*map(_who, self.others)}
-            own = next((who for who in found if who not in beside), own)
-        if self.spec.job is None and (own in found or len(found) > 1):
-            self.others = tuple(job for who, job in found.items() if who != own)
-        if own == _who(self.job):
-            return False
-        self.job, self._state = found[own], self._new_state()
+        self.job, self._state = found[0].job, self._new_state()
         return True
 
     def _new_state(self) -> WatchState:
@@ -369,11 +353,6 @@ class FleetMember:
     def recent_losses(self) -> list[float | None]:
         """Return the losses of its recent samples, oldest first."""
         return self._past.values("loss")
-
-
-def _who(job: WatchedJob) -> str:
-    """Return what a training stays, whatever more becomes known of it."""
-    return job.job_id or job.process or job.log_file or str(job.pid)
 
 
 def _was_just_written(log: NewLog | None) -> bool:

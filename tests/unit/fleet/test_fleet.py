@@ -42,12 +42,12 @@ def kinds(snapshot: FleetSnapshot) -> list[str]:
 # ---------------------------------------------------------------- one refresh
 
 
-def test_one_listing_tells_of_all_instances_and_each_that_runs_is_asked_once_a_refresh() -> None:
+def test_one_listing_tells_of_all_instances_and_each_that_runs_is_asked_once() -> None:
     world = World(1, 2, 3)
     world.rows[3] |= {"actual_status": "loading", "ssh_host": None}
     rows = update(account(world), world)
     assert list(rows) == ["vast://1", "vast://2", "vast://3"] and world.listings() == 1
-    assert [world.machine(number).asked for number in (1, 2, 3)] == [2, 2, 0], "once to look, once for what else runs"
+    assert [world.machine(number).asked for number in (1, 2, 3)] == [1, 1, 0]
     assert (rows["vast://1"].step, rows["vast://1"].status, rows["vast://3"].status) == (1, "running", "loading")
     assert rows["vast://1"].total_cost == pytest.approx(0.5, rel=0.01) and rows["vast://3"].error is None
     assert ("show", "instance") not in {words[1:3] for words in world.said}
@@ -255,10 +255,10 @@ def test_while_paused_nobody_is_asked_but_by_a_refresh() -> None:
     monitor.set_paused(True)
     monitor.start()
     monitor.refresh()
-    assert eventually(lambda: world.machine(1).asked == 2 and not monitor.snapshot().refreshing)
+    assert eventually(lambda: world.machine(1).asked == 1 and not monitor.snapshot().refreshing)
     assert monitor.snapshot().paused
     monitor.refresh()
-    assert eventually(lambda: world.machine(1).asked == 3)
+    assert eventually(lambda: world.machine(1).asked == 2)
     monitor.close()
 
 
