@@ -128,7 +128,11 @@ HERE = {
     "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", ""),
     "another user's": ("$PY train.py $STATE >run.log 2>&1 &", ""),
 }
-WAIT = "n=0; until [ -e ready ] || [ $n -ge 1500 ]; do sleep 0.1; n=$((n + 1)); done; sleep 6"
+WAIT = "n=0; until [ -e ready ] || [ $n -ge 1500 ]; do sleep 0.1; n=$((n + 1)); done; sleep 6; "
+# What was to end has ended, its launcher too.
+WAIT += (
+    "while pgrep -f 'train.*[.]py (crashed|finished)$' >/dev/null && [ $n -lt 1500 ]; do sleep 0.1; n=$((n+1)); done"
+)
 
 
 def expected() -> dict[str, dict[str, str]]:
