@@ -20,7 +20,7 @@ from training_monitor.core.models import CommandResult
 from training_monitor.targets.replies import parse_fields
 
 EPOCH = 1_750_000_000.0
-OF_A_ROLL_CALL = ("roll_call", "stacks", "flight_recorder", "nccl_ras", "kernel_log", "blocked", "efa", "host")
+OF_A_ROLL_CALL = ("roll_call", "stacks", "flight_recorder", "nccl_ras", "kernel_log", "blocked", "efa", "host", "waits")
 MOST_WAITS = 5_000
 ATTEMPT = re.compile(r"(.*?)(?:-attempt-\d+)?")
 QUOTED = re.compile(r"'[^']*'(?:\"'\"'[^']*')*")
