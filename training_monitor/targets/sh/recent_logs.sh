@@ -22,10 +22,13 @@ find_folders() {
 list_logs() { # FOLDER...
   find "$@" -maxdepth 3 \( -name '.?*' -o -name node_modules -o -name site-packages -o -name 'wandb' -o -name 'jupyter*' \
     -o -name '*conda*' -o -name 'debug*.log' -o -name 'python-core-*' \) -prune -o -type f -size +0 -mtime -1 \
-    \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' \) -exec stat -c 'file %Y %s %n' {} +
-  find "$@" -maxdepth 3 -name '.?*' -prune -o -type f -size +0 -mtime -1 -name progress.json \
-    -exec grep -lE '^\{"format": [0-9]+, "status": ' {} + | while IFS= read -r path; do
-    stat -c 'file %Y %s progress:%n' "$path"
+    \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' -o -name progress.json \) \
+    -exec stat -c 'file %Y %s %n' {} + | while IFS= read -r line; do
+    path=/${line#*/}
+    case $path in
+    */progress.json) ! grep -qE '^\{"format": [0-9]+, "status": ' "$path" || printf '%sprogress:%s\n' "${line%%/*}" "$path" ;;
+    *) printf '%s\n' "$line" ;;
+    esac
   done
   for folder in "$@"; do
     set -- "$folder"/wandb/*run-*/files/output.log
