@@ -169,13 +169,12 @@ def _in_its_container(site: Site, meant: Meant, what: str | int | None) -> tuple
     Of a pod that has ended, it is the one that failed, or else one with GPUs.
     """
     pod = meant.ended
-    if pod is None and (meant.trainings or what is not None):
+    if pod and len(pod.containers) > 1:
+        failed = pod.ended_container if pod.exit_code else None
+        return site.at(site.target.in_container(failed or pod.containers[0])), meant
+    if meant.trainings or what is not None:
         return site, meant
-    others = site.target.in_other_containers(site.transport)
-    if pod and others:
-        failed = site.target.in_container(pod.ended_container) if pod.exit_code and pod.ended_container else others[0]
-        return site.at(failed), meant
-    for target in others:
+    for target in site.target.in_other_containers(site.transport):
         with suppress(TrainingMonitorError):
             if (found := find_meant(site.at(target))).trainings:
                 return site.at(target), found

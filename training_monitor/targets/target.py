@@ -109,7 +109,7 @@ class Target:
         return ()
 
     def in_container(self, name: str) -> Target:
-        """Return one of its containers."""
+        """Return one of its containers; itself where one was named already."""
         raise NotImplementedError
 
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> Target | None:

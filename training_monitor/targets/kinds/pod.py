@@ -142,7 +142,7 @@ class PodTarget(Target):
         return tuple(map(self.in_container, names)) if len(names) > 1 else ()
 
     def in_container(self, name: str) -> PodTarget:
-        return replace(self, container=name)
+        return self if self.container else replace(self, container=name)
 
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> PodTarget | None:
         """Return the pod that replaced it: same Ray cluster and node type, else same labels and name prefix.
