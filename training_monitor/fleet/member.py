@@ -44,6 +44,7 @@ from training_monitor.observe.looks import (
 )
 from training_monitor.observe.meant import find_meant, named_job
 from training_monitor.targets.asking import Site
+from training_monitor.targets.kinds.vast import addresses_of
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.watch.state import WatchState
@@ -102,7 +103,7 @@ class FleetMember:
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
-        self._address: tuple[list[object], Target] | None = None  # as listed, and read
+        self._address: tuple[list[tuple[object, object]], Target] | None = None  # as listed, and read
 
     @property
     def instance(self) -> int | None:
@@ -127,8 +128,8 @@ class FleetMember:
         row = self.listed.row
         if self.listed.lost or row is None or row.get("actual_status") != "running":
             return None
-        listed = [*map(row.get, ("ssh_host", "ssh_port", "public_ipaddr", "ports"))]
-        if not all(listed[:2]) and not all(listed[2:]):
+        listed = [*addresses_of(row)]
+        if not listed:
             return None
         if self._address is None or self._address[0] != listed:
             self._address = listed, self.target.at_address(row)

@@ -110,7 +110,7 @@ class VastTarget(Target):
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
         status = row.get("actual_status")
-        usable = (SshTarget.parse(f"root@{host}:{port}", None) for host, port in _addresses(row))
+        usable = (SshTarget.parse(f"root@{host}:{port}", None) for host, port in addresses_of(row))
         found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
         if not found:
             raise self._unreachable("it has no usable ssh address", status)
@@ -118,7 +118,7 @@ class VastTarget(Target):
         return replace(self, address=found[0][0], port=found[0][1], direct=next(iter(found[1:]), None), status=stated)
 
 
-def _addresses(row: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
+def addresses_of(row: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
     """Yield the addresses of an instance's ssh server: the service's proxy, and the machine if its port is open."""
     if row.get("ssh_host") and row.get("ssh_port"):
         yield row["ssh_host"], row["ssh_port"]
