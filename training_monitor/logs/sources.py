@@ -99,9 +99,9 @@ def is_source(text: str) -> bool:
 
 
 def file_of(text: str) -> str | None:
-    """Return the file that a source reads, by its name; None if it reads none."""
-    word, _, rest = text.partition(":")
-    return None if f"{word}:" in (CONTAINER_LOG, TERMINAL) else rest if is_source(text) else text
+    """Return the file that a source of this name reads; None if it reads none, but a device or what a cluster keeps."""
+    path = text.partition(":")[2] if is_source(text) else text
+    return path if path and not path.startswith("/dev/") else None
 
 
 def source_named(text: str, label: str) -> Source:
