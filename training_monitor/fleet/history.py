@@ -143,12 +143,13 @@ def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) 
         raise ValueError("another length")
     columns: dict[str, Sequence[float | None]] = dict.fromkeys(FIELDS, [None] * len(states))
     for place, (name, (decimals, special)) in enumerate(chunk["columns"].items(), 1):
-        if name in fields:
+        if name in fields and name in columns:
             numbers = _unpack_numbers(body[place * size : (place + 1) * size])
             columns[name] = _unpack_column(numbers, decimals, special)
+    times, values = _unpack_numbers(body[:size]), (columns[name] for name in FIELDS)
     return [
-        FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
-        for time, state, *values in zip(_unpack_numbers(body[:size]), states, *(columns[name] for name in FIELDS))
+        FleetSample(time / 1000, dict(zip(FIELDS, row)), state)
+        for time, state, *row in zip(times, states, *values, strict=True)
     ]
 
 
