@@ -22,14 +22,16 @@ def read_kept(text: str, spelling: str, cwds: Mapping[int, str]) -> dict[str, fl
 
     Of a path, `spelling` stands for the first slash.
     """
-    boot = re.match(r"btime (\d{1,12})\n", text)
-    below = re.compile(rf"{re.escape(spelling)}proc/(\d{{1,10}})/cwd(/[^\n]*)")
     found = dict[str, float]()
-    for at, path in re.findall(r"^(\d{1,12}) (/.*)$", text, re.MULTILINE) if boot else ():
+    boot = re.match(r"btime (\d{1,12})\n", text)
+    if not boot:
+        return found
+    below = re.compile(rf"{re.escape(spelling)}proc/(\d{{1,10}})/cwd(/[^\n]*)")
+    for at, path in re.findall(r"^(\d{1,12}) (/.*)$", text, re.MULTILINE):
         if inside := below.fullmatch(path):
             cwd = cwds.get(int(inside[1]))
             path = None if cwd is None else cwd.rstrip("/") + inside[2]
-        if path and boot:
+        if path:
             found[path] = float(at) - float(boot[1])
     return found
 
