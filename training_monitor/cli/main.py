@@ -131,8 +131,7 @@ def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
 
             print_error(error.what, "SettingsError", error.hint)
         raise
-    if status == 3:  # unknown
-        _suggest_target(args)
+    _suggest_target(args, status)
     return status
 
 
@@ -170,12 +169,13 @@ def _run(args: Namespace) -> int:
         return _refuse_defect(error, args)
 
 
-def _suggest_target(args: Namespace) -> None:
+def _suggest_target(args: Namespace, status: int) -> None:
     """Name the target that was probably meant, where one could not be asked that this machine does not know."""
+    from training_monitor.cli.output import UNKNOWN, hint
+
     target = getattr(args, "target", None)
-    if target not in (None, "local"):
+    if status == UNKNOWN and target not in (None, "local"):
         from training_monitor.cli.known_names import meant_target, pods_like
-        from training_monitor.cli.output import hint
         from training_monitor.core.errors import TargetNotFound
 
         is_missing = isinstance(getattr(args, "refused", None), TargetNotFound)
