@@ -12,8 +12,8 @@ sys.path.insert(0, str(ROOT))
 
 from docs.json_documents import DOCUMENTS  # noqa: E402
 from training_monitor.core import errors  # noqa: E402
+from training_monitor.core.envelope import schema_name  # noqa: E402
 from training_monitor.core.json_schema import Definitions, json_schema  # noqa: E402
-from training_monitor.core.records import schema_name  # noqa: E402
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WIDTH = 120

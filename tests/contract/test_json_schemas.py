@@ -14,7 +14,7 @@ from docs.write_schemas import error_kinds, write_schemas
 from tests.json_documents import COMMANDS, FILE, SCHEMAS, check_document
 from tests.requirements import require_package
 from training_monitor.cli.command_table import GROUPS
-from training_monitor.core.records import schema_name, wrap
+from training_monitor.core.envelope import schema_name, wrap
 
 ROOT = Path(__file__).parents[2]
 TRIED = ROOT / "tests" / "integration" / "test_json_documents.py"

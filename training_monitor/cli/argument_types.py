@@ -6,12 +6,11 @@ Every start of the command line imports this module, so it imports argparse and 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any, NoReturn
 
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.core.units import parse_duration
 
 # What shells complete an argument with: files and folders of this machine, or a kind of `known_names`.
@@ -204,19 +203,3 @@ class CommandParser(argparse.ArgumentParser):
         """Declare --outage-after."""
         help = "send a notice when looks fail, or the state folder cannot be used, for this long (default: 10m)"
         self.duration(["--outage-after"], help)
-
-
-def terminal_columns(piped: int = 80) -> int:
-    """Return COLUMNS, or the width of the terminal that stdout is, or `piped`; as `shutil.get_terminal_size`
-    does, without the three compressors that come with it.
-    """
-    try:
-        columns = int(os.environ["COLUMNS"])
-    except (KeyError, ValueError):
-        columns = 0
-    if columns <= 0:
-        try:
-            columns = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
-        except (AttributeError, ValueError, OSError):  # it is None, closed or no terminal
-            columns = 0
-    return columns or piped

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from training_monitor.cli.argument_types import terminal_columns
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.history import KeptHistory
 from training_monitor.cli.output import UNCUT, hint, print_json, print_table
 from training_monitor.core.frozen import dataclass

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from training_monitor.cli.argument_types import terminal_columns
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import BAD, OK, UNCUT, print_json, put_lines
 from training_monitor.cli.probes import BROKEN, MISSING, PROBES, WORKS, Check, probe_target, run_probe
 from training_monitor.screens.kit.text import ASCII, Glyphs, Piece, clip, safe

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-from training_monitor.cli.argument_types import terminal_columns
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.core.errors import (
     AlreadySupervised,
     CheckpointNotFound,
@@ -143,7 +143,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
     """
     if not args.json:
         return False
-    from training_monitor.core.records import wrap
+    from training_monitor.core.envelope import wrap
 
     own, target = keys if isinstance(keys, Mapping) else asdict(keys), getattr(args, "target", None)
     if target is not None:
@@ -156,7 +156,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
 
 def print_error(error: str, kind: str, hint: str | None) -> None:
     """Print an error as a JSON document on stdout."""
-    from training_monitor.core.records import wrap
+    from training_monitor.core.envelope import wrap
 
     _print_document(wrap("error", {"error": error, "kind": kind, "hint": hint}))
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from training_monitor.cli.argument_types import terminal_columns
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.completion import find_completion, how_to_complete
 from training_monitor.cli.config import check_settings
 from training_monitor.cli.known_names import meant_target

@@ -1,4 +1,4 @@
-"""Convert the values that are kept on disk to JSON and back, and wrap the documents of all commands. Pure.
+"""Convert the values that are kept on disk to JSON and back. Pure.
 
 A record holds the constructor fields of its class and is read back by their type annotations. A field missing from an
 older record gets its default; one that was renamed is found by the class attribute FORMER_NAMES (old name: new name). A
@@ -188,29 +188,3 @@ def table_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 def tables_in(value: object) -> list[dict[str, Any]]:
     """Return the objects in a JSON list that others wrote; none if it is something else."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-_NUMBERS = {"check": 2, "health": 2}  # of the schemas that have changed; all others have number 1
-
-_HEAD = ("schema", "target", "verdict")
-
-
-def schema_name(command: str) -> str:
-    """Return the name of a schema. Its number rises when a key goes, or changes its name, type or meaning."""
-    return f"training_monitor.{command}/{_NUMBERS.get(command, 1)}"
-
-
-def wrap(
-    command: str, keys: Mapping[str, Any], *, target: str | None = None, verdict: str | None = None
-) -> dict[str, Any]:
-    """Return a document: its `schema`, its `target` and `verdict` where it has them, and then its own keys.
-
-    Args:
-        command: the command whose schema the document follows, or `error`.
-        keys: its own keys; a target or verdict among them is the document's.
-        target: what was asked, as text.
-        verdict: ok | warning | failed | unknown.
-    """
-    head = {"target": keys.get("target", target), "verdict": keys.get("verdict", verdict)}
-    told = {name: value for name, value in head.items() if value is not None}
-    return {"schema": schema_name(command), **told, **{name: keys[name] for name in keys if name not in _HEAD}}

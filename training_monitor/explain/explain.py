@@ -12,11 +12,11 @@ from typing import Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import plain
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, Question
-from training_monitor.core.records import schema_name
 from training_monitor.core.reports import (
     ChildReport,
     CulpritReport,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress, Question
-from training_monitor.core.records import schema_name
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some

@@ -10,10 +10,10 @@ from typing import Any
 from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TargetEnded, TargetNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, PodState, Progress, Question, RayResources
-from training_monitor.core.records import schema_name
 from training_monitor.core.reports import (
     DiskReport,
     HealthCheckpointReport,

@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from training_monitor.cli.argument_types import terminal_columns
+from training_monitor.cli.columns import terminal_columns
 
 
 def both(piped: int) -> tuple[int, int]:
