@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from tests.requirements import require, require_package
 ROOT = Path(__file__).parents[2]
 STATES = ("healthy", "hung", "crashed", "finished")
 AHEAD = 600  # seconds
-LATER = f"#!/bin/sh\nexec {{date}} -d '{AHEAD} seconds' \"$@\"\n"
+LATER = f"#!/bin/sh\nexec /bin/date -d '{AHEAD} seconds' \"$@\"\n"
 ERROR = "mat1 and mat2 shapes cannot be multiplied (4x8 and 9x2)"
 
 BEGIN = """
@@ -143,28 +142,22 @@ def expected() -> dict[str, dict[str, str]]:
     return {name: dict(zip(STATES, cells, strict=True)) for name, _, *cells in rows[2:]}
 
 
-def answer(done: subprocess.CompletedProcess[str], status: int) -> str:
+def answer(said: str, status: int) -> str:
     """What a command said, in the words of the table."""
-    jobs = json.loads(done.stdout)["jobs"]
+    jobs = json.loads(said)["jobs"]
     if not jobs:
-        assert status == 3, done
+        assert status == 3, said
         return "not found"
     [job] = jobs
     assert status == {"ok": 0, "warning": 0, "failed": 1, "unknown": 3}[job["verdict"]], job
     return f"{job['state']}, step" if job["step"] and job["step"] >= 25 else str(job["state"])
 
 
-@pytest.fixture
-def tools(surroundings: Surroundings) -> Callable[[str], None]:
-    """Sets the clock ahead for those that are hung."""
-
-    def set_clock(state: str) -> None:
-        if state == "hung":
-            date = surroundings.tools / "date"
-            date.write_text(LATER.format(date="/bin/date"))
-            date.chmod(0o755)
-
-    return set_clock
+def set_clock(state: str, tools: Path) -> None:
+    """Set the clock of those ahead that are hung."""
+    if state == "hung":
+        (tools / "date").write_text(LATER)
+        (tools / "date").chmod(0o755)
 
 
 def run_here(place: str, state: str, folder: Path) -> tuple[str, str]:
@@ -190,18 +183,18 @@ def run_here(place: str, state: str, folder: Path) -> tuple[str, str]:
     )
     body, _, status = done.stdout.rpartition("status=")
     assert status, done
-    return answer(subprocess.CompletedProcess(words, 0, body, done.stderr), int(status)), done.stdout
+    return answer(body, int(status)), done.stdout
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_first_command_answers_for_each_place_on_this_machine(
-    state: str, tools: Callable[[str], None], surroundings: Surroundings, subtests: pytest.Subtests
+    state: str, surroundings: Surroundings, subtests: pytest.Subtests
 ) -> None:
     for program in ("unshare", "tmux"):
         require(program)
     for package in ("ipykernel", "torch", "accelerate", "lightning", "wandb"):
         require_package(package)
-    tools(state)
+    set_clock(state, surroundings.tools)
     with ThreadPoolExecutor(4) as pool:
         folders = {place: surroundings.folder / re.sub(r"\W+", "_", place) for place in HERE}
         told = {place: pool.submit(run_here, place, state, folder) for place, folder in folders.items()}
@@ -240,10 +233,10 @@ def start_pod(kube: KubernetesApi, place: str, state: str) -> Pod:
     "place", ["a pod with a log", "a pod as process 1", "a pod with a sidecar", "a pod of a PyTorchJob"]
 )
 def test_the_first_command_answers_for_each_kind_of_pod(
-    place: str, state: str, tools: Callable[[str], None], kube: KubernetesApi
+    place: str, state: str, surroundings: Surroundings, kube: KubernetesApi
 ) -> None:
     require("unshare")
-    tools(state)
+    set_clock(state, surroundings.tools)
     pod = start_pod(kube, place, state)
     container = pod.containers[-1]
     try:
@@ -257,6 +250,6 @@ def test_the_first_command_answers_for_each_kind_of_pod(
             pod.end(*(("Failed", 1, "Error") if state == "crashed" else ("Succeeded", 0, "Completed")), container)
         words = [PYTHON, "-m", "training_monitor", "check", pod.name, "--json"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
-        assert answer(done, done.returncode) == expected()[place][state], done
+        assert answer(done.stdout, done.returncode) == expected()[place][state], done
     finally:
         pod.stop()
