@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from training_monitor.runs.progress_file import parse_control_file
 from training_monitor.runs.rows import judge_look
 from training_monitor.runs.values import FolderLook, Limits, Run
 from training_monitor.targets.proc_stat import Identity
-from training_monitor.targets.procfs import identify, is_alive, send_signals
+from training_monitor.targets.procfs import identify, is_alive
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this machine has no /proc")
 NOBODY = frozenset[int]()
@@ -376,10 +377,22 @@ def test_a_control_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- signals
 
 
+def send_signals(processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+    return LocalRuns("/").send_signal(processes, number)
+
+
 def test_a_signal_ends_the_process_and_says_so(sleeper: subprocess.Popen[bytes]) -> None:
     [said] = send_signals((identify(sleeper.pid),), signal.SIGTERM)
     assert said == f"process {sleeper.pid} (sleep): SIGTERM was sent, it has ended"
     assert sleeper.wait() == -signal.SIGTERM
+
+
+def test_a_process_that_is_gone_at_once_is_still_named(sleeper: subprocess.Popen[bytes]) -> None:
+    process = identify(sleeper.pid)
+    with ThreadPoolExecutor(1) as others:
+        others.submit(sleeper.wait)  # the parent leaves no zombie of which the name could be read
+        [said] = send_signals((process,), signal.SIGKILL)
+    assert said == f"process {process.pid} (sleep): SIGKILL was sent, it has ended"
 
 
 def test_stopping_and_going_on_is_seen(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
@@ -397,7 +410,7 @@ def test_a_process_that_ignores_the_signal_is_still_there() -> None:
     child = subprocess.Popen([sys.executable, "-c", program], stdout=-1)
     try:
         assert child.stdout and child.stdout.readline() == b"ready\n"
-        [said] = send_signals((identify(child.pid),), signal.SIGTERM, clock=FakeClock())
+        [said] = send_signals((identify(child.pid),), signal.SIGTERM)
         assert "SIGTERM was sent, it is still there" in said
     finally:
         child.kill()
@@ -426,11 +439,11 @@ def test_many_are_signalled_before_the_first_is_waited_for() -> None:
         ({"boot_id": None}, "its boot is not known"),
         ({"pid_namespace": "pid:[1]"}, "pid namespace"),
         ({"pid": NO_PID}, "has ended: nothing was sent"),
-        ({"pid": 2**70}, "has ended: nothing was sent"),
+        ({"pid": 2**70}, "never sent a signal"),
         ({"pid": 1}, "never sent a signal"),
         ({"pid": 0}, "never sent a signal"),
         ({"pid": -1}, "never sent a signal"),
-        ({"pid": os.getpid()}, "it is the one that looks"),
+        ({"pid": os.getpid()}, "has ended; its number now belongs to another one"),
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(given),
 )
@@ -440,6 +453,11 @@ def test_a_process_that_may_be_another_one_is_sent_nothing(
     [said] = send_signals((replace(identify(sleeper.pid), **keys),), signal.SIGKILL)
     assert reason in said and "nothing was sent" in said
     assert is_alive(identify(sleeper.pid))
+
+
+def test_whoever_looks_is_sent_nothing() -> None:
+    me = identify()
+    assert send_signals((me,), signal.SIGKILL) == (f"process {me.pid}: nothing was sent, it is the one that looks",)
 
 
 def test_a_zombie_is_told_apart(sleeper: subprocess.Popen[bytes]) -> None:
@@ -509,8 +527,8 @@ def test_a_run_that_may_be_alive_is_kept(tmp_path: Path, sleeper: subprocess.Pop
         (process, "RUNNING", f"its process {sleeper.pid} is alive"),
         (process, "FINISHED", f"its process {sleeper.pid} is alive"),
         (old, "RUNNING", "may be its own"),
-        (elsewhere, "RUNNING", "cannot be seen from here"),
-        (None, "RUNNING", "cannot be seen from here"),
+        (elsewhere, "RUNNING", "cannot be seen from there"),
+        (None, "RUNNING", "cannot be seen from there"),
     ):
         write(path, one, status=status)
         with pytest.raises(TrainingMonitorError, match=reason):
@@ -562,8 +580,9 @@ def test_a_run_whose_file_cannot_be_read_is_kept_while_its_process_is_alive(
     with pytest.raises(TrainingMonitorError, match="is alive"):
         source.delete(run)
     path.write_text("garbage")
-    with pytest.raises(TrainingMonitorError, match="cannot be seen from here"):
-        source.delete(replace(run, process=None))
+    source = LocalRuns(tmp_path)
+    with pytest.raises(TrainingMonitorError, match="cannot be seen from there"):
+        source.delete(the_run(source))
 
 
 def test_a_folder_behind_a_link_and_a_made_up_path_are_kept(tmp_path: Path) -> None:
@@ -573,7 +592,7 @@ def test_a_folder_behind_a_link_and_a_made_up_path_are_kept(tmp_path: Path) -> N
     (folder / "a").symlink_to(other)
     source = LocalRuns(folder)
     run = the_run(source)
-    with pytest.raises(TrainingMonitorError, match="not a folder of its own"):
+    with pytest.raises(TrainingMonitorError, match="its folder is a link"):
         source.delete(run)
     with pytest.raises(TrainingMonitorError, match="not in"):
         source.delete(replace(run, path=str(other / "progress.json"), folder=str(other)))

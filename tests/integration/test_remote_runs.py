@@ -21,11 +21,11 @@ from training_monitor.core.errors import CommandError, CommandFailed, TargetUnre
 from training_monitor.core.models import CommandResult
 from training_monitor.runs.file_pieces import BLOCK, MAX_READ
 from training_monitor.runs.files import write_atomically
-from training_monitor.runs.local_runs import LocalRuns
+from training_monitor.runs.local_runs import LocalRuns, open_runs
 from training_monitor.runs.output_pages import OutputPages
 from training_monitor.runs.output_search import OutputSearch
 from training_monitor.runs.progress_file import parse_control_file
-from training_monitor.runs.remote_runs import RemoteRuns, open_runs
+from training_monitor.runs.remote_runs import RemoteRuns
 from training_monitor.runs.rows import judge_look
 from training_monitor.runs.values import Limits, Run, RunSize
 from training_monitor.targets.proc_stat import Identity
@@ -207,7 +207,9 @@ class TestLooking:
         assert len(errors) == 501 and "too many" in errors[0]
 
     @pytest.mark.parametrize("shell", SHELLS)
-    def test_any_shell_and_few_programs_are_enough(self, local: Place, shell: str) -> None:
+    def test_any_shell_and_few_programs_are_enough(
+        self, local: Place, sleeper: subprocess.Popen[bytes], shell: str
+    ) -> None:
         tools = local.folder / "bin"
         tools.mkdir()
         for name in ("sh", *PROGRAMS):
@@ -222,7 +224,7 @@ class TestLooking:
         assert look.machine.processes[os.getpid()].rss_bytes % os.sysconf("SC_PAGE_SIZE") == 0
         folder.runs.edit(look.runs[0], {"lr": "2"})
         assert parse_control_file((folder.path / "control_a.json").read_text())["lr"].value == "2"
-        assert folder.runs.send_signal((identify(os.getpid()),), 0 + signal.SIGCONT)[0].endswith("it goes on")
+        assert folder.runs.send_signal((identify(sleeper.pid),), 0 + signal.SIGCONT)[0].endswith("it goes on")
 
 
 class TestEditing:

@@ -21,7 +21,7 @@ from tests.integration.conftest import Surroundings, kill
 from tests.integration.test_cli import cli
 from tests.integration.test_one_answer import remember
 from training_monitor.runs.collector import RunCollector
-from training_monitor.runs.remote_runs import open_runs
+from training_monitor.runs.local_runs import open_runs
 from training_monitor.targets.procfs import identify
 
 

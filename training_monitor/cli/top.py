@@ -25,7 +25,7 @@ from training_monitor.core.units import plural
 from training_monitor.judging.judge import VERDICTS
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv
-from training_monitor.runs.remote_runs import open_runs
+from training_monitor.runs.local_runs import open_runs
 from training_monitor.runs.rows import loss_of, metric_value
 from training_monitor.runs.values import EDITABLE_TYPES, RUNNING, Limits, RunsSnapshot
 

@@ -20,7 +20,7 @@ from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.regex import regex
 from training_monitor.runs.progress_file import MAX_FILE_BYTES, NotAProgressFile, parse_progress_file
-from training_monitor.runs.values import Run, RunSize, natural_key
+from training_monitor.runs.values import Run, natural_key
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import identify, is_alive
 
@@ -218,26 +218,8 @@ def paths_to_run(run: Run) -> tuple[str, ...]:
     return (run.path,) if run.folder is None else (run.folder, run.path)
 
 
-def measure_run(files: RunFiles, run: Run) -> RunSize:
-    """Measure the files of a run, with all that is in its folder; links are not followed. Raises OSError."""
-    count, size, linked = 0, 0, set[tuple[int, int]]()
-    waiting = paths_of_run(files)
-    while waiting:
-        path = waiting.pop()
-        with suppress(FileNotFoundError):
-            state = os.lstat(path)
-            if stat.S_ISDIR(state.st_mode):
-                waiting += [os.path.join(path, name) for name in os.listdir(path)]
-            else:
-                count += 1
-            if (state.st_dev, state.st_ino) not in linked:
-                size += 512 * state.st_blocks
-            if state.st_nlink > 1:
-                linked.add((state.st_dev, state.st_ino))
-    return RunSize(count, size, _outputs_elsewhere(files, run))
-
-
-def _outputs_elsewhere(files: RunFiles, run: Run) -> tuple[str, ...]:
+def outputs_elsewhere(files: RunFiles, run: Run) -> tuple[str, ...]:
+    """Return the outputs of a run that stay when its files are deleted."""
     gone = [os.path.realpath(path) for path in paths_of_run(files)]
     outputs = dict.fromkeys(path for path in (run.stdout_path, run.stderr_path) if path and os.path.exists(path))
     return tuple(path for path in outputs if not _is_below(os.path.realpath(path), gone))

@@ -1,27 +1,24 @@
-"""Read and change runs in a folder of this machine: edits, signals, deletion."""
+"""Read and edit runs in a folder of this machine; signals and deletion are as on any target."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
-import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.read_fence import check_here, leads_out
-from training_monitor.core.units import format_duration
 from training_monitor.runs.files import (
     KnownRun,
     RunFiles,
     list_run_files,
-    measure_run,
     open_regular,
-    paths_of_run,
-    paths_to_run,
+    outputs_elsewhere,
     read_file,
     read_run,
     read_text,
@@ -30,34 +27,62 @@ from training_monitor.runs.files import (
     write_atomically,
 )
 from training_monitor.runs.progress_file import Edit, check_edits, merge_edits, read_edits
+from training_monitor.runs.remote_runs import RemoteRuns
 from training_monitor.runs.resources import GpuReader, with_gpus
-from training_monitor.runs.rows import check_same_attempt
-from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSize
-from training_monitor.targets.proc_stat import Identity, MachineSample
-from training_monitor.targets.procfs import MachineReader, is_alive, read_process, send_signals
+from training_monitor.runs.values import FolderLook, OutputChunk, Run, RunSize, RunSource
+from training_monitor.targets.kinds import list_folder_forms, one_of
+from training_monitor.targets.proc_stat import MachineSample
+from training_monitor.targets.procfs import MachineReader
+from training_monitor.targets.target import Target, split_folder
 from training_monitor.targets.transport import Transport
 
 MAX_CHUNK = 2**20
 _FIRST_GPUS = 1.0  # seconds to wait for the first answer of nvidia-smi, so that one look shows GPU memory
 _LOCK_SECONDS, _LOCK_INTERVAL = 2.0, 0.02
-_HEARD_SECONDS = 60.0  # a run writes every two seconds: one that wrote more recently may be alive
 _SETTLED_NS = 100_000_000  # a file may change twice within the resolution of its mtime
 
 _Signature = tuple[int, ...]  # empty for a missing file
 _MISSING: _Signature = ()
 
 
-class LocalRuns:
-    """A RunSource over a folder of this machine. Unchanged files are not read again."""
+def open_runs(where: str, *, namespace: str = "default", transport: Transport | None = None) -> RunSource:
+    """Return the runs in a folder, here or elsewhere; nothing is asked yet.
+
+    Args:
+        where: a folder here, or one on a target: ssh://host/path, POD:/path, and so on; `~/` (ssh://host/~/path) is
+            the home folder there. A local folder of that name wins.
+        namespace: of a bare POD.
+
+    Raises:
+        SettingsError: `where` has none of these forms.
+    """
+    if os.path.isdir(where):
+        return LocalRuns(where, transport=transport)
+    target, folder = _split_where(where, namespace)
+    return RemoteRuns(target, folder, transport=transport)
+
+
+def _split_where(where: str, namespace: str) -> tuple[Target, str]:
+    try:
+        target, path = split_folder(where, namespace)
+    except SettingsError:
+        target, path = None, ""
+    if target is None or "\0" in path or (path.startswith("~") and path[1:2] not in ("", "/")):
+        raise SettingsError("folder", where, one_of(["an existing folder", *list_folder_forms()]))
+    return target, "~/" if path == "~" else path
+
+
+class LocalRuns(RemoteRuns):
+    """A RunSource over a folder of this machine, whose looks start no shell. Unchanged files are not read again."""
 
     def __init__(
         self, folder: str | os.PathLike[str], *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.folder = os.path.abspath(check_here(os.fspath(folder)))
-        self._clock = clock
+        folder = os.path.abspath(check_here(os.fspath(folder)))
+        super().__init__("local", folder, transport=transport, clock=clock)
+        self._root = "/"  # the known paths are absolute
         self._machine = MachineReader()
         self._gpus = GpuReader(transport=transport, clock=clock)
-        self._known: dict[str, KnownRun[_Signature]] = {}
 
     def look(self, threads_of: frozenset[int]) -> FolderLook:
         """Read all processes, then the changed files. Raises TrainingMonitorError if the folder cannot be read."""
@@ -69,12 +94,8 @@ class LocalRuns:
             machine = self._machine.read(threads_of)
         except TrainingMonitorError as failure:
             error = str(failure)
-        known = {}
-        for files in self._list():
-            if one := _look_at(files, self._known.get(files.progress_path)):
-                known[files.progress_path] = one
-        self._known = known
-        runs = tuple(one.run for one in known.values() if one.run)
+        self._read_files()
+        runs = tuple(one.run for one in self._known.values() if one.run)
         timestamp = self._clock.time()
         self._gpus.wait_once(_FIRST_GPUS)
         machine = machine and with_gpus(machine, self._gpus.latest())
@@ -82,9 +103,7 @@ class LocalRuns:
 
     def read_output(self, path: str, start: int, length: int) -> OutputChunk:
         """Read at most MAX_CHUNK bytes of a file that a run of the last look names as its output."""
-        known = [one.run for one in self._known.values() if one.run]
-        if not any(path in (run.stdout_path, run.stderr_path) for run in known):
-            raise TrainingMonitorError(f"{path!r} is the output of no run in {self.folder!r}")
+        self._check_output(path)
         try:
             file = open_regular(path)
             try:
@@ -105,7 +124,8 @@ class LocalRuns:
             TrainingMonitorError: The run has ended or has no such variable, a value is too long, or the file cannot be
                 written.
         """
-        path = self._files_of(run).control_path
+        self._read_files()
+        path = self._known_of(run).files.control_path
         check_edits(run, values)
         edit_id, now = os.urandom(8).hex(), self._clock.time()
         added = {name: Edit(value, edit_id, now) for name, value in values.items()}
@@ -122,51 +142,16 @@ class LocalRuns:
             )
         return edit_id
 
-    def send_signal(
-        self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
-    ) -> tuple[str, ...]:
-        """Send a signal to those that are still the same processes; return a sentence for each."""
-        owners = [frozenset(uid for run in each if (uid := _owner(run)) is not None) for each in runs]
-        return send_signals(processes, number, owners, clock=self._clock)
-
     def measure(self, run: Run) -> RunSize:
-        """Measure what `delete` would remove. Raises TrainingMonitorError if it cannot be read."""
-        files = self._files_of(run)
-        try:
-            return measure_run(files, run)
-        except OSError as error:
-            raise TrainingMonitorError(f"{error.filename or files.progress_path}: {error.strerror}") from error
+        """Measure what `delete` would remove, and name what it would not. Raises CommandError."""
+        return replace(super().measure(run), kept=outputs_elsewhere(self._known_of(run).files, run))
 
-    def delete(self, run: Run) -> None:
-        """Delete a run's own folder, directly below this one, or its files in the flat layout; verify that.
-
-        Raises:
-            TrainingMonitorError: Its process is or may be alive, or something of it is still there.
-        """
-        import shutil
-
-        files = self._files_of(run)
-        known = _look_at(files, KnownRun(files, None, None, run))
-        if known is None or known.run is None:
-            raise self._is_gone(run)
-        now = known.run
-        check_same_attempt(run, now)
-        if reason := _reason_to_keep(files, now, self._clock.time()):
-            raise TrainingMonitorError(f"run {now.name!r} was not deleted: {reason}")
-        paths = paths_of_run(files)
-        try:
-            if files.folder is not None:
-                _check_own_folder(self.folder, files.folder)
-                shutil.rmtree(files.folder)
-            else:
-                for path in paths:
-                    with suppress(FileNotFoundError):
-                        os.unlink(path)
-        except OSError as error:
-            what = f"{error.filename or files.progress_path}: {error.strerror}"
-            raise TrainingMonitorError(f"run {now.name!r} was not deleted, or not all of it ({what})") from error
-        if left := [path for path in paths if os.path.lexists(path)]:
-            raise TrainingMonitorError(f"run {now.name!r} was deleted, and {left[0]!r} is there again")
+    def _read_files(self) -> None:
+        known = {}
+        for files in self._list():
+            if one := _look_at(files, self._known.get(files.progress_path)):
+                known[files.progress_path] = one
+        self._known = known
 
     def _list(self) -> list[RunFiles]:
         try:
@@ -177,16 +162,6 @@ class LocalRuns:
             raise TrainingMonitorError(
                 f"the folder {self.folder!r} cannot be read: {error.strerror}", hint=hint
             ) from error
-
-    def _files_of(self, run: Run) -> RunFiles:
-        """Return the run's files from a new listing: an arbitrary path in `run` is rejected."""
-        for files in self._list():
-            if files.progress_path == run.path:
-                return files
-        raise self._is_gone(run)
-
-    def _is_gone(self, run: Run) -> TrainingMonitorError:
-        return TrainingMonitorError(f"run {run.name!r} is not in {self.folder!r} any more")
 
 
 def _leads_out(files: RunFiles, folder: str) -> bool:
@@ -266,44 +241,3 @@ def _try_lock(file: int) -> bool:
     except OSError as error:
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
-
-
-def _reason_to_keep(files: RunFiles, run: Run, now: float) -> str | None:
-    """Return why a run may be alive; None if its process has ended or has been silent for long."""
-    process = run.process
-    alive = is_alive(process) if process else None
-    if process and alive:
-        return f"its process {process.pid} is alive, end it first"
-    if alive is False or run.status not in (RUNNING, None):  # None: its file cannot be read, or names no status
-        return None
-    here = os.uname().nodename
-    if process and process.start_ticks is None and process.hostname == here and read_process(process.pid):
-        return f"process {process.pid} may be its own, end it first"
-    try:
-        age = now - os.stat(files.progress_path).st_mtime
-    except OSError as error:
-        return f"when it wrote its file is not known ({error.strerror})"
-    if age >= _HEARD_SECONDS:
-        return None
-    return f"it wrote its file {format_duration(max(0.0, age))} ago, and its process cannot be seen from here"
-
-
-def _owner(run: Run) -> int | None:
-    """Return whose progress file it is, root's if no other user had a hand in it; None if several users had, or any.
-
-    A link counts as well as what it leads to, since whoever made it chose the file.
-    """
-    try:
-        states = [look(path) for path in paths_to_run(run) for look in (os.lstat, os.stat)]
-    except OSError:
-        return None
-    users = {state.st_uid for state in states} - {0}
-    if len(users) > 1 or states[-1].st_mode & stat.S_IWOTH:
-        return None
-    return users.pop() if users else 0
-
-
-def _check_own_folder(folder: str, own: str) -> None:
-    """Raise unless a run's folder is a real one, directly below the folder of runs."""
-    if os.path.dirname(own) != folder or not stat.S_ISDIR(os.lstat(own).st_mode):
-        raise OSError(errno.EINVAL, "not a folder of its own (a link?), delete it by hand", own)

@@ -8,20 +8,19 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
     AccessDenied,
     CommandFailed,
-    SettingsError,
     TargetUnreachable,
     TrainingMonitorError,
 )
 from training_monitor.core.models import Answer, CommandResult, Question, Reply, T
 from training_monitor.health.host import gpu_question
 from training_monitor.runs.files import KnownRun, paths_of_run, paths_to_run, temporary_of_script
-from training_monitor.runs.local_runs import LocalRuns
 from training_monitor.runs.progress_file import Edit, check_edits, merge_edits
 from training_monitor.runs.remote_answers import (
     FILE_BYTES,
@@ -35,17 +34,18 @@ from training_monitor.runs.remote_answers import (
 )
 from training_monitor.runs.resources import GpuMemory, add_up_gpus, with_gpus
 from training_monitor.runs.rows import check_same_attempt
-from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSize, RunSource
+from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSize
 from training_monitor.targets.asking import ask, quote_path
-from training_monitor.targets.kinds import list_folder_forms, one_of
 from training_monitor.targets.proc_stat import CONTINUE, STOP, Identity, check_signal
+from training_monitor.targets.procfs import identify
 from training_monitor.targets.replies import parse_fields, split_parts
 from training_monitor.targets.scripts import format_call, spell_path
-from training_monitor.targets.target import Target, parse_target, split_folder
+from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import LocalTransport, Stream, Transport
 
 AT_ONCE = 300  # processes in one question
 _LOOK_SECONDS, _CHANGE_SECONDS = 20.0, 30.0
+_DELETE_SECONDS = 600.0  # a folder may hold terabytes of checkpoints
 _FOLDER_BYTES, _PROCESS_BYTES = 2048 * 1024, 1536 * 1024  # for all files, and all processes: both fit in one answer
 _MOST_FILES, _MOST_NAMES = 1000, 20_000
 _MOST_EXPANDED, _THREAD_BYTES = 100, 192 * 1024  # processes whose threads are read, and bytes for all of these
@@ -121,12 +121,13 @@ def signal_question(
     """
     word, known = os.urandom(8).hex(), {STOP: "STOP", CONTINUE: "CONT"}.get(number, "OTHER")
     words = " ".join(map(_format_identity, processes))
-    places = list(dict.fromkeys(paths_to_run(run) for each in runs for run in each))
+    me, places = identify(), list(dict.fromkeys(paths_to_run(run) for each in runs for run in each))
     script = format_call(
         "run_signals",
         "signal_all",
         word=word,
         processes=words,
+        own=me.pid if me in processes else "",
         named=" ".join(",".join(str(places.index(paths_to_run(run))) for run in each) or "," for each in runs),
         files=shlex.join(map(shlex.join, places)),
         number=int(number),
@@ -150,39 +151,12 @@ def change_question(name: str, root: str, target: str, **words: str | int) -> Qu
         return parts[-1]
 
     script = format_call("run_changes", name, word=word, root=root, **words)
-    return Question(name, script, parse, _CHANGE_SECONDS)
+    return Question(name, script, parse, _DELETE_SECONDS if name == "delete" else _CHANGE_SECONDS)
 
 
 def _format_identity(process: Identity) -> str:
     known = (process.start_ticks, process.hostname, process.boot_id, process.pid_namespace)
     return shlex.join("" if value is None else str(value) for value in (process.pid, *known))
-
-
-def open_runs(where: str, *, namespace: str = "default", transport: Transport | None = None) -> RunSource:
-    """Return the runs in a folder, here or elsewhere; nothing is asked yet.
-
-    Args:
-        where: a folder here, or one on a target: ssh://host/path, POD:/path, and so on; `~/` (ssh://host/~/path) is
-            the home folder there. A local folder of that name wins.
-        namespace: of a bare POD.
-
-    Raises:
-        SettingsError: `where` has none of these forms.
-    """
-    if os.path.isdir(where):
-        return LocalRuns(where, transport=transport)
-    target, folder = _split_where(where, namespace)
-    return RemoteRuns(target, folder, transport=transport)
-
-
-def _split_where(where: str, namespace: str) -> tuple[Target, str]:
-    try:
-        target, path = split_folder(where, namespace)
-    except SettingsError:
-        target, path = None, ""
-    if target is None or "\0" in path or (path.startswith("~") and path[1:2] not in ("", "/")):
-        raise SettingsError("folder", where, one_of(["an existing folder", *list_folder_forms()]))
-    return target, "~/" if path == "~" else path
 
 
 class _Once:
@@ -216,13 +190,17 @@ class RemoteRuns:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         quote_path(folder)
-        self.target, self.folder = parse_target(target, namespace=namespace), folder
+        self.folder, self._target, self._namespace = folder, target, namespace
         self._transport, self._clock = transport or LocalTransport(), clock
         self._reached: Target | None = None
         self._root = ""
-        self._known: dict[str, KnownRun[str]] = {}
+        self._known: dict[str, KnownRun[Any]] = {}
         self._gpu_error = "nvidia-smi was not asked"
         self._ask_gpus_at = clock.monotonic()
+
+    @cached_property
+    def target(self) -> Target:
+        return parse_target(self._target, namespace=self._namespace)  # looks on this machine need no target
 
     def look(self, threads_of: frozenset[int]) -> FolderLook:
         """Read all files and processes in one round trip; a hanging nvidia-smi costs at most five seconds of it.
@@ -245,11 +223,14 @@ class RemoteRuns:
 
     def read_output(self, path: str, start: int, length: int) -> OutputChunk:
         """Read at most MAX_CHUNK bytes of a file that a run of the last look names as its output."""
+        self._check_output(path)
+        length = max(0, min(length, MAX_CHUNK))
+        return self._ask_one(output_question(path, start, length, str(self.target)))
+
+    def _check_output(self, path: str) -> None:
         known = [one.run for one in self._known.values() if one.run]
         if not path or not any(path in (run.stdout_path, run.stderr_path) for run in known):
             raise TrainingMonitorError(f"{path!r} is the output of no run in {self._where()}")
-        length = max(0, min(length, MAX_CHUNK))
-        return self._ask_one(output_question(path, start, length, str(self.target)))
 
     def edit(self, run: Run, values: Mapping[str, str]) -> str:
         """Write edits into the control file of a run, beside the unanswered ones, and verify that they are there.
@@ -261,7 +242,7 @@ class RemoteRuns:
                 changing.
         """
         check_edits(run, values)
-        known = self._known_of(run, self._known)
+        known = self._known_of(run)
         edit_id, now = os.urandom(8).hex(), self._clock.time()
         added = {name: Edit(value, edit_id, now) for name, value in values.items()}
         old = known.control or ""
@@ -306,7 +287,7 @@ class RemoteRuns:
 
     def measure(self, run: Run) -> RunSize:
         """Measure what `delete` would remove, by the files of the last look. Raises CommandError."""
-        paths = paths_of_run(self._known_of(run, self._known).files)
+        paths = paths_of_run(self._known_of(run).files)
         state, said = self._change("measure", self._root, paths=shlex.join(f"./{path}" for path in paths))
         if state != "measured":
             raise CommandFailed(f"run {run.name!r} was not measured: {_reason(state, said)}", target=str(self.target))
@@ -314,8 +295,8 @@ class RemoteRuns:
 
     def delete(self, run: Run) -> None:
         """Delete the files of a run whose process has ended by its current file; verify that they are gone."""
-        listing = self._ask_one(look_question(self.folder, self._where()))
-        known = self._known_of(run, read_runs(listing, self._known))
+        self._read_files()
+        known = self._known_of(run)
         now = known.run
         if now is None:
             raise self._is_gone(run)
@@ -323,7 +304,7 @@ class RemoteRuns:
         files = known.files
         state, said = self._change(
             "delete",
-            listing.root,
+            self._root,
             progress=f"./{files.progress_path}",
             run_folder=f"./{files.folder}" if files.folder is not None else "",
             paths=shlex.join(f"./{path}" for path in paths_of_run(files)),
@@ -333,7 +314,13 @@ class RemoteRuns:
         if state == "left":
             raise CommandFailed(f"run {run.name!r} was deleted, and {said!r} is there again", target=str(self.target))
         if state != "deleted":
-            raise CommandFailed(f"run {run.name!r} was not deleted: {_reason(state, said, now.process)}")
+            how = "was not deleted, or not all of it" if state == "failed" else "was not deleted"
+            raise CommandFailed(f"run {run.name!r} {how}: {_reason(state, said, now.process)}")
+
+    def _read_files(self) -> None:
+        """Read the files of all runs as they are now."""
+        listing = self._ask_one(look_question(self.folder, self._where()))
+        self._root, self._known = listing.root, read_runs(listing, self._known)
 
     def _where(self) -> str:
         return f"{self.folder!r} on {self.target}"
@@ -363,8 +350,8 @@ class RemoteRuns:
             self._ask_gpus_at = self._clock.monotonic() + _WITHOUT_GPUS
         return GpuMemory(error=self._gpu_error)
 
-    def _known_of(self, run: Run, runs: Mapping[str, KnownRun[str]]) -> KnownRun[str]:
-        known = runs.get(run.path)
+    def _known_of(self, run: Run) -> KnownRun[Any]:
+        known = self._known.get(run.path)
         if known is None:
             raise self._is_gone(run)
         if "\ufffd" in run.path:  # stands for lost bytes: the path would name another file

@@ -19,8 +19,8 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.models import CommandResult
-from training_monitor.runs.local_runs import LocalRuns
-from training_monitor.runs.remote_runs import RemoteRuns, open_runs
+from training_monitor.runs.local_runs import LocalRuns, open_runs
+from training_monitor.runs.remote_runs import RemoteRuns
 from training_monitor.runs.values import Run
 from training_monitor.targets.proc_stat import Identity
 

@@ -47,7 +47,7 @@ measure() {
 
 # Remove the run's own folder, or its $paths, unless it is or may be alive, and look whether they are gone. Where its
 # process cannot be seen from here, a run that says it is RUNNING counts as alive when its file was written within the
-# last minute, or nobody can tell.
+# last minute, or nobody can tell. The progress file is the last path: until it is removed, the run is listed.
 delete() {
   enter_root
   eval "set -- $process"
@@ -64,7 +64,7 @@ delete() {
     [ -d "$run_folder" ] || [ ! -e "$run_folder" ] || finish file
     said=$(rm -rf "$run_folder" 2>&1)
   else
-    said=$(rm -f "$@" 2>&1)
+    said=$(for path do rm -f "$path" || exit; done 2>&1)
   fi || finish failed "$said"
   for path do [ ! -e "$path" ] && [ ! -L "$path" ] || finish left "$path"; done
   finish deleted

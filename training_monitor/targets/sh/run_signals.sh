@@ -1,9 +1,10 @@
 # Signals to processes that are still the same ones, and what came of them. A process is five words: PID START HOST BOOT
-# NAMESPACE, of which all but the first may be empty; `processes` holds those of many, quoted for sh. In `named` there
-# are, for each of them, the numbers from 0 on of the `files` by which it is known, with commas between: each is a list
-# of paths, quoted twice. Without `named`, whoever asks vouches for all.
+# NAMESPACE, of which all but the first may be empty; `processes` holds those of many, quoted for sh; `own` is the PID of
+# whoever asks, if that is one of them. In `named` there are, for each of them, the numbers from 0 on of the `files` by
+# which it is known, with commas between: each is a list of paths, quoted twice. Without `named`, whoever asks vouches
+# for all.
 # uses: parts process owners this_machine
-# needs: processes number signal named files
+# needs: processes own number signal named files
 
 # Say in $is whether this very process is there: alive, or why not.
 look_at() { # PID START HOST BOOT NAMESPACE
@@ -32,10 +33,12 @@ signal_all() {
   done
   wait_for_effects
   for one in $sent; do
-    at=${one%%:*} one=${one#*:} _comm=
+    at=${one%%:*} one=${one#*:} is=ended
     if read_stat "${one%:*}" && [ "$_start" = "${one#*:}" ]; then
-      case $_state in [ZX]) tell ended ;; *) tell "left $_state" ;; esac
-    else tell ended; fi
+      case $_state in [ZX]) ;; *) is="left $_state" ;; esac
+    fi
+    eval "_comm=\$comm_$at"
+    tell "$is"
   done
   part end
 }
@@ -60,10 +63,11 @@ is_named_by_its_user() { # PID
 
 send() { # PID START HOST BOOT NAMESPACE
   [ "$1" -gt 1 ] || { tell never; return; }
-  [ "$1" != $$ ] || { tell own; return; }
+  [ "$1" != "$own" ] || { tell own; return; }
   look_at "$@"
   [ $is = alive ] || { tell $is; return; }
   is_named_by_its_user "$1" || { tell owner; return; }
+  eval "comm_$at=\$_comm" # a process that has ended has no name
   if said=$(kill "-$number" "$1" 2>&1); then sent="$sent $at:$1:$2"; return; fi
   look_at "$@"
   case $is:$said in alive:*ermit*) is=denied ;; alive:*) is=failed ;; esac
