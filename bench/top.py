@@ -67,7 +67,7 @@ def write_run(folder: str, number: int, step: int, pid: int) -> None:
         "state": {"phase": "training", "epoch": 2, "total_epochs": 10, "batch": step, "total_batches": 1000},
         "estimates": {"run": span, "epoch": span, "training": span, "validation": span, "dataset_ratio": 0.1},
         "metrics": {"loss": 1.0 / (step + 1), "learning_rate": 3e-4},
-        "losses": [1.0 / (1 + at) for at in range(64)],
+        "history": {"loss": {"steps": list(range(64)), "values": [1.0 / (1 + at) for at in range(64)]}},
         "variables": {"learning_rate": {"value": 3e-4, "type": "float", "edit": None, "error": None}},
         "resources": {"cpu_percent": 99.0, "rss_bytes": 2**30, "threads": 12, "gpu_mib": None},
     }

@@ -260,6 +260,7 @@ def test_a_script_that_fails_before_its_prompt_has_failed(script: Script) -> Non
 def test_a_gpu_that_hangs_holds_up_neither_the_end_nor_a_sigterm(script: Script) -> None:
     code, out, err = script.run("""
         class Tensor:
+            device = "cuda:0"
             def item(self):
                 print("converted", flush=True)
                 time.sleep(3600)

@@ -77,7 +77,7 @@ class TopScreen(Screen):
             "state": {"phase": "training", "epoch": 2, "total_epochs": 10, "batch": 12, "step": 112, "step_at": now},
             "estimates": {"run": {"rate": 4.0, "elapsed": 60.0, "remaining": 900.0, "total": 960.0}},
             "metrics": {"loss": 0.5},
-            "losses": [3.0, 2.0, 1.0, 0.5],
+            "history": {"loss": {"steps": [1, 2, 3, 4], "values": [3.0, 2.0, 1.0, 0.5]}},
             "variables": {"learning_rate": {"value": 0.1, "type": "float", "edit": None, "error": None}},
             **changes,
         }
@@ -165,7 +165,7 @@ KEYS = (
     ("p", "  6 runs  [0-9]"),
     ("m", "0 messages, the newest first"),
     ("Escape", r"^>\+alive"),
-    ("Enter", r"^── alive RUNNING", r"^resources +PID \d+", "rate 4.00/s", r"^loss curve +█", r"learning_rate=0.1"),
+    ("Enter", r"^── alive RUNNING", r"^resources +PID \d+", "rate 4.00/s", r"^ +loss +0.5000 +█", r"learning_rate=0.1"),
     ("Escape", r"^>\+alive"),
     ("e", "1 variable ─", r"^PID \d+  CPU \S+%", r"^> learning_rate +0.1 +float"),
     ("Escape", r"^>\+alive"),

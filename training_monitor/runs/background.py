@@ -171,7 +171,7 @@ class Background:
     def _guarded(self, act: Callable[[], object]) -> None:
         try:
             act()
-        except Exception as error:  # the monitor must never disturb the training
+        except BaseException as error:  # whatever a metric raises, SystemExit too, the thread goes on
             self._troubles.warn(type(error).__name__, f"the monitor failed: {type(error).__name__}: {error}")
 
     def _look_around(self) -> None:
@@ -239,8 +239,12 @@ class Background:
         if self._is_settled and now >= self._next_control:
             self._next_control = now + CONTROL_INTERVAL
             self._look_at_control()
-        if not self._record.take_metrics():
-            self._troubles.warn("metrics", "only the first 200 metrics are kept")
+        if left_out := self._record.take_metrics():
+            names, more = ", ".join(map(repr, left_out[:5])), len(left_out) - 5
+            rest = f" and {more} more" if more > 0 else ""
+            self._troubles.warn(
+                "metrics", f"200 metrics are kept, losses and learning rates before others, and not {names}{rest}"
+            )
         with self._record.lock:
             self._record.observe()
         if self._record.version != self._written_version or now >= self._next_beat:

@@ -1,8 +1,8 @@
 """RunCsv: write what `top` sees of runs to CSV files (RFC 4180), for statistics and spreadsheets.
 
 `RUN_matrix.csv` has a run's table columns, one row per look; `RUN_overall.csv` the usage of all runs at these times,
-and the limits. A row is appended by one write, so that a process that dies leaves whole rows and at most one partial
-row; that is cut off before the next append.
+and the limits; `RUN_history.csv` the history of its metrics. A row is appended by one write, so that a process that
+dies leaves whole rows and at most one partial row; that is cut off before the next append.
 """
 
 from __future__ import annotations
@@ -15,8 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
 from training_monitor.core.shown import shown_cell
+from training_monitor.runs.files import write_atomically
 from training_monitor.runs.rows import ADDED, DOCUMENTED, MIB
-from training_monitor.runs.values import CANCELED, FAILED, FINISHED, KILLED, Run, RunRow, RunsSnapshot, Scalar
+from training_monitor.runs.values import (
+    CANCELED,
+    FAILED,
+    FINISHED,
+    KILLED,
+    MetricHistory,
+    Run,
+    RunRow,
+    RunsSnapshot,
+    Scalar,
+)
 
 ENDED = (FINISHED, FAILED, CANCELED, KILLED)
 _RAW = ("Rate", "Loss")  # all other numbers get three decimals
@@ -35,10 +46,11 @@ _OVERALL: Mapping[str, Callable[[RunsSnapshot, RunRow], Scalar]] = {
 }
 MATRIX_HEADER = ("Timestamp", *DOCUMENTED, *ADDED)
 OVERALL_HEADER = ("Timestamp", *_OVERALL)
+HISTORY_HEADER = ("Metric", "Step", "Value")
 
 
 class RunCsv:
-    """The writer of two files per run in `folder`, which is created if it does not exist.
+    """The writer of the files of each run in `folder`, which is created if it does not exist.
 
     Units: seconds, per cent of one core, MB of 2**20 bytes, MiB of GPU memory, batches a second. An empty cell is
     unknown. A run that has ended gets one more row, and then none.
@@ -52,6 +64,7 @@ class RunCsv:
         self._names: dict[str, str] = {}  # by the path of the run's file
         self._ready: set[str] = set()  # runs whose files are known to be ready for appending
         self._ended: set[str] = set()
+        self._histories: dict[str, Mapping[str, MetricHistory]] = {}  # as last written
         self._told: set[int | None] = set()
         self._seen_at: float | None = None
         try:
@@ -100,6 +113,9 @@ class RunCsv:
                 self._ended.add(run.path)
                 return
         _append(matrix, _line(MATRIX_HEADER), values)
+        if run.history and run.history != self._histories.get(run.path):
+            write_atomically(os.path.join(self.folder, f"{self._name(run)}_history.csv"), _history(run))
+            self._histories[run.path] = run.history
         uses = (_cell(title, of(snapshot, row)) for title, of in _OVERALL.items())
         _append(overall, _line(OVERALL_HEADER), _line((time, *uses)))
         (self._ended.add if has_ended else self._ended.discard)(run.path)
@@ -153,6 +169,13 @@ def _line(cells: Sequence[Scalar]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerow(cells)
     return text.getvalue().encode()
+
+
+def _history(run: Run) -> str:
+    lines = [_line(HISTORY_HEADER)]
+    for name, history in run.history.items():
+        lines += [_line((_cell("", name), step, value)) for step, value in zip(history.steps, history.values)]
+    return b"".join(lines).decode()
 
 
 def _but_time(line: bytes) -> bytes:

@@ -194,8 +194,11 @@ class LightningCallback(_Hooks):
     @_guarded
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        if loss is not None:
-            self.monitor.update_metrics(loss=loss.detach() if hasattr(loss, "detach") else loss)
+        if loss is None:
+            return
+        is_divided = getattr(module, "automatic_optimization", True)  # for the sum of the gradients
+        parts = int(trainer.accumulate_grad_batches) if is_divided else 1
+        self.monitor.update_metrics(loss=loss if parts == 1 else loss * parts)
 
     @_guarded
     def on_validation_epoch_start(self, trainer: Any, module: Any) -> None:
@@ -299,10 +302,8 @@ def batches_left(trainer: Any, module: Any, made: int) -> int | None:
 
 
 def _numbers(metrics: object) -> dict[str, object]:
-    """Return the metrics of a framework by name; tensors are detached from their graph."""
-    if not isinstance(metrics, Mapping):
-        return {}
-    return {text_of(name): value.detach() if hasattr(value, "detach") else value for name, value in metrics.items()}
+    """Return the metrics of a framework by name."""
+    return {text_of(name): value for name, value in metrics.items()} if isinstance(metrics, Mapping) else {}
 
 
 def _length(loader: object) -> int | None:

@@ -19,8 +19,9 @@ saves them.
 * If another process writes the file, on whatever host, this run warns and writes under a name beside it. A monitor of
   the same process and file ends where a newer one begins.
 * `sys.exit(3)` and `exit(3)` count as a failure; `raise SystemExit(3)` only within `with`, since nothing else sees it.
-* A metric is kept until its next value or the end. A tensor on a GPU is converted in the background, at most once per
-  write. That waits for the GPU and is not allowed while CUDA graphs are captured: use `loss.item()` where that matters.
+* A metric is its value at the call, and is shown until the next one. A tensor on a GPU is copied there at the call and
+  read in the background, at most once per write. That waits for the GPU and is not allowed while CUDA graphs are
+  captured: use `loss.item()` where that matters.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from training_monitor.core.frozen import replace
 from training_monitor.runs.background import Background
 from training_monitor.runs.endings import Hooks, Outcome, Warnings, bounded, harmless, outcome_of
 from training_monitor.runs.files import RunFiles, run_files
-from training_monitor.runs.record import Callback, Change, Discarded, RunRecord, counted
+from training_monitor.runs.record import PLAIN, Callback, Change, Discarded, RunRecord, counted, value_now
 from training_monitor.runs.stack_answers import answer_requests
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
 from training_monitor.targets.proc_stat import RANK_VARIABLES
@@ -126,14 +127,17 @@ class TrainingMonitor:
         """Do nothing: a batch ends where the next one or another part begins."""
 
     def update_metrics(self, /, *mappings: Mapping[str, object], **metrics: object) -> None:
-        """Keep the latest value of each metric, of any type; it is converted in the background."""
+        """Keep the latest value of each metric, of any type: what it is now, whatever happens to the object later."""
         kept = self._metrics
-        if mappings:
-            for mapping in mappings:
-                if type(mapping) is dict:
-                    kept |= mapping
-                else:
-                    self._update_from(mapping)
+        for mapping in mappings:
+            if type(mapping) is dict and PLAIN.issuperset(map(type, mapping.values())):
+                kept |= mapping
+            else:
+                self._update_from(mapping)
+        for value in metrics.values():
+            if type(value) not in PLAIN:
+                self._update_from(metrics)
+                return
         kept |= metrics
 
     # ------------------------------------------------------------ begin and end
@@ -394,7 +398,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def _update_from(self, mapping: Mapping[str, object]) -> None:
-        self._metrics.update(mapping)
+        self._metrics.update({name: value_now(value) for name, value in dict(mapping).items()})
 
     def _files(self, output_file: str | os.PathLike[str] | None) -> RunFiles | None:
         try:

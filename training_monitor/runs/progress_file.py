@@ -21,6 +21,7 @@ from training_monitor.runs.values import (
     STATUSES,
     UNKNOWN,
     Estimate,
+    MetricHistory,
     Owner,
     OwnResources,
     Run,
@@ -32,7 +33,7 @@ from training_monitor.targets.proc_stat import Identity
 MAX_FILE_BYTES = 4 * 2**20
 MAX_VALUE = 1000  # characters of a variable's text
 _MAX_TEXT, _MAX_NAME, _MAX_PATH, _MAX_MESSAGE = 200, 100, 4096, 4000
-_MAX_LOSSES, _MAX_ENTRIES = 64, 500
+_MAX_POINTS, _MAX_HISTORIES, _MAX_ENTRIES = 64, 32, 500
 _MAX_WHOLE = 2**63
 _MAX_EXIT_CODE = 255
 _LAST_TIME = 253402300800.0  # the end of the year 9999
@@ -105,7 +106,7 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
             for key in _first(metrics)
             if _is_scalar(metrics[key])
         },
-        losses=_losses(document.get("losses")),
+        history=_histories(table_in(document, "history")),
         variables=_variables(table_in(document, "variables"), read_edits(control or "")),
         process=_identity(metadata),
         started_at=_time(document.get("start_time")) or _time(metadata.get("start_time")),
@@ -317,18 +318,24 @@ def _last_duration(span: _Document) -> float | None:
     return _amount(durations[-1]) if isinstance(durations, list) and durations else None
 
 
-def _losses(values: object) -> tuple[float | None, ...]:
-    if not isinstance(values, list):
-        return ()
-    if len(values) > _MAX_LOSSES:
-        values = [values[(at + 1) * len(values) // _MAX_LOSSES - 1] for at in range(_MAX_LOSSES)]
-    return tuple([value if type(value) is float else _loss(value) for value in values])
+def _histories(table: _Document) -> dict[str, MetricHistory]:
+    """Read the histories of metrics, each thinned to 64 points."""
+    found = {}
+    for name in list(table)[:_MAX_HISTORIES]:
+        history = table_in(table, name)
+        steps, values = history.get("steps"), history.get("values")
+        if isinstance(steps, list) and isinstance(values, list):
+            points = [(step, _point(value)) for step, value in zip(steps, values) if type(step) is int]
+            if len(points) > _MAX_POINTS:
+                points = [points[(at + 1) * len(points) // _MAX_POINTS - 1] for at in range(_MAX_POINTS)]
+            found[name[:_MAX_NAME]] = MetricHistory(*zip(*points)) if points else MetricHistory()
+    return found
 
 
-def _loss(value: Any) -> float | None:
+def _point(value: object) -> float | None:
     if isinstance(value, str):
         return _NOT_FINITE.get(value)
-    return float(value) if type(value) is int else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _variables(table: _Document, edits: Mapping[str, Edit]) -> tuple[Variable, ...]:

@@ -1,8 +1,8 @@
 """Everything that a script has reported of its run, and the document that is written from it.
 
 The training thread counts and sets metrics without a lock: counters are `itertools.count`, whose steps are atomic, and
-metrics are one dict. Everything else is under `lock`, which is never held while a file is written. Metrics are written
-as numbers, booleans and short texts, whatever the script passed in.
+metrics are one dict, from which they are taken one by one. Everything else is under `lock`, which is never held while a
+file is written. Metrics are written as numbers, booleans and short texts, whatever the script passed in.
 
 Values of a script may be edited while it runs: `take` reads the edits of the control file, in the background; `apply`
 puts them into the script's own dict, in the training thread, between two of its steps, and answers them.
@@ -11,12 +11,14 @@ puts them into the script's own dict, in the training thread, between two of its
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import math
 import numbers
+import re
 import reprlib
 import threading
-import weakref
+import zlib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from datetime import date, timedelta
@@ -27,18 +29,22 @@ from training_monitor.core.clock import Clock
 from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import asdict, dataclass
 from training_monitor.core.masking import redact, redact_named
+from training_monitor.core.regex import regex
 from training_monitor.runs.clock import VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
 from training_monitor.runs.progress_file import MAX_VALUE, Edit, convert
 from training_monitor.runs.resources import Busiest
-from training_monitor.runs.values import FAILED, FINISHED, LOSSES, RUNNING, Estimate, OwnResources, Scalar
+from training_monitor.runs.values import FAILED, FINISHED, RUNNING, Estimate, OwnResources, Scalar
 
-MOST_METRICS, MOST_TEXT, MOST_NAME, MOST_LOSSES = 200, 200, 100, 64
+MOST_METRICS, MOST_TEXT, MOST_NAME = 200, 200, 100
+MOST_HISTORIES, MOST_POINTS = 32, 64
+PLAIN = frozenset({int, float, bool, str, type(None)})  # values that nobody can change
 _LARGEST = 2**63
 FORMAT = 1
 MOST_VARIABLES, MOST_ERROR = 200, 200
 RESTARTS_DATALOADER = ("batch_size", "num_workers")
 _SMALL = (numbers.Number, PurePath, enum.Enum, date, timedelta, range, type, type(None))
+_IMPORTANT = regex(r"loss|(?<![a-z])lr(?![a-z])|learning.?rate", re.IGNORECASE)
 _EARLIER_RUN = "was asked of an earlier run"
 
 Change = tuple[str, object, object]  # name, old value, new value
@@ -46,38 +52,56 @@ Callback = Callable[[str, Any, Any], object]
 
 
 class MetricValues:
-    """The metrics as last written: an object that is still the same is not converted again.
-
-    Converting a tensor on a GPU waits for the GPU, so it is done at most once per write, in the background. Only weak
-    references are kept: the graph behind a tensor may be large.
-    """
+    """The metrics as last converted, and their histories: at most 200 and 32, losses and learning rates first."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Callable[[], object], Scalar]] = {}
+        self._known: dict[str, Scalar] = {}
+        self._histories: dict[str, MetricHistory] = {}
 
-    def update(self, metrics: Mapping[str, object]) -> bool:
-        """Convert what is new, of the first 200; True if anything differs from the last time."""
-        before, now = self._known, {}
-        has_changed = len(before) != min(len(metrics), MOST_METRICS)
-        for name, value in list(metrics.items())[:MOST_METRICS]:
-            known = before.get(name)
-            if known is None or known[0]() is not value:
-                has_changed, known = True, (_reference(value), plain_value(value))
-            now[name] = known
-        self._known = now  # in one step: another thread may be writing the former values
-        return has_changed
+    def update(self, metrics: Mapping[str, Scalar], step: int) -> list[str]:
+        """Take over the values of a step; return the names for which there is no room."""
+        left_out = []
+        for name, value in metrics.items():
+            short = short_name(name)
+            if not _has_room(self._known, MOST_METRICS, short):
+                left_out.append(short)
+                continue
+            self._known[short] = redact_named(name, value)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if _has_room(self._histories, MOST_HISTORIES, short):
+                self._histories.setdefault(short, MetricHistory()).add(step, value)
+        return left_out
 
     def plain(self) -> dict[str, Scalar]:
         """Return the metrics for the file."""
-        return {name[:MOST_NAME]: redact_named(name, written(value)) for name, (_, value) in self._known.items()}
+        return {name: written(value) for name, value in self._known.items()}
 
-    def loss(self) -> float | None:
-        """Return the loss of the training, possibly nan or infinite; None if there is none."""
-        for name in LOSSES:
-            value = self._known[name][1] if name in self._known else None
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return float(value)
-        return None
+    def histories(self) -> dict[str, dict[str, list[Any]]]:
+        """Return the histories for the file."""
+        return {name: history.written() for name, history in self._histories.items()}
+
+
+def _has_room(table: dict[str, Any], most: int, name: str) -> bool:
+    """Whether a name has a place among so many; the newest that is less important gives its place up."""
+    if name in table or len(table) < most:
+        return True
+    other = next((each for each in reversed(table) if not _is_important(each)), None) if _is_important(name) else None
+    if other is not None:
+        del table[other]
+    return other is not None
+
+
+@functools.lru_cache(1024)
+def _is_important(name: str) -> bool:
+    return _IMPORTANT.search(name) is not None
+
+
+def short_name(name: str) -> str:
+    """Return at most 100 characters that no other name has: the end of a long name often says most."""
+    if len(name) <= MOST_NAME:
+        return name
+    return f"{name[:30]}~{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}~{name[-60:]}"
 
 
 class Discarded(dict[str, object]):
@@ -89,29 +113,32 @@ class Discarded(dict[str, object]):
         return self
 
 
-class LossHistory:
-    """The loss over a whole run, thinned evenly: at most 64 values, always including the last one."""
+class MetricHistory:
+    """The values of a metric over a whole run, thinned evenly: at most 64, always including the last one."""
 
     def __init__(self) -> None:
-        self._kept: list[float] = []
+        self._kept: list[tuple[int, float]] = []
         self._stride, self._passed = 1, 0
-        self._last: float | None = None
+        self._last: tuple[int, float] | None = None
 
-    def add(self, loss: float) -> None:
-        self._last = loss
+    def add(self, step: int, value: float) -> None:
+        self._last = step, value
         if self._passed % self._stride == 0:
-            if len(self._kept) == MOST_LOSSES - 1:
+            if len(self._kept) == MOST_POINTS - 1:
                 del self._kept[1::2]
                 self._stride *= 2
             if self._passed % self._stride == 0:
-                self._kept.append(loss)
+                self._kept.append(self._last)
         self._passed += 1
 
-    def values(self) -> list[float | None]:
-        """Return the losses, oldest first; None for one that is not finite."""
+    def written(self) -> dict[str, list[Any]]:
+        """Return the steps and the values, oldest first."""
         is_kept = self._passed == 0 or (self._passed - 1) % self._stride == 0
-        losses = self._kept if is_kept or self._last is None else [*self._kept, self._last]
-        return [loss if math.isfinite(loss) else None for loss in losses]
+        points = self._kept if is_kept or self._last is None else [*self._kept, self._last]
+        return {
+            "steps": [step for step, _ in points],
+            "values": [written(float(f"{value:.6g}")) for _, value in points],
+        }
 
 
 def plain_value(value: object) -> Scalar:
@@ -153,12 +180,36 @@ def _converted(value: object) -> Scalar:
     return _plain(number) if isinstance(number, bool | int | float | str) else float(number)
 
 
-def _reference(value: object) -> Callable[[], object]:
-    """Return a weak reference to the object; a strong one if it does not support that, such as a number."""
-    try:
-        return weakref.ref(value)
-    except TypeError:
-        return lambda: value
+def value_now(value: object) -> object:
+    """Return what a metric is at this moment, whatever happens to the object later; never raises an Exception.
+
+    Only a GPU is not waited for: what lies there is copied there, without the graph behind it, and converted later.
+    """
+    if type(value) in PLAIN:
+        return value
+    with suppress(Exception):  # any class may raise anything: the conversion reports it
+        if _is_elsewhere(value) and _count(value) == 1:
+            return _copied(value)
+    return plain_value(value)
+
+
+def _is_elsewhere(value: object) -> bool:
+    """Whether an array lies in the memory of a device, by torch's type, JAX's platform or TensorFlow's text."""
+    device = getattr(value, "device", None)
+    name = getattr(device, "type", None) or getattr(device, "platform", None) or device
+    return name is not None and "cpu" not in str(name).lower()
+
+
+def _count(value: Any) -> int:
+    """Return the number of elements: torch has a method for it, others a field."""
+    return int(value.numel() if hasattr(value, "numel") else getattr(value, "size", 1))
+
+
+def _copied(value: Any) -> object:
+    """Return a copy on the same device; TensorFlow's tensors have no method for it, and never change."""
+    alone = value.detach() if hasattr(value, "detach") else value
+    copy = getattr(alone, "clone", None) or getattr(alone, "copy", None)
+    return copy() if copy else alone
 
 
 # ---------------------------------------------------------------- variables
@@ -339,7 +390,7 @@ class RunRecord:
         self.clock = clock
         self.lock = threading.RLock()  # a signal handler may interrupt its holder
         self.training, self.validation = itertools.count(), itertools.count()
-        self.metrics: dict[str, object] = {}
+        self.metrics: dict[str, object] = {}  # reported since they were last taken
         self.progress = RunClock(clock.monotonic())
         self.variables = TrackedVariables()
         self.started_at = clock.time()
@@ -352,7 +403,7 @@ class RunRecord:
         self.needs_training_thread = True  # to begin the monitoring, or to apply edits
         self.version = 0  # grows with every change that should be written
         self.calls = 0  # grows with every report of the script besides counting
-        self._values, self._losses = MetricValues(), LossHistory()
+        self._values = MetricValues()
 
     def observe(self) -> None:
         """Let time pass up to now, and look at the counters."""
@@ -360,20 +411,21 @@ class RunRecord:
             self.step_at = self.clock.time()
             self.version += 1
 
-    def take_metrics(self) -> bool:
-        """Convert the metrics that the script has set since; without the lock, since this may wait for a GPU.
+    def take_metrics(self) -> list[str]:
+        """Convert the metrics that the script has reported since; without the lock, since this may wait for a GPU.
 
         Returns:
-            Whether all were taken; beyond 200 names the newest are dropped.
+            The names for which there is no room.
         """
-        metrics = dict(self.metrics)
-        if self._values.update({name if type(name) is str else text_of(name): metrics[name] for name in metrics}):
+        taken = {}
+        for name in list(self.metrics):
+            with suppress(KeyError):  # the run ended meanwhile
+                taken[name if type(name) is str else text_of(name)] = plain_value(self.metrics.pop(name))
+        if not taken:
+            return []
+        with self.lock:
             self.version += 1
-            if (loss := self._values.loss()) is not None:
-                self._losses.add(loss)
-        for name in list(metrics)[MOST_METRICS:]:
-            self.metrics.pop(name, None)
-        return len(metrics) <= MOST_METRICS
+            return self._values.update(taken, counted(self.training))
 
     def end(self, outcome: Outcome, *, is_explicit: bool) -> bool:
         """Set how the run ended; False if an earlier report stands.
@@ -424,7 +476,7 @@ class RunRecord:
             "state": self._state(),
             "estimates": self._estimates(),
             "metrics": self._values.plain(),
-            "losses": self._losses.values(),
+            "history": self._values.histories(),
             "variables": {name: self._variable(name) for name in self.variables.values},
             "resources": {**asdict(resources), "busiest_threads": busiest},
         }

@@ -431,6 +431,11 @@ def loss_of(run: Run) -> float | None:
     return None
 
 
+def losses_of(run: Run) -> tuple[float | None, ...]:
+    """Return the loss over the whole run, by the first of LOSSES that has a history."""
+    return next((run.history[name].values for name in LOSSES if name in run.history), ())
+
+
 def metric_value(value: Scalar) -> Scalar:
     """Return the value of a metric; nan and infinities, which a progress file has as words, as numbers."""
     return _WORDED.get(value, value) if isinstance(value, str) else value

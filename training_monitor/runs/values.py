@@ -97,6 +97,14 @@ class OwnResources:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricHistory:
+    """The steps and the values of a metric over a whole run, oldest first, at most 64; None: not known."""
+
+    steps: tuple[int, ...] = ()
+    values: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One progress file, read.
 
@@ -108,7 +116,7 @@ class Run:
         batch, validation_batch: in this epoch, from 1; step, total_steps: of the whole run, if it states its total.
         run, epoch_time, training, validation: estimates of the whole run, this epoch, and both parts of the epoch.
         validation_seconds: the duration of the last validation.
-        losses: the loss over the whole run in at most 64 values, oldest first.
+        history: of metrics over the whole run.
         started_at, ended_at, updated_at, step_at: epoch seconds; the last two of the last write and the last batch.
         error: why the file cannot be read; everything else is then from the previous reading.
     """
@@ -133,7 +141,7 @@ class Run:
     validation: Estimate = Estimate()
     validation_seconds: float | None = None
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
-    losses: tuple[float | None, ...] = ()
+    history: Mapping[str, MetricHistory] = field(default_factory=dict)
     variables: tuple[Variable, ...] = ()
     process: Identity | None = None
     started_at: float | None = None

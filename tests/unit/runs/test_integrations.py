@@ -167,23 +167,22 @@ def test_every_hook_is_answered_but_no_other_name(monitor: TrainingMonitor) -> N
 
 
 class Tensor:
-    """What a loss looks like: it holds on to a graph until it is detached."""
+    """What a loss looks like."""
 
-    def __init__(self, value: float, *, is_detached: bool = False) -> None:
-        self.value, self.is_detached = value, is_detached
-
-    def detach(self) -> Tensor:
-        return Tensor(self.value, is_detached=True)
+    def __init__(self, value: float) -> None:
+        self.value = value
 
     def item(self) -> float:
-        assert self.is_detached
         return self.value
+
+    def __mul__(self, factor: int) -> Tensor:
+        return Tensor(self.value * factor)
 
 
 def trainer(epoch: int = 0, *, zero: bool = True, sanity: bool = False) -> SimpleNamespace:
     return SimpleNamespace(
         is_global_zero=zero, sanity_checking=sanity, current_epoch=epoch, max_epochs=2, num_training_batches=4,
-        num_val_batches=[2, 1], callback_metrics={"val_loss": Tensor(0.25)},
+        num_val_batches=[2, 1], callback_metrics={"val_loss": Tensor(0.25)}, accumulate_grad_batches=1,
     )  # fmt: skip
 
 
@@ -218,6 +217,19 @@ def test_a_lightning_fit_is_told_whole(monitor: TrainingMonitor, tmp_path: Path)
     assert (told["epoch"], told["total_epochs"], told["batch"], told["total_batches"]) == (2, 2, 4, 4)
     assert (told["step"], told["total_validation_batches"]) == (8, 3)
     assert document["metrics"] == {"loss": 2.0, "val_loss": 0.25}
+
+
+@pytest.mark.parametrize(("is_automatic", "loss"), [(True, 2.0), (False, 0.5)])
+def test_the_loss_is_not_that_of_a_part_of_the_accumulated_gradients(
+    monitor: TrainingMonitor, tmp_path: Path, is_automatic: bool, loss: float
+) -> None:
+    callback, here = LightningCallback(monitor), trainer()
+    here.accumulate_grad_batches = 4
+    module = SimpleNamespace(automatic_optimization=is_automatic)  # otherwise its loss is not divided by the trainer
+    callback.on_fit_start(here, module)
+    callback.on_train_batch_end(here, module, {"loss": Tensor(0.5)}, None, 0)
+    callback.on_fit_end(here, module)
+    assert written(tmp_path)["metrics"]["loss"] == loss
 
 
 @dataclass

@@ -11,6 +11,7 @@ import math
 import pickle
 import sys
 import threading
+import time
 import tracemalloc
 import warnings
 import weakref
@@ -23,10 +24,11 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock
+from training_monitor.core.clock import SYSTEM_CLOCK
 from training_monitor.runs.files import run_files
 from training_monitor.runs.monitor import TrainingMonitor, default_file
 from training_monitor.runs.progress_file import parse_progress_file
-from training_monitor.runs.record import LossHistory, MetricValues, counted, plain_value, written
+from training_monitor.runs.record import MetricHistory, RunRecord, counted, plain_value, value_now, written
 from training_monitor.runs.values import Run
 
 
@@ -111,7 +113,8 @@ def test_a_run_in_either_layout_is_written_and_read_back(tmp_path: Path, layout:
     assert (run.status, run.phase, run.epoch, run.batch, run.total_batches, run.step) == (
         "FINISHED", "training", 1, 10, 10, 10,
     )  # fmt: skip
-    assert run.metrics == {"loss": 0.1, "note": "a\nb", "done": False, "bad": "nan"} and run.losses[-1] == 0.1
+    assert run.metrics == {"loss": 0.1, "note": "a\nb", "done": False, "bad": "nan"}
+    assert run.history["loss"].values[-1] == 0.1
     assert run.process and run.process.start_ticks and run.wandb_url == "https://wandb.ai/x"
     document = read(path)
     assert document["metadata"]["run_name"] == "my run" and document["estimates"]["dataset_ratio"] == 0.1
@@ -470,24 +473,70 @@ def test_json_has_no_nan_but_its_text() -> None:
     assert [written(value) for value in (math.nan, math.inf, -math.inf, 1.0)] == ["nan", "inf", "-inf", 1.0]
 
 
-def test_an_object_that_stays_is_converted_once() -> None:
-    values, loss = MetricValues(), Scalar(0.5)
-    assert values.update({"loss": loss}) and not values.update({"loss": loss})
-    assert loss.conversions == 1 and values.loss() == 0.5
+class Tensor:
+    """A tensor of one element, on a device of torch, that may change after it was handed in."""
+
+    copies = 0
+
+    def __init__(self, value: float, device: str) -> None:
+        self.value, self.device = value, SimpleNamespace(type=device)
+
+    def numel(self) -> int:
+        return 1
+
+    def detach(self) -> Tensor:
+        return self
+
+    def clone(self) -> Tensor:
+        type(self).copies += 1
+        return Tensor(self.value, self.device.type)
+
+    def item(self) -> float:
+        return self.value
 
 
-def test_nothing_that_was_handed_in_is_kept_alive(tmp_path: Path) -> None:
-    values, loss = MetricValues(), Scalar(0.5)
-    values.update({"loss": loss})
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_metric_is_its_value_at_the_call(tmp_path: Path, device: str) -> None:
+    loss, same = Tensor(0.5, device), Tensor(1.0, device)
     kept = weakref.ref(loss)
-    del loss
-    assert kept() is None and values.plain() == {"loss": 0.5}
-    monitor, last = monitor_in(tmp_path), Scalar(0.25)
-    kept = weakref.ref(last)
-    with monitor:
-        monitor.update_metrics(loss=last)
-        del last
-    assert kept() is None and read(tmp_path / "run.json")["metrics"] == {"loss": 0.25}
+    with monitor_in(tmp_path) as monitor:
+        monitor.update_metrics({"same": same}, loss=loss)
+        loss.value = same.value = 0.0
+        del loss
+        assert kept() is None
+    assert read(tmp_path / "run.json")["metrics"] == {"same": 1.0, "loss": 0.5}
+
+
+def test_a_tensor_on_a_gpu_is_not_waited_for_at_the_call() -> None:
+    tensor = Tensor(0.5, "cuda")
+    copy = value_now(tensor)
+    assert isinstance(copy, Tensor) and copy is not tensor and value_now(Tensor(0.5, "cpu")) == 0.5
+
+
+def test_nothing_is_held_once_it_is_converted(tmp_path: Path) -> None:
+    record = RunRecord(SYSTEM_CLOCK)
+    record.metrics["loss"] = tensor = Tensor(0.5, "cuda")
+    kept = weakref.ref(tensor)
+    del tensor
+    assert record.take_metrics() == [] and kept() is None and not record.metrics
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, MemoryError])
+def test_a_metric_that_raises_anything_ends_no_thread_of_ours(tmp_path: Path, error: type[BaseException]) -> None:
+    class Hostile(Tensor):
+        def clone(self) -> Tensor:
+            return self
+
+        def item(self) -> float:
+            raise error("from item")
+
+    with told(), monitor_in(tmp_path, interval=0.01) as monitor:
+        monitor.update_metrics(bad=Hostile(1.0, "cuda"))
+        while monitor._record.metrics:
+            time.sleep(0.01)
+        monitor.update_metrics(loss=0.5)
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["metrics"]["loss"]) == ("FINISHED", 0.5)
 
 
 def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -> None:
@@ -499,16 +548,17 @@ def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -
         assert not monitor._metrics
 
 
-def test_the_losses_of_a_long_run_are_thinned_evenly() -> None:
-    history = LossHistory()
+def test_the_values_of_a_long_run_are_thinned_evenly() -> None:
+    history = MetricHistory()
     for number in range(100_000):
-        history.add(float(number))
-    losses = [loss for loss in history.values() if loss is not None]
-    assert losses[0] == 0.0 and losses[-1] == 99_999.0 and 30 <= len(losses) <= 64
-    gaps = {later - earlier for earlier, later in itertools.pairwise(losses[:-1])}
+        history.add(number, float(number))
+    written = history.written()
+    steps = written["steps"]
+    assert steps == written["values"] and (steps[0], steps[-1]) == (0, 99_999) and 30 <= len(steps) <= 64
+    gaps = {later - earlier for earlier, later in itertools.pairwise(steps[:-1])}
     assert len(gaps) == 1
-    history.add(math.nan)
-    assert history.values()[-1] is None
+    history.add(100_000, math.nan)
+    assert history.written()["values"][-1] == "nan"
 
 
 def test_a_counter_tells_how_often_it_was_stepped() -> None:
@@ -559,13 +609,31 @@ def test_many_steps_and_epochs_take_less_than_a_megabyte(tmp_path: Path) -> None
 
 def test_metrics_of_ever_new_names_are_cut_and_told(tmp_path: Path) -> None:
     with told() as messages, monitor_in(tmp_path) as monitor:
-        for number in range(5000):
-            monitor.update_metrics(**{f"loss of {number}": number})
-        pause = threading.Event()
-        while len(monitor._metrics) > 200:
-            pause.wait(0.01)
+        monitor.update_metrics({f"layer {number}": number for number in range(5000)})
     assert len(read(tmp_path / "run.json")["metrics"]) == 200
-    assert messages == ["training_monitor: only the first 200 metrics are kept"]
+    assert messages == [
+        "training_monitor: 200 metrics are kept, losses and learning rates before others, and not 'layer 200', "
+        "'layer 201', 'layer 202', 'layer 203', 'layer 204' and 4795 more"
+    ]
+
+
+def test_losses_and_learning_rates_have_a_place_before_others(tmp_path: Path) -> None:
+    with told(), monitor_in(tmp_path) as monitor:
+        monitor.update_metrics({f"layer {number}": number for number in range(300)})
+        monitor.update_metrics(loss=1.0, val_loss=2.0)
+        monitor.update_metrics({"lr-AdamW/pg1": 0.1, "learning_rate": 0.2})
+    document = read(tmp_path / "run.json")
+    wanted = {"loss", "val_loss", "lr-AdamW/pg1", "learning_rate"}
+    assert len(document["metrics"]) == 200 and wanted < document["metrics"].keys()
+    assert wanted < document["history"].keys() and len(document["history"]) == 32
+
+
+def test_long_names_stay_apart(tmp_path: Path) -> None:
+    start, end = "model." * 30, ".weight/grad_norm" * 10
+    with monitor_in(tmp_path) as monitor:
+        monitor.update_metrics({f"{start}{number}{end}": number for number in range(3)})
+    metrics = read(tmp_path / "run.json")["metrics"]
+    assert sorted(metrics.values()) == [0, 1, 2] and all(len(name) == 100 for name in metrics)
 
 
 def test_a_lasting_change_of_speed_is_in_the_file_within_a_minute(tmp_path: Path) -> None:

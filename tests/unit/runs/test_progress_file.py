@@ -56,7 +56,7 @@ DOCUMENT: dict[str, Any] = {
     },
     "estimates": {"run": SPAN, "epoch": SPAN, "training": SPAN, "validation": {"durations": [24.0]}},
     "metrics": {"loss": 1.25, "note": "ok", "done": False, "nothing": None},
-    "losses": [2.5, 2, "nan", "inf", None, 1.25],
+    "history": {"loss": {"steps": [1, 2, 3, 4, 5, 6], "values": [2.5, 2, "nan", "inf", None, 1.25]}},
     "variables": {"lr": {"value": 0.0003, "type": "float", "edit": "9f2c", "error": None, "applied_at": 1760000009.0}},
     "resources": {"cpu_percent": 101.2, "rss_bytes": 2147483648, "threads": 12, "gpu_mib": 40211.0},
 }
@@ -86,7 +86,9 @@ def test_every_key_of_the_format_arrives() -> None:
     assert run.run == run.epoch_time == run.training == Estimate(4.5, 10.0, 20.5, 30.5)
     assert run.validation == Estimate()
     assert run.metrics == {"loss": 1.25, "note": "ok", "done": False, "nothing": None}
-    assert run.losses[:2] == (2.5, 2.0) and math.isnan(run.losses[2] or 0) and run.losses[3:] == (math.inf, None, 1.25)
+    steps, values = run.history["loss"].steps, run.history["loss"].values
+    assert values[:2] == (2.5, 2.0) and math.isnan(values[2] or 0) and values[3:] == (math.inf, None, 1.25)
+    assert steps == (1, 2, 3, 4, 5, 6)
     assert run.process == Identity(4711, 123456, "gpu-1", "5b0c", "pid:[4026531836]")
     assert (run.started_at, run.updated_at, run.ended_at) == (1760000000.0, 1760000010.25, None)
     assert (run.script, run.wandb_url) == ("train.py", "https://wandb.ai/x")
@@ -148,7 +150,8 @@ def test_a_wrong_value_hides_no_other(subtests: pytest.Subtests) -> None:
             ("estimates", "validation", "durations"),
             ("metrics",),
             ("metrics", "loss"),
-            ("losses",),
+            ("history",),
+            ("history", "loss"),
             ("variables",),
             ("variables", "lr"),
             ("variables", "lr", "value"),
@@ -182,9 +185,16 @@ def test_names_and_texts_are_bounded_and_kept_as_they_are() -> None:
     assert len(run.error_message or "") == 4000
 
 
-def test_more_losses_than_fit_are_thinned_and_the_last_one_is_kept() -> None:
-    losses = read(changed("losses", value=list(range(1000)))).losses
-    assert len(losses) == 64 and losses[-1] == 999 and sorted(map(float, map(str, losses))) == list(losses)
+def test_more_points_than_fit_are_thinned_and_the_last_one_is_kept() -> None:
+    numbers = list(range(1000))
+    history = read(changed("history", value={"loss": {"steps": numbers, "values": numbers}})).history["loss"]
+    assert len(history.steps) == 64 and history.steps[-1] == 999
+    assert list(history.steps) == sorted(history.steps) == list(history.values)
+
+
+@pytest.mark.parametrize("value", [None, [], {"loss": 1}, {"loss": {"steps": [1], "values": None}}, {"loss": {}}])
+def test_a_history_of_another_form_is_none(value: object) -> None:
+    assert read(changed("history", value=value)).history == {}
 
 
 def test_what_is_no_json_is_an_error(subtests: pytest.Subtests) -> None:

@@ -20,6 +20,7 @@ from training_monitor.runs.values import (
     UNKNOWN,
     Estimate,
     Message,
+    MetricHistory,
     RunRow,
     RunsSnapshot,
     TreeRow,
@@ -84,7 +85,8 @@ def a_run(rng: random.Random, number: int, numbers: Sequence[float | None]) -> R
     changed |= {name: rng.choice([None, any_text(rng)]) for name in texts}
     changed |= {name: rng.choice(TIMES) for name in ("ended_at", "updated_at", "step_at")}
     changed["metrics"] = {rng.choice(["loss", any_text(rng)]): rng.choice([*SCALARS, any_text(rng)]) for _ in range(3)}
-    changed["losses"] = tuple(rng.choices(numbers, k=rng.choice([0, 1, 5, 64])))
+    count = rng.choice([0, 1, 5, 64])
+    changed["history"] = {"loss": MetricHistory(tuple(range(count)), tuple(rng.choices(numbers, k=count)))}
     changed["folder"] = rng.choice([None, "/data/" + any_text(rng)])
     changed = {name: value for name, value in changed.items() if rng.random() < 0.5}
     kinds = [

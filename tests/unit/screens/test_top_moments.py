@@ -73,7 +73,7 @@ def test_no_text_of_a_progress_file_steers_the_terminal(subtests: pytest.Subtest
 
 
 def test_what_a_script_reports_as_nothing_is_not_known() -> None:
-    found = row("x", {"metrics": {"loss": None}, "variables": (Variable("stage", None, "str"),)})
+    found = row("x", {"metrics": {"loss": None}, "history": {}, "variables": (Variable("stage", None, "str"),)})
     text = shown(replace(at(found), screen="detail"), found, 80, 40)
     assert "  loss      -\n" in text and "stage=-" in text
 

@@ -32,6 +32,7 @@ from training_monitor.runs.values import (
     UNKNOWN,
     Estimate,
     Message,
+    MetricHistory,
     RunRow,
     RunSize,
     RunsSnapshot,
@@ -222,7 +223,10 @@ def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
             times = Estimate(value, value, value, value)
             changed: dict[str, Any] = dict.fromkeys(("run", "epoch_time", "training", "validation"), times)
             changed |= dict.fromkeys(("validation_seconds", "started_at", "ended_at", "updated_at", "step_at"), value)
-            changed |= {"metrics": {"loss": value, "x": value}, "losses": (value, 1.0, None)}
+            changed |= {
+                "metrics": {"loss": value, "x": value},
+                "history": {"loss": MetricHistory((1, 2, 3), (value, 1.0, None))},
+            }
             seen: dict[str, Any] = dict.fromkeys(
                 ("cpu_percent", "gpu_mib", "eta_seconds", "rate", "quiet_seconds"), value
             )
@@ -369,7 +373,7 @@ def test_on_a_low_screen_the_counts_come_first_and_nothing_is_cut() -> None:
 
 
 def test_what_is_not_known_is_no_zero() -> None:
-    bare = RunRow(run("bare", epoch=None, batch=None, process=None, metrics={}, losses=(), script=None), UNKNOWN)
+    bare = RunRow(run("bare", epoch=None, batch=None, process=None, metrics={}, history={}, script=None), UNKNOWN)
     unknown = replace(EMPTY, rows=(bare,), gpu_error="no nvidia-smi here", machine_error="no /proc here")
     text = shown(START, unknown, width=300, height=20)
     assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? no nvidia-smi here" in text
@@ -419,9 +423,9 @@ def test_columns_right_of_the_screen_are_pointed_at(subtests: pytest.Subtests) -
 
 
 def test_one_loss_is_no_curve() -> None:
-    one = replace(SNAPSHOT, rows=(row("a", {"losses": (1.5,)}),))
+    one = replace(SNAPSHOT, rows=(row("a", {"history": {"loss": MetricHistory((1,), (1.5,))}}),))
     view = replace(START, selected=Place(one.rows[0].run.path))
-    assert "loss curve  -\n" in shown(replace(view, screen="detail"), one, height=60)
+    assert not set("▁▂▃▄▅▆▇") & set(shown(replace(view, screen="detail"), one, height=60))
     assert not set("▁▂▃▄▅▆▇") & set(shown(view, one, width=300).partition("\na: ")[0])
 
 

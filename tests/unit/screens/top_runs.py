@@ -14,6 +14,7 @@ from training_monitor.runs.values import (
     RUNNING,
     UNKNOWN,
     Estimate,
+    MetricHistory,
     Run,
     RunRow,
     RunsSnapshot,
@@ -94,7 +95,7 @@ def run(name: str, **changes: Any) -> Run:
         "training": _EPOCH,
         "validation_seconds": 24.0,
         "metrics": {"loss": 1.25, "learning_rate": 3e-4, "note": "warm-up is over"},
-        "losses": tuple(4.0 / (1 + step / 8) for step in range(32)),
+        "history": {"loss": MetricHistory(tuple(range(32)), tuple(4.0 / (1 + step / 8) for step in range(32)))},
         "variables": (
             Variable("learning_rate", 3e-4, "float", "9f2c", None, None),
             Variable("batch_size", 32, "int", None, None, "64"),
@@ -150,7 +151,7 @@ ROWS = (
     row("stalled-one", {"step_at": NOW - 320, "process": identity(6000), "metrics": {}}, verdict=STALLED, tree=()),
     row(
         "starting",
-        {"phase": "loading", "epoch": None, "batch": None, "losses": ()},
+        {"phase": "loading", "epoch": None, "batch": None, "history": {}},
         eta_seconds=None,
         rate=None,
         verdict=STARTING,

@@ -10,7 +10,7 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural
 from training_monitor.runs.progress_file import convert
 from training_monitor.runs.rows import MIB
-from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunSize, RunsSnapshot, Variable
+from training_monitor.runs.values import UNKNOWN, Estimate, MetricHistory, Run, RunRow, RunSize, RunsSnapshot, Variable
 from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
 from training_monitor.screens.kit.text import (
@@ -56,6 +56,7 @@ _NO_PATH = (
 _LONG = (f"{title} {width}" for width in range(24, 129, 8) for title in ("VALUE", "PENDING"))  # while space is left
 _STEPS = ", ".join(("NAME 10, VALUE 10, STATE 10, TYPE 5, PENDING 10, NAME 24, VALUE 16, PENDING 16, STATE 30", *_LONG))
 _USUAL = 16  # cells of a value
+_METRIC = 12  # cells of a metric's value
 _ABOVE = 3  # lines of the body before the variables
 
 
@@ -111,13 +112,16 @@ def _about(row: RunRow, now: float, view: TopView) -> list[Sequence[Piece]]:
     facts += [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
     facts += [(name, text) for name, text in _facts(row, now) if text]
     body += [line for name, text in facts for line in fact(name, text, view)]
-    room = max(1, view.width - LABEL)
-    if run.losses:
-        curve = draw_curve(run.losses, min(room, len(run.losses)), view.glyphs)
-        body.append([("loss curve".ljust(LABEL), "dim"), (curve, "")])
     body += [[("metrics", "bold")]] if run.metrics else []
-    metrics = ((f"  {view.safe(name)}", _shown(value)) for name, value in run.metrics.items())
+    metrics = ((f"  {view.safe(name)}", _metric(run, name, view)) for name in run.metrics)
     return body + [line for name, text in metrics for line in fact(name, text, view)]
+
+
+def _metric(run: Run, name: str, view: TopView) -> str:
+    """Format the value of a metric, and beside it its course over the run."""
+    value, values = _shown(run.metrics[name]), run.history.get(name, MetricHistory()).values
+    room = min(len(values), view.width - LABEL - _METRIC)
+    return f"{value.ljust(_METRIC)}{draw_curve(values, room, view.glyphs)}" if room > 1 else value
 
 
 def _shown(value: object) -> str:

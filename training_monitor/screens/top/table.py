@@ -7,7 +7,7 @@ from math import floor
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import known_number, plural
-from training_monitor.runs.rows import COLUMNS as VALUES, MIB, loss_of, percent_done, status_word
+from training_monitor.runs.rows import COLUMNS as VALUES, MIB, loss_of, losses_of, percent_done, status_word
 from training_monitor.runs.values import PROCESS, RUNNING, STATUSES, UNKNOWN, Run, RunRow, RunsSnapshot, TreeRow, Usage
 from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.text import (
@@ -79,7 +79,7 @@ def format_rate(rate: float | None) -> str:
 
 
 def _curve(cell: Cell, width: int) -> str:
-    return draw_curve(cell.row.run.losses, _CURVE_CELLS, cell.glyphs)
+    return draw_curve(losses_of(cell.row.run), _CURVE_CELLS, cell.glyphs)
 
 
 def share_percent(used: float | None, limit: float | None) -> float | None:
