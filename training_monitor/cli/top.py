@@ -27,10 +27,10 @@ from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv
 from training_monitor.runs.local_runs import open_runs
 from training_monitor.runs.rows import loss_of, metric_value
-from training_monitor.runs.values import EDITABLE_TYPES, RUNNING, Limits, RunsSnapshot
+from training_monitor.runs.values import EDITABLE_TYPES, RUNNING, UNKNOWN, Limits, RunsSnapshot
 
 PIPED_WIDTH = 200
-_CPU_SECONDS = 1.0
+_CPU_SECONDS, _WRITE_SECONDS = 1.0, 2.5  # a run writes every two seconds
 LEAVE_SECONDS, INTERRUPTED_SECONDS = 2.0, 0.3  # how long to wait for pending actions
 
 
@@ -49,7 +49,7 @@ def top(args: Namespace) -> int:
     elif is_screen:
         _show(collector, args)
         return OK
-    snapshot = look_with_cpu(collector)
+    snapshot = look_twice_if_needed(collector)
     if args.json:
         print_json(args, snapshot_keys(snapshot), _verdict_of(snapshot))
     elif snapshot.error is None:
@@ -59,12 +59,13 @@ def top(args: Namespace) -> int:
     return EXITS[_verdict_of(snapshot)]
 
 
-def look_with_cpu(collector: RunCollector) -> RunsSnapshot:
-    """Look once, and again a second later if the CPU usage, which takes two looks, is unknown."""
+def look_twice_if_needed(collector: RunCollector) -> RunsSnapshot:
+    """Look once, and again soon for what takes two looks: the CPU usage, and whether a file of elsewhere changes."""
     first = collector.look_once()
-    if first.error or all(row.cpu_percent is not None for row in first.rows if row.tree):
+    is_silent = any(row.status == UNKNOWN and row.run.status == RUNNING and row.run.updated_at for row in first.rows)
+    if first.error or not (is_silent or any(row.cpu_percent is None for row in first.rows if row.tree)):
         return first
-    collector.clock.sleep(_CPU_SECONDS)
+    collector.clock.sleep(_WRITE_SECONDS if is_silent else _CPU_SECONDS)
     second = collector.look_once()
     return first if second.error else second
 

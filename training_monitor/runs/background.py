@@ -20,9 +20,9 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import encode
 from training_monitor.runs.endings import Warnings
-from training_monitor.runs.files import RunFiles, log_paths, read_file, write_atomically
+from training_monitor.runs.files import RunFiles, log_paths, read_file, read_text, write_atomically
 from training_monitor.runs.ownership import Place, Standing, this_process
-from training_monitor.runs.progress_file import parse_control_file
+from training_monitor.runs.progress_file import parse_control_file, parse_progress_file
 from training_monitor.runs.record import RunRecord
 from training_monitor.runs.resources import INTERVAL, Busiest, OwnResourceReader
 from training_monitor.runs.values import RUNNING, OwnResources
@@ -216,6 +216,10 @@ class Background:
             if self._metadata.get("run_name") == self.wanted.name:
                 self._metadata["run_name"] = place.files.name
         is_first, self._is_settled = not self._is_settled, True
+        if is_first:
+            with suppress(OSError, ParseError):
+                earlier = parse_progress_file(read_text(self.files.progress_path), self.files.unread())
+                self._record.follow(earlier)
         if not (self._tee_outputs and is_first):
             return
         outputs = Outputs(log_paths(place.files), self._tell_gone)

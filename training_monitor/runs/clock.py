@@ -42,7 +42,9 @@ class RunClock:
         self.training, self.validation = Part(), Part()
         self.epoch: int | None = None
         self.total_epochs: int | None = None
-        self.total_steps: int | None = None  # training batches of the whole run
+        self.total_steps: int | None = None  # training batches of this process
+        self._set_before: int | None = None  # see `made_before`: as the script says, and by its own numbers
+        self._inferred_before = 0
         self.dataset_ratio: float | None = None
         self.told: Estimate = Estimate()
         self.epoch_durations: deque[float] = deque(maxlen=MOST_DURATIONS)
@@ -87,6 +89,8 @@ class RunClock:
         number = None if epoch is None else epoch + self._from_zero
         self.epoch = (self.epoch or 0) + 1 if number is None else number
         self.total_epochs = self.total_epochs if total_epochs is None else total_epochs
+        if not self.training.count:
+            self._inferred_before = max(0, self.epoch - 1) * (total_batches or 0)
         self._in_epoch, self._training_ended, self._validated = True, False, False
         self._epoch_started, self._epoch_elapsed = self._last, None
         self._validation_seconds = self.validation.seconds
@@ -147,7 +151,14 @@ class RunClock:
 
     def place(self, batch: int, begun: int) -> None:
         """Note that the batch that was begun as number `begun` of all has the script's own number `batch`."""
-        (self.validation if self.mode == VALIDATION else self.training).place(batch, begun)
+        part = self.validation if self.mode == VALIDATION else self.training
+        part.place(batch, begun)
+        if part is self.training and begun == 1:
+            self._inferred_before += part.skipped
+
+    def begin_at(self, step: int) -> None:
+        """Note that the run has made so many training batches by now, those of earlier processes included."""
+        self._set_before = step - self.training.count
 
     def end(self) -> None:
         """Stop all spans: the run has ended."""
@@ -176,6 +187,11 @@ class RunClock:
             return False
         total = self.training.total
         return not self._in_epoch or (total is not None and (self.training.batch or 0) >= total)
+
+    @property
+    def made_before(self) -> int:
+        """The training batches of earlier processes, else those before the script's own first epoch and batch."""
+        return self._inferred_before if self._set_before is None else self._set_before
 
     @property
     def left(self) -> int | None:

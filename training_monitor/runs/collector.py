@@ -91,7 +91,7 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
         runtime=_since(run.started_at, now),
         process=_name_of(run.process),
         boot=run.process.boot_id if run.process else None,
-        step_age=_since(run.step_at, now),
+        step_age=_since(run.step_at, now) if row.quiet_seconds is None else row.quiet_seconds,
         step_interval=None if rate is None else 1 / rate,
         cpu_seconds=_cpu_seconds(row, look),
         cpu_cores=None if row.cpu_percent is None else row.cpu_percent / 100,
@@ -183,6 +183,7 @@ class RunCollector(Engine):
         self._view = RunsSnapshot((), Usage(), clock.time(), where)
         self._before: FolderLook | None = None
         self._past: dict[str, tuple[Observation, ...]] = {}  # by the path of a run
+        self._changes: dict[str, tuple[float | None, float | None]] = {}  # what a file says of its write, seen when
         self._expanded: frozenset[int] = frozenset()
         self._messages: deque[Message] = deque(maxlen=MOST_MESSAGES)
         self._acts: list[str] = []  # the running ones, by their descriptions
@@ -212,7 +213,9 @@ class RunCollector(Engine):
 
     def look(self, key: str) -> None:
         look = self.source.look(self._expanded)
-        rows, usage = judge_look(look, self._before, self._limits)
+        self._note_changes(look)
+        changed_at = {path: at for path, (_, at) in self._changes.items() if at is not None}
+        rows, usage = judge_look(look, self._before, self._limits, changed_at)
         rows = self._judge_each(rows, look)
         if _is_later(look, self._before):
             self._before = look
@@ -227,6 +230,14 @@ class RunCollector(Engine):
                 machine_error=look.machine_error,
                 gpu_error=look.machine.gpu_error if look.machine else None,
             )
+
+    def _note_changes(self, look: FolderLook) -> None:
+        """Note which files have changed since they were first seen: clocks of other machines may be wrong."""
+        known = self._changes
+        self._changes = {}
+        for run in look.runs:
+            updated_at, at = known.get(run.path, (run.updated_at, None))
+            self._changes[run.path] = run.updated_at, (at if updated_at == run.updated_at else look.timestamp)
 
     def _judge_each(self, rows: tuple[RunRow, ...], look: FolderLook) -> tuple[RunRow, ...]:
         """Return the rows with a verdict on each, by this look and the earlier ones."""

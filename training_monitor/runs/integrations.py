@@ -82,6 +82,7 @@ class HuggingFaceCallback(_Hooks):
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._epoch = None
         self.monitor.start_monitoring()
+        self.monitor.set_initial_step(state.global_step)
         if state.max_steps and state.max_steps > 0:
             self.monitor.set_remaining_steps(max(0, state.max_steps - state.global_step))
 
@@ -147,7 +148,7 @@ class LightningCallback(_Hooks):
     """
 
     state_key = "training_monitor"
-    _is_new_epoch = False
+    _is_new_epoch = _is_new_fit = False
 
     @property
     def _legacy_state_key(self) -> type[LightningCallback]:
@@ -167,6 +168,7 @@ class LightningCallback(_Hooks):
 
     @_guarded
     def on_fit_start(self, trainer: Any, module: Any) -> None:
+        self._is_new_fit = True
         self.monitor.start_monitoring()
 
     @_guarded
@@ -183,6 +185,10 @@ class LightningCallback(_Hooks):
     def _start_epoch(self, trainer: Any, module: Any, made: int) -> None:
         epoch, batches = int(trainer.current_epoch), _count(trainer.num_training_batches)
         epochs, left = _count(trainer.max_epochs), batches_left(trainer, module, made)
+        if self._is_new_fit:
+            self._is_new_fit = False
+            before = epoch * batches if batches else int(trainer.global_step) * int(trainer.accumulate_grad_batches)
+            self.monitor.set_initial_step(before + made if batches else before)
         if left is not None and batches:
             needed = epoch + math.ceil((made + left) / batches)
             epochs = needed if epochs is None else min(epochs, needed)

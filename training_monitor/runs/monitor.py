@@ -66,6 +66,8 @@ class TrainingMonitor:
             SystemExit(143), so that `finally` blocks run; a second one kills. Like Ctrl-C it waits for C code to
             return.
         interval: Seconds between two turns of the background thread, at most 2.
+        initial_step: the batches that earlier processes made, where this one continues from a checkpoint; by default
+            what the first `start_epoch` and `start_batch` say.
         wandb_url, wandb_run_name: shown; by default those of the run that `wandb.init` began.
     """
 
@@ -80,6 +82,7 @@ class TrainingMonitor:
         tee_outputs: bool = False,
         handle_signals: bool = True,
         interval: float = 0.25,
+        initial_step: int | None = None,
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -111,6 +114,8 @@ class TrainingMonitor:
             fall_silent=self._fall_silent,
             is_alone=rank is not None,
         )
+        if initial_step is not None:
+            self.set_initial_step(initial_step)
         os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
 
     # ------------------------------------------------------------ each step
@@ -258,6 +263,15 @@ class TrainingMonitor:
         with self._record.lock:
             self._record.observe()
             self._record.progress.end_after(left)
+            self._record.version += 1
+
+    @harmless(None)
+    def set_initial_step(self, steps: int) -> None:
+        """Set the training batches that the run has made so far, those of earlier processes included."""
+        made = whole("steps", steps) or 0
+        with self._record.lock:
+            self._record.observe()
+            self._record.progress.begin_at(made)
             self._record.version += 1
 
     @harmless(None)

@@ -20,6 +20,7 @@ from training_monitor.runs.values import (
     RUNNING,
     STATUSES,
     UNKNOWN,
+    EarlierAttempt,
     Estimate,
     MetricHistory,
     Owner,
@@ -33,6 +34,7 @@ from training_monitor.targets.proc_stat import Identity
 MAX_FILE_BYTES = 4 * 2**20
 MAX_VALUE = 1000  # characters of a variable's text
 _MAX_TEXT, _MAX_NAME, _MAX_PATH, _MAX_MESSAGE = 200, 100, 4096, 4000
+MOST_ATTEMPTS = 10
 _MAX_POINTS, _MAX_HISTORIES, _MAX_ENTRIES = 64, 32, 500
 _MAX_WHOLE = 2**63
 _MAX_EXIT_CODE = 255
@@ -107,12 +109,15 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
             if _is_scalar(metrics[key])
         },
         history=_histories(table_in(document, "history")),
+        attempt=_whole(document.get("attempt")) or 1,
+        earlier=_earlier(document.get("earlier_attempts")),
         variables=_variables(table_in(document, "variables"), read_edits(control or "")),
         process=_identity(metadata),
         started_at=_time(document.get("start_time")) or _time(metadata.get("start_time")),
         ended_at=_time(document.get("end_time")),
         updated_at=_time(document.get("updated_at")),
         step_at=_time(state.get("step_at")),
+        title=_text(metadata.get("run_name")),
         error_message=_text(document.get("error_message"), _MAX_MESSAGE),
         exit_code=_exit_code(document.get("exit_code")),
         script=_text(metadata.get("script_name")),
@@ -330,6 +335,17 @@ def _histories(table: _Document) -> dict[str, MetricHistory]:
                 points = [points[(at + 1) * len(points) // _MAX_POINTS - 1] for at in range(_MAX_POINTS)]
             found[name[:_MAX_NAME]] = MetricHistory(*zip(*points)) if points else MetricHistory()
     return found
+
+
+def _earlier(attempts: object) -> tuple[EarlierAttempt, ...]:
+    tables = [each for each in attempts if isinstance(each, dict)] if isinstance(attempts, list) else []
+    return tuple(
+        EarlierAttempt(
+            each["status"], _time(each.get("start_time")), _time(each.get("end_time")), _whole(each.get("step"))
+        )
+        for each in tables[-MOST_ATTEMPTS:]
+        if each.get("status") in STATUSES
+    )
 
 
 def _point(value: object) -> float | None:

@@ -32,9 +32,20 @@ from training_monitor.core.masking import redact, redact_named
 from training_monitor.core.regex import regex
 from training_monitor.runs.clock import VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
-from training_monitor.runs.progress_file import MAX_VALUE, Edit, convert
+from training_monitor.runs.progress_file import MAX_VALUE, MOST_ATTEMPTS, Edit, convert
 from training_monitor.runs.resources import Busiest
-from training_monitor.runs.values import FAILED, FINISHED, RUNNING, Estimate, OwnResources, Scalar
+from training_monitor.runs.values import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    EarlierAttempt,
+    Estimate,
+    MetricHistory,
+    OwnResources,
+    Run,
+    Scalar,
+)
 
 MOST_METRICS, MOST_TEXT, MOST_NAME = 200, 200, 100
 MOST_HISTORIES, MOST_POINTS = 32, 64
@@ -47,6 +58,7 @@ _SMALL = (numbers.Number, PurePath, enum.Enum, date, timedelta, range, type, typ
 _IMPORTANT = regex(r"loss|(?<![a-z])lr(?![a-z])|learning.?rate", re.IGNORECASE)
 _EARLIER_RUN = "was asked of an earlier run"
 
+Point = tuple[int, float | None]  # step and value
 Change = tuple[str, object, object]  # name, old value, new value
 Callback = Callable[[str, Any, Any], object]
 
@@ -56,10 +68,15 @@ class MetricValues:
 
     def __init__(self) -> None:
         self._known: dict[str, Scalar] = {}
-        self._histories: dict[str, MetricHistory] = {}
+        self._histories: dict[str, GrowingHistory] = {}
+        self.earlier: Mapping[str, MetricHistory] = {}  # of earlier attempts
 
-    def update(self, metrics: Mapping[str, Scalar], step: int) -> list[str]:
-        """Take over the values of a step; return the names for which there is no room."""
+    def update(self, metrics: Mapping[str, Scalar], step: int, made_before: int) -> list[str]:
+        """Take over the values of a step; return the names for which there is no room.
+
+        Args:
+            made_before: the steps of earlier attempts from which this one continues; their histories go on.
+        """
         left_out = []
         for name, value in metrics.items():
             short = short_name(name)
@@ -70,7 +87,11 @@ class MetricValues:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if _has_room(self._histories, MOST_HISTORIES, short):
-                self._histories.setdefault(short, MetricHistory()).add(step, value)
+                if short not in self._histories:
+                    past = self.earlier.get(short, MetricHistory())
+                    points = [each for each in zip(past.steps, past.values) if each[0] <= made_before]
+                    self._histories[short] = GrowingHistory(points)
+                self._histories[short].add(step, value)
         return left_out
 
     def plain(self) -> dict[str, Scalar]:
@@ -113,31 +134,35 @@ class Discarded(dict[str, object]):
         return self
 
 
-class MetricHistory:
-    """The values of a metric over a whole run, thinned evenly: at most 64, always including the last one."""
+class GrowingHistory:
+    """The values of a metric over a whole run, thinned evenly by step: at most 64, always including the last one."""
 
-    def __init__(self) -> None:
-        self._kept: list[tuple[int, float]] = []
-        self._stride, self._passed = 1, 0
-        self._last: tuple[int, float] | None = None
+    def __init__(self, points: Iterable[Point] = ()) -> None:
+        self._kept: list[Point] = []
+        self._spacing = 1.0  # steps between those that are kept
+        self._last: Point | None = None
+        for point in points:
+            self.add(*point)
 
-    def add(self, step: int, value: float) -> None:
+    def add(self, step: int, value: float | None) -> None:
+        """Add a value; one of an earlier step takes the place of all that came after it."""
         self._last = step, value
-        if self._passed % self._stride == 0:
-            if len(self._kept) == MOST_POINTS - 1:
-                del self._kept[1::2]
-                self._stride *= 2
-            if self._passed % self._stride == 0:
-                self._kept.append(self._last)
-        self._passed += 1
+        while self._kept and self._kept[-1][0] > step:
+            self._kept.pop()
+        if len(self._kept) == MOST_POINTS - 1:
+            del self._kept[1::2]
+            self._spacing = (self._kept[-1][0] - self._kept[0][0]) / (len(self._kept) - 1)
+        if not self._kept or step >= self._kept[-1][0] + self._spacing:
+            self._kept.append(self._last)
 
     def written(self) -> dict[str, list[Any]]:
         """Return the steps and the values, oldest first."""
-        is_kept = self._passed == 0 or (self._passed - 1) % self._stride == 0
-        points = self._kept if is_kept or self._last is None else [*self._kept, self._last]
+        points = [*self._kept]
+        if self._last is not None and points[-1] != self._last:
+            points.append(self._last)
         return {
             "steps": [step for step, _ in points],
-            "values": [written(float(f"{value:.6g}")) for _, value in points],
+            "values": [None if value is None else written(float(f"{value:.6g}")) for _, value in points],
         }
 
 
@@ -403,7 +428,9 @@ class RunRecord:
         self.needs_training_thread = True  # to begin the monitoring, or to apply edits
         self.version = 0  # grows with every change that should be written
         self.calls = 0  # grows with every report of the script besides counting
+        self.attempt, self.earlier = 1, tuple[EarlierAttempt, ...]()
         self._values = MetricValues()
+        self._takes = 0  # of metrics: the steps of a history where the script counts none
 
     def observe(self) -> None:
         """Let time pass up to now, and look at the counters."""
@@ -425,7 +452,24 @@ class RunRecord:
             return []
         with self.lock:
             self.version += 1
-            return self._values.update(taken, counted(self.training))
+            self._takes += 1
+            self.observe()
+            return self._values.update(taken, self._step or self._takes, self.progress.made_before)
+
+    def follow(self, earlier: Run) -> None:
+        """Note which attempt of its run this is, by the progress file of the one before."""
+        is_known = earlier.status not in (None, RUNNING)
+        last = EarlierAttempt(
+            str(earlier.status) if is_known else KILLED,
+            earlier.started_at,
+            earlier.ended_at if is_known else earlier.updated_at,
+            earlier.step,
+        )
+        with self.lock:
+            self.attempt = earlier.attempt + 1
+            self.earlier = (*earlier.earlier, last)[-MOST_ATTEMPTS:]
+            self._values.earlier = earlier.history
+            self.version += 1
 
     def end(self, outcome: Outcome, *, is_explicit: bool) -> bool:
         """Set how the run ended; False if an earlier report stands.
@@ -477,12 +521,23 @@ class RunRecord:
             "estimates": self._estimates(),
             "metrics": self._values.plain(),
             "history": self._values.histories(),
+            "attempt": self.attempt,
+            "earlier_attempts": [
+                {"status": each.status, "start_time": each.started_at, "end_time": each.ended_at, "step": each.step}
+                for each in self.earlier
+            ],
             "variables": {name: self._variable(name) for name in self.variables.values},
             "resources": {**asdict(resources), "busiest_threads": busiest},
         }
 
+    @property
+    def _step(self) -> int:
+        """The training batches of the run that have begun."""
+        return self.progress.made_before + self.progress.training.count
+
     def _state(self) -> dict[str, object]:
         progress = self.progress
+        total = progress.total_steps
         return {
             "phase": progress.phase,
             "epoch": progress.epoch,
@@ -491,8 +546,8 @@ class RunRecord:
             "total_batches": progress.training.total,
             "validation_batch": progress.validation.batch if progress.mode == VALIDATION else None,
             "total_validation_batches": progress.validation.total,
-            "step": progress.training.count or None,
-            "total_steps": progress.total_steps,
+            "step": self._step or None,
+            "total_steps": None if total is None else progress.made_before + total,
             "step_at": self.step_at,
         }
 

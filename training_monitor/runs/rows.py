@@ -11,6 +11,7 @@ exits. Otherwise the age of its file is all that tells.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
@@ -48,6 +49,7 @@ _GIB, _MIB_PER_GIB = 2.0**30, 1024.0
 _LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
 _START_SLACK = 1.0  # seconds before a look in which a process may have begun without being seen
 _NOTHING = OwnResources()
+_NO_CHANGES: Mapping[str, float] = {}
 MIB = 2.0**20
 _URGENCY = {"failed": 0, "warning": 1, "unknown": 2, "ok": 3}  # by the verdict on a run
 _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # JSON has no numbers for them
@@ -79,25 +81,29 @@ def check_same_attempt(asked: Run, now: Run) -> None:
         raise TrainingMonitorError(f"run {now.name!r} was started again since", hint="look at it, and ask again")
 
 
-def judge_life(run: Run, look: FolderLook) -> Life:
-    """Judge one run of a look."""
+def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> Life:
+    """Judge one run of a look.
+
+    Args:
+        changed_at: when its file was last seen to change, by the clock of the looks; None: it was not.
+    """
     life = _see(run, look)
     if run.status is None:
         return replace(life, status=UNKNOWN, reason=run.error or "its file names no status")
     if run.status != RUNNING:
         return replace(life, status=run.status, reason="")
     if life.is_alive is None:
-        return _by_word(run, look.timestamp, life.reason)
+        return _by_word(run, look.timestamp, life.reason, changed_at)
     if run.error and not life.is_alive:  # its unreadable file may say how it ended
         return Life(UNKNOWN, f"{life.reason}, and its file cannot be read: {run.error}", False)
     return replace(life, reason=life.reason or run.error) if run.error else life
 
 
-def _by_word(run: Run, now: float, why: str) -> Life:
-    """Judge a run whose process cannot be seen, by the age of its file."""
+def _by_word(run: Run, now: float, why: str, changed_at: float | None) -> Life:
+    """Judge a run whose process cannot be seen: by a change of its file, else by the age that its own clock gives."""
     if run.updated_at is None:
         return Life(UNKNOWN, why)
-    age = now - run.updated_at
+    age = now - (run.updated_at if changed_at is None else changed_at)
     if age > _FRESH_SECONDS:
         return Life(UNKNOWN, f"{why}; no word of it since {format_duration(age)}")
     if age < -_MOST_AHEAD:
@@ -166,7 +172,9 @@ def _may_be_its_own(run: Run, began: float) -> bool:
     return run.started_at is not None and -_BEFORE_RUN <= began - run.started_at <= _BEHIND_RUN
 
 
-def judge_look(look: FolderLook, before: FolderLook | None, limits: Limits) -> tuple[tuple[RunRow, ...], Usage]:
+def judge_look(
+    look: FolderLook, before: FolderLook | None, limits: Limits, changed_at: Mapping[str, float] = _NO_CHANGES
+) -> tuple[tuple[RunRow, ...], Usage]:
     """Judge every run of a look, and add up what they use.
 
     Args:
@@ -174,12 +182,13 @@ def judge_look(look: FolderLook, before: FolderLook | None, limits: Limits) -> t
         before: an earlier look at the same folder, for CPU shares. Without one, or with one just before, the run's own
             measurement is used for its CPU, unless there are processes below it.
         limits: what the usage is compared with; what they leave open is all the machine has.
+        changed_at: by the path of a run, when its file was last seen to change, by the clock of the looks.
 
     Returns:
         rows in the order of the look's runs, and the usage of all together, in which no process counts twice.
     """
     view = _view(look.machine, before.machine if before else None)
-    rows = tuple(_row(run, look, view) for run in look.runs)
+    rows = tuple(_row(run, look, view, changed_at.get(run.path)) for run in with_titles(look.runs))
     return rows, _usage(rows, look.machine, limits)
 
 
@@ -278,8 +287,14 @@ def _identity(process: ProcessSample, here: Identity) -> Identity:
 # ---------------------------------------------------------------- one run
 
 
-def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
-    life = judge_life(run, look)
+def with_titles(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs by the names that their scripts gave them, as far as no other run has the same."""
+    titles = Counter(run.title or run.name for run in runs)
+    return [replace(run, name=run.title) if run.title and titles[run.title] == 1 else run for run in runs]
+
+
+def _row(run: Run, look: FolderLook, view: _View | None, changed_at: float | None) -> RunRow:
+    life = judge_life(run, look, changed_at)
     goes_on = life.status == RUNNING
     run = run if life.status == FINISHED or (goes_on and not life.is_halted) else without_outlook(run)
     own = run.resources if goes_on else _NOTHING
@@ -301,8 +316,17 @@ def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
         tree=tree,
         eta_seconds=run.run.remaining if goes_on else None,
         rate=run.training.rate if run.run.rate is None else run.run.rate,
-        quiet_seconds=max(0.0, look.timestamp - run.step_at) if goes_on and run.step_at is not None else None,
+        quiet_seconds=_quiet(run, look.timestamp, life.is_alive is None, changed_at) if goes_on else None,
     )
+
+
+def _quiet(run: Run, now: float, is_elsewhere: bool, changed_at: float | None) -> float | None:
+    """Return the seconds since the last batch: on another machine up to the last write, by its own clock."""
+    if run.step_at is None:
+        return None
+    if is_elsewhere and run.updated_at is not None:
+        return max(0.0, run.updated_at - run.step_at) + (0.0 if changed_at is None else max(0.0, now - changed_at))
+    return max(0.0, now - run.step_at)
 
 
 def without_outlook(run: Run) -> Run:
@@ -442,8 +466,10 @@ def metric_value(value: Scalar) -> Scalar:
 
 
 def status_word(row: RunRow) -> str:
-    """Return the status of a run; of one that is RUNNING and not well, the state of the verdict on it."""
+    """Return the status of a run; of one that is RUNNING and not well, what the verdict on it says."""
     state = row.verdict.state
+    if (row.status, state, row.verdict.verdict) == (RUNNING, "running", "failed"):
+        return "NaN loss"
     return row.status if row.status != RUNNING or state in ("running", "unknown") else state
 
 

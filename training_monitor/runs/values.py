@@ -105,6 +105,16 @@ class MetricHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierAttempt:
+    """How an earlier process of a run ended (one of STATUSES), when, and at which step; None: not known."""
+
+    status: str
+    started_at: float | None = None
+    ended_at: float | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One progress file, read.
 
@@ -117,6 +127,9 @@ class Run:
         run, epoch_time, training, validation: estimates of the whole run, this epoch, and both parts of the epoch.
         validation_seconds: the duration of the last validation.
         history: of metrics over the whole run.
+        attempt: 1 for the first process that writes this file, 2 for the next one, and so on; earlier: the attempts
+            before it, oldest first, at most 10.
+        title: the name that the script gave it.
         started_at, ended_at, updated_at, step_at: epoch seconds; the last two of the last write and the last batch.
         error: why the file cannot be read; everything else is then from the previous reading.
     """
@@ -142,6 +155,8 @@ class Run:
     validation_seconds: float | None = None
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     history: Mapping[str, MetricHistory] = field(default_factory=dict)
+    attempt: int = 1
+    earlier: tuple[EarlierAttempt, ...] = ()
     variables: tuple[Variable, ...] = ()
     process: Identity | None = None
     started_at: float | None = None
@@ -154,6 +169,7 @@ class Run:
     stdout_path: str | None = None
     stderr_path: str | None = None
     wandb_url: str | None = None
+    title: str | None = None
     resources: OwnResources = OwnResources()
     error: str | None = None
 

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
+import pytest
+
 from tests.fakes import EPOCH, FakeClock
 from tests.unit.runs.run_world import look, machine, process, run
-from training_monitor.cli.top import look_with_cpu, snapshot_keys
+from training_monitor.cli.top import look_twice_if_needed, snapshot_keys
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.runs.collector import RunCollector
-from training_monitor.runs.values import FINISHED, FolderLook, RunSource
+from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, FolderLook, RunSource
+from training_monitor.targets.proc_stat import Identity
 
 
 @dataclass
@@ -42,13 +45,13 @@ def busy(clock: FakeClock, number: int) -> FolderLook:
 
 def test_the_cpu_of_a_tree_takes_two_looks_a_second_apart() -> None:
     collector, folder = collect(busy)
-    (row,) = look_with_cpu(collector).rows
+    (row,) = look_twice_if_needed(collector).rows
     assert row.cpu_percent == 50.0 and folder.looks == [0.0, 1.0]
 
 
 def test_where_no_process_is_there_one_look_is_enough() -> None:
     collector, folder = collect(lambda clock, number: look(run(status=FINISHED), machine()))
-    assert look_with_cpu(collector).error is None and len(folder.looks) == 1
+    assert look_twice_if_needed(collector).error is None and len(folder.looks) == 1
 
 
 def test_a_folder_that_cannot_be_asked_is_not_asked_twice() -> None:
@@ -56,7 +59,38 @@ def test_a_folder_that_cannot_be_asked_is_not_asked_twice() -> None:
         raise TargetUnreachable("no answer")
 
     collector, folder = collect(silent)
-    assert look_with_cpu(collector).error == "no answer" and len(folder.looks) == 1
+    assert look_twice_if_needed(collector).error == "no answer" and len(folder.looks) == 1
+
+
+@pytest.mark.parametrize("wrong", [-600.0, 600.0])
+def test_a_run_of_a_host_whose_clock_is_wrong_goes_on_while_its_file_changes(wrong: float) -> None:
+    elsewhere = Identity(7, 1, "gpu-7", "boot-b", "pid:[1]")
+
+    def written(clock: FakeClock, number: int) -> FolderLook:
+        there = EPOCH + clock.elapsed + wrong
+        progress = run(process=elsewhere, step=int(clock.elapsed) + 40, updated_at=there, step_at=there - 4)
+        return look(progress, machine(), timestamp=EPOCH + clock.elapsed)
+
+    collector, folder = collect(written)
+    (row,) = look_twice_if_needed(collector).rows
+    assert folder.looks == [0.0, 2.5] and (row.status, row.quiet_seconds) == (RUNNING, 4.0)
+    assert row.verdict.state == "running"
+
+
+def test_a_file_that_does_not_change_any_more_says_nothing() -> None:
+    elsewhere = Identity(7, 1, "gpu-7", "boot-b", "pid:[1]")
+
+    def written(clock: FakeClock, number: int) -> FolderLook:
+        progress = run(process=elsewhere, updated_at=EPOCH - 600 + min(clock.elapsed, 5.0))
+        return look(progress, machine(), timestamp=EPOCH + clock.elapsed)
+
+    collector, _ = collect(written)
+    seen = []
+    for _ in range(3):
+        seen.append(collector.look_once().rows[0].status)
+        collector.clock.sleep(5.0)
+    collector.clock.sleep(30.0)
+    assert seen == [UNKNOWN, RUNNING, RUNNING] and collector.look_once().rows[0].status == UNKNOWN
 
 
 def test_a_second_look_that_fails_takes_nothing_from_the_first() -> None:
@@ -66,7 +100,7 @@ def test_a_second_look_that_fails_takes_nothing_from_the_first() -> None:
         return busy(clock, number)
 
     collector, folder = collect(once)
-    snapshot = look_with_cpu(collector)
+    snapshot = look_twice_if_needed(collector)
     assert snapshot.error is None and len(folder.looks) == 2
     assert [(row.run.name, row.cpu_percent) for row in snapshot.rows] == [("llama", None)]
 

@@ -28,8 +28,9 @@ from training_monitor.core.clock import SYSTEM_CLOCK
 from training_monitor.runs.files import run_files
 from training_monitor.runs.monitor import TrainingMonitor, default_file
 from training_monitor.runs.progress_file import parse_progress_file
-from training_monitor.runs.record import MetricHistory, RunRecord, counted, plain_value, value_now, written
-from training_monitor.runs.values import Run
+from training_monitor.runs.record import GrowingHistory, RunRecord, counted, plain_value, value_now, written
+from training_monitor.runs.rows import percent_done, total_steps_of
+from training_monitor.runs.values import RUNNING, Run, RunRow
 
 
 def monitor_in(folder: Path, name: str = "run.json", **options: Any) -> TrainingMonitor:
@@ -549,7 +550,7 @@ def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -
 
 
 def test_the_values_of_a_long_run_are_thinned_evenly() -> None:
-    history = MetricHistory()
+    history = GrowingHistory()
     for number in range(100_000):
         history.add(number, float(number))
     written = history.written()
@@ -559,6 +560,68 @@ def test_the_values_of_a_long_run_are_thinned_evenly() -> None:
     assert len(gaps) == 1
     history.add(100_000, math.nan)
     assert history.written()["values"][-1] == "nan"
+
+
+def test_a_value_of_an_earlier_step_takes_the_place_of_later_ones() -> None:
+    history = GrowingHistory([(1, 1.0), (50, 0.5), (90, None)])
+    for step in (60, 61):
+        history.add(step, step / 10)
+    assert history.written() == {"steps": [1, 50, 60, 61], "values": [1.0, 0.5, 6.0, 6.1]}
+
+
+# ---------------------------------------------------------------- a run that goes on
+
+
+def state_of(folder: Path) -> Run:
+    files = run_files(folder / "run.json")
+    return parse_progress_file((folder / "run.json").read_text(), files.unread())
+
+
+def attempt(folder: Path, steps: range, **options: Any) -> Run:
+    """Train some steps of ten epochs of ten, as a script that says which epoch and batch it begins with."""
+    with monitor_in(folder, interval=0.005, **options) as monitor:
+        for step in steps:
+            if step == steps.start or step % 10 == 0:
+                monitor.start_epoch(step // 10 + 1, 10, 10)
+            monitor.start_batch(step % 10 + 1)
+            monitor.update_metrics(loss=100.0 - step)
+            time.sleep(0.005)
+    return state_of(folder)
+
+
+def test_a_run_that_continues_counts_from_its_first_step(tmp_path: Path) -> None:
+    run = attempt(tmp_path, range(70, 75))
+    assert (run.step, total_steps_of(run, run.step)) == (75, 100)
+    assert percent_done(RunRow(run, RUNNING)) == 75.0
+    run = attempt(tmp_path, range(73, 78))
+    assert (run.step, total_steps_of(run, run.step)) == (78, 100)
+
+
+def test_the_number_that_is_given_outranks_what_epochs_say(tmp_path: Path) -> None:
+    assert attempt(tmp_path, range(70, 75), initial_step=1070).step == 1075
+
+
+def test_a_run_of_the_same_name_is_another_attempt_and_its_history_goes_on(tmp_path: Path) -> None:
+    attempt(tmp_path, range(20))
+    with pytest.raises(ValueError, match="broken"), monitor_in(tmp_path) as monitor:
+        monitor.start_epoch(2, 10, 10)
+        monitor.start_batch(1)
+        raise ValueError("broken")
+    run = attempt(tmp_path, range(10, 30))
+    assert run.attempt == 3
+    assert [(each.status, each.step) for each in run.earlier] == [("FINISHED", 20), ("FAILED", 11)]
+    run = attempt(tmp_path, range(30, 35))
+    steps, values = run.history["loss"].steps, run.history["loss"].values
+    assert steps[0] >= 11 and steps[-1] == 35 and any(11 <= step <= 30 for step in steps)
+    assert values == tuple(101.0 - step for step in steps) and list(steps) == sorted(set(steps))
+    assert attempt(tmp_path, range(5)).history["loss"].steps[0] <= 5
+
+
+def test_an_earlier_attempt_that_was_killed_is_so(tmp_path: Path) -> None:
+    gone = {"status": "RUNNING", "state": {"step": 40}, "metadata": {"pid": 1}, "updated_at": 5.0}
+    (tmp_path / "run.json").write_text(json.dumps(gone))
+    [earlier] = attempt(tmp_path, range(2)).earlier
+    assert (earlier.status, earlier.step, earlier.ended_at) == ("KILLED", 40, 5.0)
 
 
 def test_a_counter_tells_how_often_it_was_stepped() -> None:

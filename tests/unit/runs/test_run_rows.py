@@ -9,7 +9,8 @@ import pytest
 
 from tests.fakes import EPOCH
 from tests.unit.runs.run_world import AT, GIB, HERE, look, machine, process, run
-from training_monitor.runs.rows import judge_look
+from training_monitor.core.values import Verdict
+from training_monitor.runs.rows import judge_look, status_word
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
@@ -159,6 +160,20 @@ def test_a_run_that_cannot_be_seen_goes_on_while_its_file_is_written(subtests: p
                 assert (row.cpu_percent, row.rss_bytes, row.gpu_mib, row.threads, row.processes) == (
                     (99.0, 7, 5.0, 3, None) if status == RUNNING else (None, None, None, None, None)
                 )
+
+
+def test_a_run_is_shown_by_the_name_that_its_script_gave_it() -> None:
+    named = [run("a", title="first"), run("b", title="same"), run("c", title="same"), run("d"), run("e", title="d")]
+    rows, _ = judge_look(look(named, machine()), None, NONE)
+    assert [row.run.name for row in rows] == ["first", "b", "c", "d", "e"]
+
+
+def test_a_loss_that_is_nan_is_seen_in_the_status() -> None:
+    row = judged(look(run(), machine(process(100))))
+    words = [status_word(replace(row, verdict=Verdict(state, verdict, ""))) for state, verdict in (
+        ("running", "ok"), ("running", "failed"), ("stalled", "failed"), ("running", "warning"),
+    )]  # fmt: skip
+    assert words == ["RUNNING", "NaN loss", "stalled", "RUNNING"]
 
 
 def test_a_run_in_another_pid_namespace_is_not_the_process_that_has_its_number_here() -> None:

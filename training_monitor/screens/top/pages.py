@@ -161,6 +161,7 @@ def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
         ("script", run.script or ""),
         ("host", host or ""),
         *((name, _date(at, now)) for name, at in times if at is not None),
+        ("attempt", _attempts(run)),
         ("error", run.last_words or ""),
         ("file", run.path),
         ("folder", run.folder or ""),
@@ -169,6 +170,12 @@ def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
         ("wandb", run.wandb_url or ""),
         ("variables", ", ".join(f"{each.name}={_value(each)}" for each in run.variables)),
     )
+
+
+def _attempts(run: Run) -> str:
+    """Format which attempt this is, and how those before it ended; nothing for the first one."""
+    ends = (each.status + (f" at step {each.step}" if each.step else "") for each in run.earlier)
+    return f"{run.attempt}, after {', '.join(ends)}" if run.earlier else ""
 
 
 def _value(variable: Variable) -> str:
