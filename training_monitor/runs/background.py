@@ -111,7 +111,7 @@ class Background:
             return
         self._end_thread()
         if self._thread is None:
-            self._record.take_metrics()
+            self._guarded(self._take_metrics)
         atexit.unregister(self.finish)
         self._write_last()
         if not self.is_final:
@@ -166,7 +166,7 @@ class Background:
             self._guarded(self._turn)
             if self._clock.wait(self._closing, self._interval):
                 break
-        self._guarded(self._record.take_metrics)
+        self._guarded(self._take_metrics)
 
     def _guarded(self, act: Callable[[], object]) -> None:
         try:
@@ -243,18 +243,21 @@ class Background:
         if self._is_settled and now >= self._next_control:
             self._next_control = now + CONTROL_INTERVAL
             self._look_at_control()
-        if left_out := self._record.take_metrics():
-            names, more = ", ".join(map(repr, left_out[:5])), len(left_out) - 5
-            rest = f" and {more} more" if more > 0 else ""
-            self._troubles.warn(
-                "metrics", f"200 metrics are kept, losses and learning rates before others, and not {names}{rest}"
-            )
+        self._take_metrics()
         with self._record.lock:
             self._record.observe()
         if self._record.version != self._written_version or now >= self._next_beat:
             with self._writing:
                 if self._record.status == RUNNING:  # otherwise the thread that ended it writes
                     self._write()
+
+    def _take_metrics(self) -> None:
+        if left_out := self._record.take_metrics():
+            names, more = ", ".join(map(repr, left_out[:5])), len(left_out) - 5
+            rest = f" and {more} more" if more > 0 else ""
+            self._troubles.warn(
+                "metrics", f"200 metrics are kept, losses and learning rates before others, and not {names}{rest}"
+            )
 
     def _write(self, *, is_last: bool = False) -> bool:
         """Write the current state to the file, recreating its folder if needed; False if that failed."""

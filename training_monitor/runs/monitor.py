@@ -44,12 +44,22 @@ from training_monitor.core.frozen import replace
 from training_monitor.runs.background import Background
 from training_monitor.runs.endings import Hooks, Outcome, Warnings, bounded, harmless, outcome_of
 from training_monitor.runs.files import RunFiles, run_files
-from training_monitor.runs.record import PLAIN, Callback, Change, Discarded, RunRecord, counted, value_now
+from training_monitor.runs.record import (
+    PLAIN,
+    Callback,
+    Change,
+    Discarded,
+    RunRecord,
+    counted,
+    plain_settings,
+    value_now,
+)
 from training_monitor.runs.stack_answers import answer_requests
-from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
+from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, Estimate, Scalar
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.transport import Transport
 
+_NO_SETTINGS: Mapping[str, Scalar] = {}
 _NO_CHANGES: tuple[Change, ...] = ()
 _WITHIN_NODES = ("LOCAL_RANK", "NODE_RANK")
 
@@ -66,6 +76,8 @@ class TrainingMonitor:
             SystemExit(143), so that `finally` blocks run; a second one kills. Like Ctrl-C it waits for C code to
             return.
         interval: Seconds between two turns of the background thread, at most 2.
+        config: the settings of the run, a mapping or an argparse.Namespace, at most 100 values; `top` shows them, and
+            where they differ from those of other runs.
         initial_step: the batches that earlier processes made, where this one continues from a checkpoint; by default
             what the first `start_epoch` and `start_batch` say.
         wandb_url, wandb_run_name: shown; by default those of the run that `wandb.init` began.
@@ -82,6 +94,7 @@ class TrainingMonitor:
         tee_outputs: bool = False,
         handle_signals: bool = True,
         interval: float = 0.25,
+        config: object = None,
         initial_step: int | None = None,
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -105,7 +118,7 @@ class TrainingMonitor:
         self._background = Background(
             record,
             files,
-            metadata(run_name or files.name, rank, wandb_run_name, wandb_url),
+            metadata(run_name or files.name, rank, wandb_run_name, wandb_url) | {"config": self._settings({} if config is None else config)},
             interval=interval,
             tee_outputs=tee_outputs,
             troubles=self.troubles,
@@ -420,6 +433,10 @@ class TrainingMonitor:
         except (SettingsError, TypeError, ValueError, OSError) as error:
             self.troubles.warn("output_file", f"progress is not written: {error}", 3)
             return None
+
+    @harmless(_NO_SETTINGS)
+    def _settings(self, config: object) -> Mapping[str, Scalar]:
+        return plain_settings(config if isinstance(config, Mapping) else vars(config))
 
     def _become_inert(self) -> None:
         self.is_active = False

@@ -103,11 +103,8 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
         training=_estimate(estimates, "training"),
         validation=_estimate(estimates, "validation"),
         validation_seconds=_last_duration(table_in(estimates, "validation")),
-        metrics={
-            key[:_MAX_NAME]: redact_named(key, _scalar(metrics[key]))
-            for key in _first(metrics)
-            if _is_scalar(metrics[key])
-        },
+        metrics=_scalars(metrics),
+        config=_scalars(table_in(metadata, "config")),
         history=_histories(table_in(document, "history")),
         attempt=_whole(document.get("attempt")) or 1,
         earlier=_earlier(document.get("earlier_attempts")),
@@ -303,6 +300,12 @@ def _time(value: object) -> float | None:
 
 def _is_scalar(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
+
+
+def _scalars(table: _Document) -> dict[str, Scalar]:
+    return {
+        name[:_MAX_NAME]: redact_named(name, _scalar(table[name])) for name in _first(table) if _is_scalar(table[name])
+    }
 
 
 def _scalar(value: Any) -> Scalar:

@@ -52,7 +52,7 @@ MOST_HISTORIES, MOST_POINTS = 32, 64
 PLAIN = frozenset({int, float, bool, str, type(None)})  # values that nobody can change
 _LARGEST = 2**63
 FORMAT = 1
-MOST_VARIABLES, MOST_ERROR = 200, 200
+MOST_VARIABLES, MOST_ERROR, MOST_SETTINGS = 200, 200, 100
 RESTARTS_DATALOADER = ("batch_size", "num_workers")
 _SMALL = (numbers.Number, PurePath, enum.Enum, date, timedelta, range, type, type(None))
 _IMPORTANT = regex(r"loss|(?<![a-z])lr(?![a-z])|learning.?rate", re.IGNORECASE)
@@ -262,6 +262,19 @@ def read_only_text(value: object) -> str:
     with suppress(Exception):  # any class may raise
         return redact(_Brief().repr(value))[:MAX_VALUE]
     return f"<{type(value).__name__}>"
+
+
+def plain_settings(settings: Mapping[Any, object], above: str = "") -> dict[str, Scalar]:
+    """Return settings by their names, those of nested mappings as `optimizer.lr`: at most 100, without secrets."""
+    found: dict[str, Scalar] = {}
+    for key, value in itertools.islice(settings.items(), MOST_SETTINGS):
+        name = f"{above}{text_of(key)}"
+        if isinstance(value, Mapping):
+            found |= plain_settings(value, f"{name}.")
+        else:
+            plain = value if isinstance(value, bool | int | float | str) else read_only_text(value)
+            found[short_name(name)] = redact_named(name, written(plain_value(plain)))
+    return dict(itertools.islice(found.items(), MOST_SETTINGS))
 
 
 class _Brief(reprlib.Repr):

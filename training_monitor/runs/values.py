@@ -127,6 +127,7 @@ class Run:
         run, epoch_time, training, validation: estimates of the whole run, this epoch, and both parts of the epoch.
         validation_seconds: the duration of the last validation.
         history: of metrics over the whole run.
+        config: its settings, as the script gave them once.
         attempt: 1 for the first process that writes this file, 2 for the next one, and so on; earlier: the attempts
             before it, oldest first, at most 10.
         title: the name that the script gave it.
@@ -155,6 +156,7 @@ class Run:
     validation_seconds: float | None = None
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     history: Mapping[str, MetricHistory] = field(default_factory=dict)
+    config: Mapping[str, Scalar] = field(default_factory=dict)
     attempt: int = 1
     earlier: tuple[EarlierAttempt, ...] = ()
     variables: tuple[Variable, ...] = ()

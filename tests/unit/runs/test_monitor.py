@@ -617,6 +617,25 @@ def test_a_run_of_the_same_name_is_another_attempt_and_its_history_goes_on(tmp_p
     assert attempt(tmp_path, range(5)).history["loss"].steps[0] <= 5
 
 
+@pytest.mark.parametrize("kind", [dict, lambda **settings: SimpleNamespace(**settings)])
+def test_settings_are_given_once_by_name(tmp_path: Path, kind: Any) -> None:
+    given = kind(lr=0.1, layers=[1, 2], optimizer={"name": "adam", "betas": {"one": 0.9}}, api_key="sk-123456789")
+    with told() as messages, monitor_in(tmp_path, config=given):
+        pass
+    assert messages == [] and state_of(tmp_path).config == {
+        "lr": 0.1, "layers": "[1, 2]", "optimizer.name": "adam", "optimizer.betas.one": 0.9, "api_key": "***",
+    }  # fmt: skip
+
+
+def test_settings_that_are_none_warn_once(tmp_path: Path) -> None:
+    endless: dict[str, Any] = {}
+    endless["self"] = endless
+    for wrong in (3, endless):
+        with told() as messages, monitor_in(tmp_path, config=wrong):
+            pass
+        assert len(messages) == 1 and state_of(tmp_path).config == {}
+
+
 def test_an_earlier_attempt_that_was_killed_is_so(tmp_path: Path) -> None:
     gone = {"status": "RUNNING", "state": {"step": 40}, "metadata": {"pid": 1}, "updated_at": 5.0}
     (tmp_path / "run.json").write_text(json.dumps(gone))

@@ -30,6 +30,7 @@ from training_monitor.runs.values import (
     FAILED,
     FINISHED,
     UNKNOWN,
+    EarlierAttempt,
     Estimate,
     Message,
     MetricHistory,
@@ -420,6 +421,23 @@ def test_columns_right_of_the_screen_are_pointed_at(subtests: pytest.Subtests) -
             frame = render_top(SNAPSHOT, START, width, 24)
             is_all = frame.view.headings[-1][0] == COLUMNS[-1].title
             assert drawn(frame).splitlines()[1].endswith(">") is not is_all
+
+
+def test_settings_are_compared_with_those_of_other_runs() -> None:
+    names = {"a": {"lr": 0.1, "batch": 8}, "b": {"lr": 0.2, "batch": 8}, "c": {"lr": 0.3}, "d": {}}
+    rows = tuple(row(name, {"config": config}) for name, config in names.items())
+    view = replace(START, screen="detail", selected=Place(rows[0].run.path))
+    text = shown(view, replace(SNAPSHOT, rows=rows), height=60)
+    assert "config      lr=0.1, batch=8\n" in text and "differs     lr=0.1 (others: 0.2, 0.3)\n" in text
+    alone = shown(view, replace(SNAPSHOT, rows=(rows[0], rows[3])), height=60)
+    assert "config" in alone and "differs" not in alone
+
+
+def test_the_attempts_before_are_on_the_page_of_a_run() -> None:
+    before = (EarlierAttempt("KILLED", step=700), EarlierAttempt("FAILED"))
+    one = row("a", {"attempt": 3, "earlier": before})
+    view = replace(START, screen="detail", selected=Place(one.run.path))
+    assert "attempt     3, after KILLED at step 700, FAILED\n" in shown(view, replace(SNAPSHOT, rows=(one,)), height=60)
 
 
 def test_one_loss_is_no_curve() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -56,6 +57,7 @@ _NO_PATH = (
 _LONG = (f"{title} {width}" for width in range(24, 129, 8) for title in ("VALUE", "PENDING"))  # while space is left
 _STEPS = ", ".join(("NAME 10, VALUE 10, STATE 10, TYPE 5, PENDING 10, NAME 24, VALUE 16, PENDING 16, STATE 30", *_LONG))
 _USUAL = 16  # cells of a value
+_MOST_OTHERS = 5  # values of other runs beside one
 _METRIC = 12  # cells of a metric's value
 _ABOVE = 3  # lines of the body before the variables
 
@@ -68,7 +70,7 @@ def draw_detail(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     row, glyphs = run_row(snapshot, view.selected.path), view.glyphs
     if row is None:
         return page(view, [("run", "bold")], [[(GONE, "warn")]])
-    return page(view, run_title(row, glyphs), _about(row, snapshot.timestamp, view))
+    return page(view, run_title(row, glyphs), _about(row, snapshot, view))
 
 
 def run_title(row: RunRow, glyphs: Glyphs) -> list[Piece]:
@@ -102,7 +104,7 @@ def _of(name: str, at: int | None, total: int | None) -> str:
     return f"{name} {at}" + (f" of {total}" if total is not None else "")
 
 
-def _about(row: RunRow, now: float, view: TopView) -> list[Sequence[Piece]]:
+def _about(row: RunRow, snapshot: RunsSnapshot, view: TopView) -> list[Sequence[Piece]]:
     run = row.run
     body: list[Sequence[Piece]] = []
     problem, verdict = problem_of(row), row.verdict
@@ -110,7 +112,7 @@ def _about(row: RunRow, now: float, view: TopView) -> list[Sequence[Piece]]:
     facts = [] if problem_says_verdict(row) else [("verdict", f"{verdict.state}: {verdict.reason}")]
     facts += [("try", remedy) for remedy in verdict.remedies]
     facts += [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
-    facts += [(name, text) for name, text in _facts(row, now) if text]
+    facts += [(name, text) for name, text in _facts(row, snapshot) if text]
     body += [line for name, text in facts for line in fact(name, text, view)]
     body += [[("metrics", "bold")]] if run.metrics else []
     metrics = ((f"  {view.safe(name)}", _metric(run, name, view)) for name in run.metrics)
@@ -148,7 +150,7 @@ def _date(at: float, now: float) -> str:
     return format_date(at) + (f", {format_duration(ago)} ago" if ago is not None and ago >= 0 else "")
 
 
-def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
+def _facts(row: RunRow, snapshot: RunsSnapshot) -> tuple[tuple[str, str], ...]:
     run, process = row.run, row.run.process
     host = process and process.hostname
     times = (
@@ -160,8 +162,10 @@ def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
     return (
         ("script", run.script or ""),
         ("host", host or ""),
-        *((name, _date(at, now)) for name, at in times if at is not None),
+        *((name, _date(at, snapshot.timestamp)) for name, at in times if at is not None),
         ("attempt", _attempts(run)),
+        ("config", ", ".join(f"{name}={value}" for name, value in run.config.items())),
+        ("differs", _differences(run, [each.run for each in snapshot.rows])),
         ("error", run.last_words or ""),
         ("file", run.path),
         ("folder", run.folder or ""),
@@ -170,6 +174,16 @@ def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
         ("wandb", run.wandb_url or ""),
         ("variables", ", ".join(f"{each.name}={_value(each)}" for each in run.variables)),
     )
+
+
+def _differences(run: Run, others: Sequence[Run]) -> str:
+    """Format the settings in which a run differs from others that have them, with the values of these."""
+    found = []
+    for name, value in run.config.items():
+        values = dict.fromkeys(str(each.config[name]) for each in others if each.config.get(name, value) != value)
+        if values:
+            found.append(f"{name}={value} (others: {', '.join(itertools.islice(values, _MOST_OTHERS))})")
+    return "; ".join(found)
 
 
 def _attempts(run: Run) -> str:
