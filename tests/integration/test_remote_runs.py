@@ -107,6 +107,16 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 class TestLooking:
+    def test_the_runs_of_a_group_are_the_same_from_afar(self, tmp_path: Path) -> None:
+        for name in ("sweep/lr1", "sweep/lr2", "alone", "alone/checkpoints"):
+            (tmp_path / name).mkdir(parents=True)
+            (tmp_path / name / "progress.json").write_text('{"status": "FINISHED", "state": {"step": 7}}')
+        sources = (LocalRuns(tmp_path), RemoteRuns("local", str(tmp_path)))
+        seen = [source.look(frozenset()).runs for source in sources]
+        assert [run.name for run in seen[0]] == ["alone", "sweep/lr1", "sweep/lr2"] and seen[0] == seen[1]
+        sources[1].delete(seen[1][1])
+        assert not (tmp_path / "sweep" / "lr1").exists() and (tmp_path / "sweep" / "lr2").exists()
+
     def test_both_layouts_and_all_names_are_seen_in_one_round_trip(self, folder: Folder) -> None:
         for name in HOSTILE:
             folder.write(name)

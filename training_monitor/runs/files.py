@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -136,8 +136,9 @@ def run_files(output_file: str | os.PathLike[str]) -> RunFiles:
 def list_run_files(folder: str | os.PathLike[str]) -> list[RunFiles]:
     """List the runs in a folder of runs, with absolute paths, in natural order of their names.
 
-    A folder with a progress.json of its own is that run's folder, and listed under its own name. Entries that cannot be
-    examined (a dangling link, a folder without permission) are left out. Raises OSError if the folder cannot be read.
+    A folder with a progress.json of its own is that run's folder, and listed under its own name. Another one is a group,
+    whose runs with folders are listed as GROUP/RUN. Entries that cannot be examined (a dangling link, a folder without
+    permission) are left out. Raises OSError if the folder cannot be read.
     """
     top = os.path.abspath(folder)
     files, folders = [], []
@@ -148,10 +149,20 @@ def list_run_files(folder: str | os.PathLike[str]) -> list[RunFiles]:
             if _is_folder(entry):
                 if os.path.lexists(f"{entry.path}/{PROGRESS}"):
                     folders.append(entry.name)
+                else:
+                    folders += [f"{entry.name}/{name}" for name in _runs_of_group(entry.path)]
             elif entry.name.endswith(SUFFIX):
                 files.append(entry.name)
     found = runs_from_names(files, folders, here=os.path.basename(top) or "run")
     return [place_below(top, each) for each in found]
+
+
+def _runs_of_group(folder: str) -> Iterator[str]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            is_shown = not entry.name.startswith(".") and _is_folder(entry)
+            if is_shown and os.path.lexists(f"{entry.path}/{PROGRESS}"):
+                yield entry.name
 
 
 def runs_from_names(flat: Iterable[str], folders: Iterable[str], *, here: str = "run") -> list[RunFiles]:

@@ -118,7 +118,8 @@ class TrainingMonitor:
         self._background = Background(
             record,
             files,
-            metadata(run_name or files.name, rank, wandb_run_name, wandb_url) | {"config": self._settings({} if config is None else config)},
+            metadata(run_name or files.name, rank, wandb_run_name, wandb_url)
+            | {"config": self._settings({} if config is None else config)},
             interval=interval,
             tee_outputs=tee_outputs,
             troubles=self.troubles,

@@ -132,6 +132,8 @@ def read_runs(listing: FolderListing, before: Mapping[str, KnownRun[str]]) -> di
     """Return the runs by the path of their progress file, in natural order; unchanged files are not parsed again."""
     flat = [name for name in listing.names if "/" not in name]
     folders = [name.removesuffix(f"/{PROGRESS}") for name in listing.names if name.endswith(f"/{PROGRESS}")]
+    of_runs = frozenset(folders)
+    folders = [name for name in folders if name.rpartition("/")[0] not in of_runs]  # what is within one is its own
     found = {}
     for files in runs_from_names(flat, folders, here=posixpath.basename(listing.root) or "run"):
         path = posixpath.join(listing.root, files.progress_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,15 @@ def test_the_own_folder_of_a_run_shows_that_run(tmp_path: Path) -> None:
     (folder / "progress.json").write_text("{}")
     [files] = list_run_files(folder)
     assert (files.name, files.control_path, files.folder) == ("llama", str(folder / "control.json"), None)
+
+
+def test_the_runs_of_a_group_are_listed_with_its_name(tmp_path: Path) -> None:
+    for folder in ("sweep/lr2", "sweep/lr10", "sweep/.hidden", "alone", "alone/checkpoints", "deep/er/one"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "progress.json").write_text("{}")
+    (tmp_path / "sweep" / "other.json").write_text("{}")
+    assert names(tmp_path) == ["alone", "sweep/lr2", "sweep/lr10"]
+    assert list_run_files(tmp_path)[1] == replace(run_files(tmp_path / "sweep" / "lr2"), name="sweep/lr2")
 
 
 def test_names_are_unique_whatever_stands_there() -> None:

@@ -10,10 +10,10 @@ show_folder() {
   enter_folder
   part now; date +%s
   part root; pwd -P
-  set -- *.json */progress.json */control.json
+  set -- *.json */progress.json */control.json */*/progress.json */*/control.json
   [ $# -le "$most_names" ] || finish many
   printf "\n$word name\n%s" "$@"
-  for name in '*.json' '*/progress.json' '*/control.json'; do
+  for name in '*.json' '*/progress.json' '*/control.json' '*/*/progress.json' '*/*/control.json'; do
     [ -e "$name" ] || print_name other
   done
   if [ $# -gt "$most_files" ]; then
@@ -27,7 +27,7 @@ show_folder() {
   for name do
     shift
     if [ -d "$name" ] || [ ! -e "$name" ]; then print_name other
-    elif [ "${_tm_under+fenced}" ] && { [ -L "$name" ] || [ -L "${name%/*}" ]; }; then print_name denied
+    elif [ "${_tm_under+fenced}" ] && { [ -L "$name" ] || [ -L "${name%/*}" ] || [ -L "${name%%/*}" ]; }; then print_name denied
     elif [ ! -f "$name" ]; then print_name special
     elif [ ! -r "$name" ]; then print_name denied
     else set -- "$@" ".$spelling$name"; fi
