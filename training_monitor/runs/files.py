@@ -136,9 +136,9 @@ def run_files(output_file: str | os.PathLike[str]) -> RunFiles:
 def list_run_files(folder: str | os.PathLike[str]) -> list[RunFiles]:
     """List the runs in a folder of runs, with absolute paths, in natural order of their names.
 
-    A folder with a progress.json of its own is that run's folder, and listed under its own name. Another one is a group,
-    whose runs with folders are listed as GROUP/RUN. Entries that cannot be examined (a dangling link, a folder without
-    permission) are left out. Raises OSError if the folder cannot be read.
+    A folder with a progress.json of its own is that run's folder, and listed under its own name. Another one is a
+    group, whose runs with folders are listed as GROUP/RUN. Entries that cannot be examined (a dangling link, a folder
+    without permission) are left out. Raises OSError if the folder cannot be read.
     """
     top = os.path.abspath(folder)
     files, folders = [], []
