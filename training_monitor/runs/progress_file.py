@@ -333,7 +333,7 @@ def _histories(table: _Document) -> dict[str, MetricHistory]:
         history = table_in(table, name)
         steps, values = history.get("steps"), history.get("values")
         if isinstance(steps, list) and isinstance(values, list):
-            points = [(step, _point(value)) for step, value in zip(steps, values) if type(step) is int]
+            points = [(step, _point(value)) for each, value in zip(steps, values) if (step := _whole(each)) is not None]
             if len(points) > _MAX_POINTS:
                 points = [points[(at + 1) * len(points) // _MAX_POINTS - 1] for at in range(_MAX_POINTS)]
             found[name[:_MAX_NAME]] = MetricHistory(*zip(*points)) if points else MetricHistory()
@@ -354,7 +354,8 @@ def _earlier(attempts: object) -> tuple[EarlierAttempt, ...]:
 def _point(value: object) -> float | None:
     if isinstance(value, str):
         return _NOT_FINITE.get(value)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    is_number = isinstance(value, float) or (type(value) is int and abs(value) < _MAX_WHOLE)
+    return float(value) if is_number else None  # type: ignore[arg-type]
 
 
 def _variables(table: _Document, edits: Mapping[str, Edit]) -> tuple[Variable, ...]:

@@ -151,6 +151,10 @@ def test_a_wrong_value_hides_no_other(subtests: pytest.Subtests) -> None:
             ("metrics",),
             ("metrics", "loss"),
             ("history",),
+            ("attempt",),
+            ("earlier_attempts",),
+            ("metadata", "config"),
+            ("metadata", "run_name"),
             ("history", "loss"),
             ("variables",),
             ("variables", "lr"),
@@ -190,6 +194,14 @@ def test_more_points_than_fit_are_thinned_and_the_last_one_is_kept() -> None:
     history = read(changed("history", value={"loss": {"steps": numbers, "values": numbers}})).history["loss"]
     assert len(history.steps) == 64 and history.steps[-1] == 999
     assert list(history.steps) == sorted(history.steps) == list(history.values)
+
+
+def test_points_that_are_none_are_left_out_or_not_known() -> None:
+    for wrong in WRONG:
+        history = read(changed("history", "loss", value={"steps": [1, wrong], "values": [wrong, 2]})).history["loss"]
+        assert history.steps == (1,) and (history.values[0] is None or isinstance(history.values[0], float))
+    attempts = [{"status": wrong, "step": wrong, "start_time": wrong} for wrong in (*WRONG, "FAILED")]
+    assert [each.status for each in read(changed("earlier_attempts", value=attempts)).earlier] == ["FAILED"]
 
 
 @pytest.mark.parametrize("value", [None, [], {"loss": 1}, {"loss": {"steps": [1], "values": None}}, {"loss": {}}])
