@@ -288,9 +288,14 @@ def _identity(process: ProcessSample, here: Identity) -> Identity:
 
 
 def with_titles(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs by the names that their scripts gave them, as far as no other run has the same."""
-    titles = Counter(run.title or run.name for run in runs)
-    return [replace(run, name=run.title) if run.title and titles[run.title] == 1 else run for run in runs]
+    """Return the runs by the names that their scripts gave them, within their group, where no other run has the same."""
+    titles = [_group(run) + run.title if run.title else run.name for run in runs]
+    counts = Counter(titles)
+    return [replace(run, name=title) if counts[title] == 1 else run for run, title in zip(runs, titles)]
+
+
+def _group(run: Run) -> str:
+    return run.name[: run.name.rstrip("/").rfind("/") + 1]
 
 
 def _row(run: Run, look: FolderLook, view: _View | None, changed_at: float | None) -> RunRow:

@@ -166,6 +166,9 @@ def test_a_run_is_shown_by_the_name_that_its_script_gave_it() -> None:
     named = [run("a", title="first"), run("b", title="same"), run("c", title="same"), run("d"), run("e", title="d")]
     rows, _ = judge_look(look(named, machine()), None, NONE)
     assert [row.run.name for row in rows] == ["first", "b", "c", "d", "e"]
+    grouped = [run("sweep/a", title="a"), run("sweep/b", title="lr 2"), run("a", title="a"), run("a/", title="a")]
+    rows, _ = judge_look(look(grouped, machine()), None, NONE)
+    assert [row.run.name for row in rows] == ["sweep/a", "sweep/lr 2", "a", "a/"]
 
 
 def test_a_loss_that_is_nan_is_seen_in_the_status() -> None:
