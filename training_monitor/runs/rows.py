@@ -51,6 +51,7 @@ _START_SLACK = 1.0  # seconds before a look in which a process may have begun wi
 _NOTHING = OwnResources()
 _NO_CHANGES: Mapping[str, float] = {}
 MIB = 2.0**20
+NAN_LOSS = "NaN loss"
 _URGENCY = {"failed": 0, "warning": 1, "unknown": 2, "ok": 3}  # by the verdict on a run
 _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # JSON has no numbers for them
 
@@ -288,7 +289,7 @@ def _identity(process: ProcessSample, here: Identity) -> Identity:
 
 
 def with_titles(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs by the names that their scripts gave them, within their group, where no other run has the same."""
+    """Return the runs by the names that their scripts gave them, within a group, where no other run has the same."""
     titles = [_group(run) + run.title if run.title else run.name for run in runs]
     counts = Counter(titles)
     return [replace(run, name=title) if counts[title] == 1 else run for run, title in zip(runs, titles)]
@@ -474,7 +475,7 @@ def status_word(row: RunRow) -> str:
     """Return the status of a run; of one that is RUNNING and not well, what the verdict on it says."""
     state = row.verdict.state
     if (row.status, state, row.verdict.verdict) == (RUNNING, "running", "failed"):
-        return "NaN loss"
+        return NAN_LOSS
     return row.status if row.status != RUNNING or state in ("running", "unknown") else state
 
 

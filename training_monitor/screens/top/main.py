@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
-from training_monitor.runs.rows import MIB, filter_rows, worst_first
+from training_monitor.runs.rows import MIB, NAN_LOSS, filter_rows, status_word, worst_first
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
@@ -54,8 +54,8 @@ from training_monitor.targets.proc_stat import name_state
 
 _LOW, _MOST_USAGE = 13, 3  # lines
 _BAR, _MOST_ERROR = 10, 40  # cells
-_SAID = ("stalled", "suspended", "slow")  # verdicts that are problems
-_COUNTED = ("stalled", FAILED, KILLED, "suspended", "slow", UNKNOWN, RUNNING, CANCELED, FINISHED)
+_SAID = ("stalled", "suspended", "slow", NAN_LOSS)  # statuses that are problems
+_COUNTED = ("stalled", NAN_LOSS, FAILED, KILLED, "suspended", "slow", UNKNOWN, RUNNING, CANCELED, FINISHED)
 # Columns that are useful in a single snapshot.
 _TITLES = frozenset("Status Done Rate ETA Loss CPU RAM GPU Phase Epoch Batch PID".split()) | {"Run Elapsed"}
 
@@ -153,13 +153,13 @@ def problem_of(row: RunRow) -> str:
     parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
     parts += [f"{FAILED}: {run.last_words or 'it named no error'}"] if row.status == FAILED else []
     parts += ["whether it runs is not known"] if row.status == UNKNOWN and not row.reason else []
-    parts += [f"{row.verdict.state}: {row.verdict.reason}"] if row.verdict.state in _SAID else []
+    parts += [f"{word}: {row.verdict.reason}"] if (word := status_word(row)) in _SAID else []
     return "; ".join(parts)
 
 
 def problem_says_verdict(row: RunRow) -> bool:
     """Return whether the problem of a run includes the reason of its verdict."""
-    return row.status == UNKNOWN or row.verdict.state in _SAID
+    return row.status == UNKNOWN or status_word(row) in _SAID
 
 
 def whereabouts(row: RunRow) -> str:
@@ -213,9 +213,9 @@ def _of(used: float | None, limit: float | None, unit: float) -> str:
 
 
 def _counts(rows: Sequence[RunRow]) -> list[Piece]:
-    """Count the runs by their states, the worst first; a run that is stalled, suspended or slow is RUNNING as well."""
-    styles = {"stalled": "bad", "suspended": "warn", "slow": "warn", RUNNING: "batch", UNKNOWN: "warn"}
-    counts = Counter([row.verdict.state for row in rows] + [row.status for row in rows])
+    """Count the runs by their states, the worst first; one that is not well is RUNNING as well."""
+    styles = {"stalled": "bad", NAN_LOSS: "bad", "suspended": "warn", "slow": "warn", RUNNING: "batch", UNKNOWN: "warn"}
+    counts = Counter(word for row in rows for word in {status_word(row), row.status})
     return [
         (f"{counts[word]} {UNKNOWN_WORD if word == UNKNOWN else word}", styles.get(word, word.lower()))
         for word in _COUNTED
