@@ -135,14 +135,48 @@ def test_a_pod_that_there_is_not_is_answered_with_those_of_like_names(train: Pod
         assert done.returncode == 3 and f"did you mean k8s://default/{meant}?" in done.stderr, done
 
 
-def test_the_training_is_found_behind_a_sidecar(kube: KubernetesApi) -> None:
+@pytest.fixture(params=[{"trainer": 1}, {}], ids=["with GPUs", "without"])
+def meshed(kube: KubernetesApi, request: pytest.FixtureRequest) -> Iterator[Pod]:
+    """A pod whose training runs behind a sidecar."""
     require("unshare")
-    pod = kube.add_pod("meshed", containers=["proxy", "trainer"], gpus={"trainer": 1})
+    pod = kube.add_pod("meshed", containers=["proxy", "trainer"], gpus=request.param, restart_policy="Never")
     (pod.root / "train.py").write_text(TRAIN)
     pod.start([sys.executable, "train.py", "0"], container="trainer")
-    try:
-        wait_until(lambda: len(pod.logs.get("trainer", ())) > 5)
-        done = json.loads(run_command("check", "meshed", "--json").stdout)
-        assert done["target"] == "k8s://default/meshed/trainer" and done["jobs"][0]["step"] >= 5
-    finally:
-        pod.stop()
+    wait_until(lambda: len(pod.logs.get("trainer", ())) > 5)
+    yield pod
+    pod.stop()
+
+
+def test_the_training_is_found_behind_a_sidecar(meshed: Pod) -> None:
+    done = json.loads(run_command("check", "meshed", "--json").stdout)
+    assert done["target"] == "k8s://default/meshed/trainer" and done["jobs"][0]["step"] >= 5
+    assert any("k8s://default/meshed/proxy" in each for each in done["remedies"]), done
+    named = json.loads(run_command("check", "meshed", "1", "--json").stdout)
+    assert named["jobs"][0]["step"] >= 5
+    proxy = json.loads(run_command("check", "k8s://default/meshed/proxy", "--json").stdout)
+    assert (proxy["jobs"], proxy["target"]) == ([], "k8s://default/meshed/proxy")
+
+
+READERS = {
+    "wait": (["wait", "meshed", "--timeout", "1"], "still RUNNING"),
+    "wait for a step": (["wait", "meshed", "--for", "step=2", "--timeout", "20"], "step=2"),
+    "watch": (["watch", "meshed", "--once"], "running  "),
+    "watch a PID": (["watch", "meshed", "1", "--once"], "running  "),
+    "why": (["why", "meshed"], "train.py"),
+    "logs": (["logs", "meshed", "1"], "step 3/1000"),
+    "logs of the container": (["logs", "meshed", "container:"], "step 3/1000"),
+    "logs by a word": (["logs", "meshed", "train.py"], "step 3/1000"),
+    "health": (["health", "meshed"], ""),
+    "fleet": (["fleet", "meshed", "--once"], "/1000"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_command_that_reads_takes_the_same_container(reader: str, meshed: Pod, kube: KubernetesApi) -> None:
+    words, said = READERS[reader]
+    done = run_command(*words)
+    assert said in done.stdout, done
+    if meshed.gpus:
+        assert {each.container for each in kube.execs} <= {"trainer"}, kube.execs
+    else:
+        assert kube.execs[-1].container == "trainer" or reader == "health"

@@ -296,7 +296,7 @@ def logs(args: Namespace) -> int:
     if len(lines) <= args.tail and len(view.log_tail.encode()) >= LOG_BYTES:
         hint(f"only the last {format_bytes(LOG_BYTES)} of the log were read: it has older lines")
     if args.json:
-        print_json(args, {"job_id": args.job, "text": text})
+        print_json(args, {"job_id": args.job or view.job_id, "text": text})
     elif text:
         say(text.removesuffix("\n"))
     return OK
@@ -305,14 +305,17 @@ def logs(args: Namespace) -> int:
 def _look(args: Namespace) -> JobView:
     """Look once at a job, or at a log or process as if it were one. Raises also when its log could not be read."""
     from training_monitor.jobs.jobs import look_with_log
-    from training_monitor.observe.meant import named_job
+    from training_monitor.observe.meant import find_one_at, named_job, reach
     from training_monitor.targets.asking import Site
     from training_monitor.watch import JobMonitor
 
-    job = named_job(args.job)
-    if job.job_id is not None:
-        return look_with_log(Site.of(args.target, args.namespace), job.job_id)
-    monitor = JobMonitor(args.target, job, args.namespace)
+    site, job = Site.of(args.target, args.namespace), named_job(args.job) if args.job else None
+    if job and job.job_id is not None:
+        return look_with_log(site.resolve(), job.job_id)
+    if job is None or job.pid is not None:  # it may print elsewhere than into a file
+        site = reach(site)
+        job = find_one_at(site, args.job).job
+    monitor = JobMonitor(site.target, job)
     monitor.update()
     assert monitor.view
     return monitor.view

@@ -240,14 +240,16 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
     except TrainingMonitorError:
         return False
     hint(f"{word} is no target that answers: taken for {found}")
-    args.target, args.what = "local", word
+    args.target = "local"
+    setattr(args, name, word)
     return True
 
 
 def _meant_job(args: Namespace, error: Exception) -> str:
     """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
     from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TrainingMonitorError
-    from training_monitor.observe.meant import find_one, find_process_job, named_job
+    from training_monitor.observe.meant import find_one_at, find_process_job, named_job, reach
+    from training_monitor.targets.asking import Site
 
     if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
         raise error
@@ -257,7 +259,9 @@ def _meant_job(args: Namespace, error: Exception) -> str:
         if args.job.startswith("process:"):
             meant = find_process_job(args.target, args.job.removeprefix("process:"), args.namespace)
         else:
-            job = find_one(args.target, args.job, args.namespace).job
+            site = reach(Site.of(args.target, args.namespace))
+            job = find_one_at(site, args.job).job
+            args.target = str(site)
             meant = job.job_id or str(job.pid)
     except (SettingsError, IncompleteAnswer):
         raise

@@ -29,13 +29,15 @@ def wait(args: Namespace) -> int:
 
 
 def _wait_for_end(args: Namespace) -> int:
-    from training_monitor.observe.meant import find_one
+    from training_monitor.observe.meant import find_one_at, reach
+    from training_monitor.targets.asking import Site
     from training_monitor.watch.monitor import monitor_job
 
-    meant = find_one(args.target, args.what, args.namespace)
+    site = reach(Site.of(args.target, args.namespace))
+    meant = find_one_at(site, args.what)
     job, interval = replace(meant.job, name=meant.name), INTERVAL if args.interval is None else args.interval
-    options: dict[str, Any] = {"namespace": args.namespace, "on_view": lambda view: None}  # only the end is printed
-    report = monitor_job(args.target, job, interval, args.timeout, args.stall_after, **options)
+    options: dict[str, Any] = {"on_view": lambda view: None}  # only the end is printed
+    report = monitor_job(site.target, job, interval, args.timeout, args.stall_after, **options)
     if not print_json(args, report):
         step_text = "?" if report["final_step"] is None else report["final_step"]
         say(

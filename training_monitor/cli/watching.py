@@ -56,7 +56,8 @@ from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.judging.limits import WatchConfig, read_monitoring, read_watch_config
 from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import format_standing, job_progress
-from training_monitor.observe.meant import find_one, job_at
+from training_monitor.observe.meant import find_one_at, job_at, reach
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.watch import TrainingWatcher, terminate_training, watch_training
@@ -236,7 +237,8 @@ def _found_job(args: Namespace, store: Store) -> WatchedJob:
     """Return the job found on the target; if that cannot be asked, the one an earlier identical `watch` found."""
     key = f"found on {parse_target(args.target, namespace=args.namespace)}: {args.what or ''}"
     try:
-        found = find_one(args.target, args.what, args.namespace)
+        site = reach(Site.of(args.target, args.namespace))
+        found = find_one_at(site, args.what)
     except (TargetUnreachable, CommandTimedOut, IncompleteAnswer) as error:
         job = store.load_run(key, WatchedJob) if args.subcommand == "watch" and not args.once else None
         if job is None:
@@ -246,6 +248,7 @@ def _found_job(args: Namespace, store: Store) -> WatchedJob:
     if not args.json:
         hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
     store.save_run(key, found.job, finished=False)
+    args.target = str(site)
     return found.job
 
 

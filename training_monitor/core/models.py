@@ -327,7 +327,9 @@ class NcclTransport:
 class PodState:
     """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
 
-    `ended_container` is the container of that end. `containers` are those it has, with GPUs in their limits first.
+    `ended_container` is the container of that end. `containers` are those it has, with GPUs first. `main_container` is
+    the one that is meant where none is named: of a pod that has ended with an error the one that failed, else the only
+    one with GPUs in its limits; None: that is not known, or it has one container only.
     """
 
     name: str
@@ -344,6 +346,7 @@ class PodState:
     terminated_at: float | None = None
     ended_container: str | None = None
     containers: tuple[str, ...] = ()
+    main_container: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ from training_monitor.observe.evidence import pids_of
 from training_monitor.observe.find_trainings import FoundTrainings, find_question
 from training_monitor.observe.kept_looks import Observer, last_roll_call
 from training_monitor.observe.looks import roots_of, source_of
-from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one, is_pid, process_alone
+from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_one_at, is_pid, process_alone, reach
 from training_monitor.targets.asking import Site, longest_limit, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -120,10 +120,10 @@ def explain_training(
     others = [parse_target(each, namespace=namespace) for each in also]
     spy = None if py_spy is None else read_spy(py_spy)
     end = clock.monotonic() + timeout
-    site = Site.of(target, namespace, transport, clock).resolve(timeout)
+    site = reach(Site.of(target, namespace, transport, clock), _SHARE_OF_FINDING * timeout)
     left = min(_time_left(clock, end), _SHARE_OF_FINDING * timeout)
     try:
-        meant = find_one(site.target, what, transport=transport, timeout=left, of_any=True)
+        meant = find_one_at(site, what, timeout=left, of_any=True)
     except CommandTimedOut:
         if not is_pid(str(what)):
             raise

@@ -68,7 +68,7 @@ def find_hosts(site: Site, pods: Sequence[PodState], also: Sequence[Target]) -> 
     """
     known = {site.target.beside(pod.name).host: (pod.node, len(pod.containers) > 1) for pod in pods}
     targets: dict[object, Target] = {}
-    for each in (site.target, *also, *(site.target.beside(pod.name) for pod in pods if _may_run(pod))):
+    for each in (site.target, *also, *(site.target.beside(pod.name).as_listed(pod) for pod in pods if _may_run(pod))):
         targets.setdefault(each.host, each)
     placed = ((each, *known.get(key, (None, False))) for key, each in targets.items())
     return [Host(site.at(each), str(each), node, has_more=has_more) for each, node, has_more in placed]

@@ -42,7 +42,7 @@ from training_monitor.observe.looks import (
     speed_of,
     watch_questions,
 )
-from training_monitor.observe.meant import find_meant, named_job
+from training_monitor.observe.meant import find_meant, named_job, reach
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.vast import addresses_of
 from training_monitor.targets.target import Target, parse_target
@@ -153,6 +153,9 @@ class FleetMember:
         asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, is_first=is_first)
         host = log_host_question(source_of(self.job, cursor).file)
         site = Site(address, transport)
+        if self.instance is None:
+            site = reach(site)
+            self.target = site.target
         answers = site.ask(*asked, host)
         with self._turn:
             reading = self._take(answers, now)

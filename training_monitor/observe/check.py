@@ -7,7 +7,6 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify.notice_text import command_line, word_for
 from training_monitor.observe.kept_looks import Looks, explained_keys, last_roll_call, look_key
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
-from training_monitor.observe.meant import MOST_NAMED, Meant, MeantTraining, find_meant
+from training_monitor.observe.meant import MOST_NAMED, Meant, MeantTraining, find_meant, reach
 from training_monitor.targets.asking import Site, ask_many, side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -74,10 +73,9 @@ def check_training(
     """
     from training_monitor.observe.remembered import forget, recall, remember
 
-    site = Site.of(target, namespace, transport, clock).resolve()
+    site = reach(Site.of(target, namespace, transport, clock))
     siblings = _Siblings(site)
     meant, _ = _both(partial(find_meant, site, what), siblings.find)
-    site, meant = _in_its_container(site, meant, what)
     kept, now = store or BestEffortStore(), site.clock.time()
     if forget_ended:
         forget(kept, site.target)
@@ -111,7 +109,7 @@ def check_training(
         reason=reason,
         not_looked_at=len(left),
         not_seen=[asdict(each) for each in not_seen],
-        remedies=siblings.remedies(),
+        remedies=[*siblings.remedies()],
         jobs=jobs,
     )
 
@@ -161,24 +159,6 @@ def _with_ended(
         named = [each for each in known if each.job.pid == job.pid]
         return (replace(meant, trainings=(named[-1].as_meant(),)) if named else meant), []
     return meant, []
-
-
-def _in_its_container(site: Site, meant: Meant, what: str | int | None) -> tuple[Site, Meant]:
-    """Return what is meant with the container in which it runs, where the default one of a pod has none.
-
-    Of a pod that has ended, it is the one that failed, or else one with GPUs.
-    """
-    pod = meant.ended
-    if pod and len(pod.containers) > 1:
-        failed = pod.ended_container if pod.exit_code else None
-        return site.at(site.target.in_container(failed or pod.containers[0])), meant
-    if meant.trainings or what is not None:
-        return site, meant
-    for target in site.target.in_other_containers(site.transport):
-        with suppress(TrainingMonitorError):
-            if (found := find_meant(site.at(target))).trainings:
-                return site.at(target), found
-    return site, meant
 
 
 # ---------------------------------------------------------------- looking
@@ -263,7 +243,7 @@ class _Siblings:
 
     def find(self) -> None:
         target = self._site.target
-        self._pods = tuple(target.beside(pod.name) for pod in target.find_siblings(self._site.transport))
+        self._pods = tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self._site.transport))
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""
@@ -283,10 +263,11 @@ class _Siblings:
         look = replace(seen.look, gpus=gpus, gpu_utilization=utilization, gpu_power=power)
         return replace(seen, look=look, all_gpus=gpus)
 
-    def remedies(self) -> list[str]:
-        if not self._unread:
-            return []
-        return [f"the GPUs of pods beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"]
+    def remedies(self) -> Iterator[str]:
+        if self._unread:
+            yield f"the GPUs of pods beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
+        if others := self._site.target.others:
+            yield f"name another container of this pod to look there: {name_some(others, MOST_NAMED)}"
 
 
 # ---------------------------------------------------------------- judging

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -161,14 +161,22 @@ def _look(sites: list[Site], checkpoint_dir: str | None, job_id: str | None) -> 
         except TrainingMonitorError as error:
             return {question.name: Answer(question.name, None, error) for question in questions}
 
-    calls: list[Callable[[], Any]] = [partial(_pod_states, [site for site in sites if site.target.cluster])]
-    calls += [partial(one, site, everywhere + (head if site is sites[0] else [])) for site in sites]
-    targets = [site.target for site in sites]
-    results: list[Any] = side_by_side(calls)
-    states, answers = results[0], results[1:]
-    if isinstance(states, TrainingMonitorError):
-        return _Seen(targets, answers, None, str(states))
-    return _Seen(targets, answers, states, None)
+    pods: dict[object, PodState] | None = None
+    error = None
+    try:
+        pods = _pod_states([site for site in sites if site.target.cluster])
+    except TrainingMonitorError as failure:
+        error = str(failure)
+    targets = [_in_container(site.target, pods or {}) for site in sites]
+    asked = [everywhere + (head if site is sites[0] else []) for site in sites]
+    calls = [partial(one, site.at(target), questions) for site, target, questions in zip(sites, targets, asked)]
+    answers: list[Any] = side_by_side(calls)
+    return _Seen(targets, answers, pods, error)
+
+
+def _in_container(target: Target, pods: Mapping[object, PodState]) -> Target:
+    pod = pods.get(target.host)
+    return target.as_listed(pod) if pod else target
 
 
 def _pod_states(sites: list[Site]) -> dict[object, PodState]:

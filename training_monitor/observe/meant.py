@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -13,10 +14,11 @@ from training_monitor.core.errors import (
     JobNotFound,
     SettingsError,
     TargetEnded,
+    TrainingMonitorError,
     similar_names,
 )
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import Answer, PodState, Question, RayJob
+from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.read_fence import keep_found
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
@@ -59,14 +61,10 @@ class MeantTraining:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
-
-    `ended` is the pod that has ended, whose training it is.
-    """
+    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones."""
 
     trainings: tuple[MeantTraining, ...]
     not_seen: tuple[NotSeen, ...] = ()
-    ended: PodState | None = None
 
 
 def find_meant(
@@ -100,7 +98,7 @@ def find_meant(
     if isinstance(running.failure, TargetEnded):
         job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
         named = MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called)
-        return Meant((named,), ended=running.failure.pod)
+        return Meant((named,))
     not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
     found: FoundTrainings = running.value or FoundTrainings(())
     note_found(site, found)
@@ -108,6 +106,24 @@ def find_meant(
     if not text:
         return _all(there, files[0])
     return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
+
+
+def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:
+    """Return the site at its address, and in one container of a pod: the one named, or the only one with GPUs, or else
+    the first in which a training is found.
+
+    Args:
+        timeout: seconds for each call that it takes.
+
+    Raises:
+        CommandError: see `Target.resolve`.
+    """
+    site = site.resolve(timeout)
+    for target in site.target.may_be:
+        with suppress(TrainingMonitorError):
+            if find_meant(site.at(target), timeout=timeout).trainings:
+                return site.at(target)
+    return site
 
 
 def note_found(site: Site, found: FoundTrainings) -> None:
@@ -171,16 +187,20 @@ def find_one(
     namespace: str = "default",
     *,
     transport: Transport | None = None,
-    timeout: float | None = None,
-    of_any: bool = False,
 ) -> MeantTraining:
-    """Find the one training that is meant, see `find_meant`.
+    """Find the one training that is meant, see `find_one_at`."""
+    return find_one_at(reach(Site.of(target, namespace, transport)), what)
+
+
+def find_one_at(
+    site: Site, what: str | int | None = None, *, timeout: float | None = None, of_any: bool = False
+) -> MeantTraining:
+    """Find the one training that is meant at a site that is reached, see `find_meant`.
 
     Raises:
         SettingsError: there are several. JobNotFound: there is none. IncompleteAnswer: there may be others.
         CommandError: the target could not be asked.
     """
-    site = Site.of(target, namespace, transport).resolve(timeout or RESOLVE_SECONDS)
     meant = find_meant(site, what, timeout=timeout, of_any=of_any)
     found = meant.trainings
     if len(found) > 1:

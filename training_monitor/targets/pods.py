@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import ParseError
@@ -28,6 +28,7 @@ _WORST = (
     "DeadlineExceeded",
     "ContainerStatusUnknown",
 )
+ENDED = ("Succeeded", "Failed")  # phases
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
 
 
@@ -65,13 +66,19 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     containers = tables_in(status.get("containerStatuses"))
     everything = containers + tables_in(status.get("initContainerStatuses"))
     reason, message = _reason(status, everything)
-    names = tuple(_named(table_in(item, "spec")))
-    of_training = sorted(everything, key=lambda each: each.get("name") != names[0]) if names else everything
+    spec = tables_in(table_in(item, "spec").get("containers"))
+    names, with_gpus = _names(spec), _names(filter(_has_gpus, spec))
+    first = (with_gpus or names or ("",))[0]
+    of_training = sorted(everything, key=lambda each: each.get("name") != first)
     ends = [(end, container) for container in of_training for end in _ends(container)]
     ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
+    exit_code, phase = _code(ended.get("exitCode")), str(status.get("phase") or "Unknown")
+    main = first if len(with_gpus) == 1 else None
+    if phase in ENDED:
+        main = _text(of_container.get("name")) if exit_code else first
     return PodState(
         name=str(metadata["name"]),
-        phase=str(status.get("phase") or "Unknown"),
+        phase=phase,
         ready=bool(containers) and all(bool(container.get("ready")) for container in containers),
         restarts=sum(_whole(container.get("restartCount")) for container in everything),
         node=_text(table_in(item, "spec").get("nodeName")),
@@ -80,22 +87,21 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         labels={str(key): str(value) for key, value in table_in(metadata, "labels").items()},
         deleting=bool(metadata.get("deletionTimestamp")),
         terminated=_text(ended.get("reason")),
-        exit_code=_code(ended.get("exitCode")),
+        exit_code=exit_code,
         terminated_at=_time(ended.get("finishedAt")),
         ended_container=_text(of_container.get("name")),
-        containers=names,
+        containers=(*with_gpus, *(each for each in names if each not in with_gpus)),
+        main_container=main if len(names) > 1 else None,
     )
 
 
-def _named(spec: Mapping[str, Any]) -> list[str]:
-    """Return the names of the containers, those with GPUs in their limits first."""
+def _names(containers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(str(each["name"]) for each in containers if each.get("name"))
 
-    def has_no_gpu(container: Mapping[str, Any]) -> bool:
-        limits = table_in(table_in(container, "resources"), "limits")
-        return not any(str(key).endswith("/gpu") and str(value) != "0" for key, value in limits.items())
 
-    found = sorted(tables_in(spec.get("containers")), key=has_no_gpu)
-    return [str(each["name"]) for each in found if each.get("name")]
+def _has_gpus(container: Mapping[str, Any]) -> bool:
+    limits = table_in(table_in(container, "resources"), "limits")
+    return any(str(key).endswith("/gpu") and str(value) != "0" for key, value in limits.items())
 
 
 def _reason(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> tuple[str | None, str | None]:

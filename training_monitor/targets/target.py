@@ -80,6 +80,20 @@ class Target:
         """Return it at the address that a row of a listing names. Raises TargetUnreachable: it has none."""
         return self
 
+    def as_listed(self, pod: PodState) -> Target:
+        """Return it in the container that its listing gives, see `PodState.main_container`; a named one stays."""
+        return self
+
+    @property
+    def may_be(self) -> tuple[Target, ...]:
+        """The containers of a pod one of which is meant, the default one first; () where it is known which one."""
+        return ()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The target strings of the other containers of a pod, as far as they are known."""
+        return ()
+
     def beside(self, pod: str) -> Target:
         """Return another pod of its cluster."""
         raise NotImplementedError
@@ -103,14 +117,6 @@ class Target:
     def find_siblings(self, transport: Transport | None) -> tuple[PodState, ...]:
         """Return the other pods of its training. Raises CommandError: they could not be asked for."""
         return tuple(pod for pod in self.find_pods_of_training(transport) if pod.name != self.name)
-
-    def in_other_containers(self, transport: Transport | None) -> tuple[Target, ...]:
-        """Return its other containers, those with GPUs first, where none was named. Raises CommandError."""
-        return ()
-
-    def in_container(self, name: str) -> Target:
-        """Return one of its containers; itself where one was named already."""
-        raise NotImplementedError
 
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> Target | None:
         """Return the one pod that took the place of this one, which had these labels; None if that is not known."""

@@ -38,11 +38,12 @@ class WaitState:
     `attempt` is the number of the newest attempt, 0 for a job that is none, and None where that is unknown. `has_begun`
     tells whether it has looked. `cursor` is how far its log was searched, `tail` the end of one that has no cursor, and
     `known` are the checkpoints of the beginning. `idle_since` is since when the GPUs have been idle, `looked_at` the
-    time of the last answer.
+    time of the last answer. `target` is the one asked for, in the container that was found.
     """
 
     asked: AskedWait
     began_at: float
+    target: str | None = None
     job: WatchedJob | None = None
     name: str = ""
     attempt: int | None = None

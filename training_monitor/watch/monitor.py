@@ -19,7 +19,7 @@ from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.observe.kept_looks import Observer
-from training_monitor.observe.meant import find_one, named_job
+from training_monitor.observe.meant import find_one, named_job, reach
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -59,7 +59,8 @@ class JobMonitor:
     def _observe(self, job: WatchedJob) -> None:
         self.job, self.job_id = job, job.label
         store = self._store or BestEffortStore()
-        self._observer = Observer(self._asked.resolve(), job, store=store, asked=self._asked)
+        site = reach(self._asked)
+        self._observer = Observer(site, job, store=store, asked=site)
 
     def update(self) -> dict[str, Any]:
         """Look once.

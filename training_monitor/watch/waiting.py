@@ -43,7 +43,7 @@ from training_monitor.logs.following import LIMIT_BYTES
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import Look, source_of
-from training_monitor.observe.meant import find_meant, find_one, find_process_job
+from training_monitor.observe.meant import find_meant, find_one_at, find_process_job, reach
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -176,7 +176,8 @@ class _Waiting(Looker[Look, WaitReport]):
     def __post_init__(self) -> None:
         self.state = find_wait(self.store, self.handle)
         self.lost_by, self.lost_after = (JobNotFound, InstanceNotFound, TargetNotFound), ABSENT_SECONDS
-        self.site = Site.of(self.state.asked.target, transport=self.transport, clock=self.clock)
+        asked = self.state.target or self.state.asked.target
+        self.site = Site.of(asked, transport=self.transport, clock=self.clock)
         self.interrupted = f"the waiting was stopped: {self.handle} can be taken up"
         self.conditions = parse_conditions(self.state.asked.conditions)
         self.patterns = tuple(dict.fromkeys(each.pattern for each in self.conditions if each.pattern))
@@ -246,7 +247,9 @@ class _Waiting(Looker[Look, WaitReport]):
     def find_training(self) -> None:
         """Find what is meant, and where its checkpoints go if they are waited for."""
         asked = self.state.asked
-        meant = find_one(asked.target, asked.what, transport=self.transport)
+        self.site = reach(self.site)
+        self.state.target = str(self.site)
+        meant = find_one_at(self.site, asked.what)
         folder = asked.checkpoint_dir or meant.job.output_dir
         if self.waits_for_checkpoint and folder is None:
             folder = self.find_folder(meant.job)

@@ -34,6 +34,7 @@ from training_monitor.logs.sources import Following
 from training_monitor.notify.notice_text import next_command, word_for
 from training_monitor.observe.kept_looks import Looks, look_key
 from training_monitor.observe.looks import Look, read_watch, source_of, watch_questions
+from training_monitor.observe.meant import reach
 from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
@@ -131,7 +132,7 @@ class TrainingWatcher:
         with self.lock:
             if look.log and stream is None:
                 self.state.take_log(look.log, look.log_tail)
-            self.state.open_looks(self.target, self.job, look)
+            self.state.open_looks(self.reached().target, self.job, look)
             status = self.state.with_log(self.state.take_look(look, self.clock.time(), self.config))
             self.save()
         return status
@@ -213,9 +214,9 @@ class TrainingWatcher:
         return self.claiming.guard if self.claiming else unguarded
 
     def reached(self) -> Site:
-        """Return where the target is; a vast.ai instance is at its ssh address. Raises CommandError."""
+        """Return where the target is, see `observe.meant.reach`. Raises CommandError."""
         if self._reached is None:
-            self._reached = self.site.resolve()
+            self._reached = reach(self.site)
         return self._reached
 
     def look(self, *, with_log: bool) -> Look:

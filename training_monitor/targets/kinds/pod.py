@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import ClassVar
 
-from training_monitor.core.errors import ParseError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.errors import AccessDenied, ParseError, TrainingMonitorError
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import CommandResult, PodState
 from training_monitor.core.regex import regex
-from training_monitor.targets.pods import parse_pods
-from training_monitor.targets.target import Target
+from training_monitor.targets.pods import ENDED, parse_pods
+from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import KubectlTransport, LocalTransport, Transport, explain_failure
 
 _NAME = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -58,6 +58,7 @@ class PodTarget(Target):
     namespace: str = "default"
     container: str | None = None
     context: str | None = None
+    containers: tuple[str, ...] | None = field(default=None, compare=False)  # that it has; None: nobody has asked
 
     has_rsync: ClassVar[bool] = False
     is_machine: ClassVar[bool] = False
@@ -102,7 +103,33 @@ class PodTarget(Target):
     # ------------------------------------------------------------ what Kubernetes says
 
     def beside(self, pod: str) -> PodTarget:
-        return self if pod == self.name else replace(self, name=pod, container=None)
+        return self if pod == self.name else replace(self, name=pod, container=None, containers=None)
+
+    def resolve(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> PodTarget:
+        """Choose its container, by one `kubectl get pod`; where that cannot be asked, what is asked next says why."""
+        if self.container or self.containers is not None:
+            return self
+        try:
+            pods = self.list_pods(self.name, transport=transport, timeout=min(_SECONDS, timeout / 4))
+        except AccessDenied:
+            return replace(self, containers=())
+        except TrainingMonitorError:
+            return self
+        return self.as_listed(pods[0]) if pods else self
+
+    def as_listed(self, pod: PodState) -> PodTarget:
+        return replace(self, container=self.container or pod.main_container, containers=pod.containers)
+
+    @property
+    def may_be(self) -> tuple[PodTarget, ...]:
+        if self.container or not self.containers or len(self.containers) < 2:
+            return ()
+        return replace(self, containers=()), *(replace(self, container=each) for each in self.containers)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        known = self.containers or ()
+        return tuple(str(replace(self, container=each)) for each in known if each != self.container and len(known) > 1)
 
     def list_pods(
         self, *names: str, selector: str | None = None, transport: Transport | None = None, timeout: float = _SECONDS
@@ -135,14 +162,6 @@ class PodTarget(Target):
         if key is None:
             return own
         return self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
-
-    def in_other_containers(self, transport: Transport | None) -> tuple[PodTarget, ...]:
-        pods = () if self.container else self.list_pods(self.name, transport=transport)
-        names = [name for pod in pods for name in pod.containers]
-        return tuple(map(self.in_container, names)) if len(names) > 1 else ()
-
-    def in_container(self, name: str) -> PodTarget:
-        return self if self.container else replace(self, container=name)
 
     def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> PodTarget | None:
         """Return the pod that replaced it: same Ray cluster and node type, else same labels and name prefix.
@@ -184,7 +203,7 @@ class PodTarget(Target):
 
     def read_ending(self, transport: Transport | None) -> PodState | None:
         pods = self.list_pods(self.name, transport=transport)
-        return next((pod for pod in pods if pod.phase in ("Succeeded", "Failed")), None)
+        return next((pod for pod in pods if pod.phase in ENDED), None)
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
         result = self._get("events", "--field-selector", "type!=Normal", transport=transport, timeout=timeout)
