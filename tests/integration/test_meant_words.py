@@ -50,6 +50,29 @@ def test_a_program_that_looks_like_none_is_a_training_when_it_is_named(
     assert ("is no target that answers: taken for pid" in done.stderr) == (len(words) == 1)
 
 
+WORD_ALONE = {  # and what each command says of it
+    "why": "rank",
+    "wait": "still RUNNING",
+    "logs": "step 3/1000 loss",
+}
+
+
+@pytest.mark.parametrize("command", WORD_ALONE)
+def test_a_word_alone_is_a_training_of_this_machine_for_commands_that_read(
+    command: str, plain: subprocess.Popen[bytes]
+) -> None:
+    done = run_command(command, NAME, *(["--timeout", "5"] if command != "logs" else []), **ELSEWHERE)
+    assert WORD_ALONE[command] in done.stdout, done
+    assert done.stderr.startswith(f"{NAME} is no target that answers: taken for pid {plain.pid} of this machine"), done
+
+
+def test_whoever_asks_is_not_what_a_word_means(surroundings: Surroundings) -> None:
+    """The name is an argument of the command, and of the shell that runs it."""
+    line = f"{sys.executable} -m training_monitor check no-such-{NAME}; exit $?"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env={**os.environ, **ELSEWHERE})
+    assert done.returncode == 3 and "taken for" not in done.stderr, done
+
+
 def test_without_its_name_it_is_not_listed(plain: subprocess.Popen[bytes]) -> None:
     jobs = json.loads(run_command("check", "local", "--json").stdout)["jobs"]
     assert plain.pid not in [job["pid"] for job in jobs]

@@ -63,7 +63,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "commands", "one job's status, or all jobs of a target", ("my-pod", "my-pod my-training"), "TARGET"
         ),
         "step": Command("commands", "the current step of a job", ("my-pod my-training",), "TARGET JOB"),
-        "logs": Command("commands", "the end of a job's log", ("my-pod my-training --tail 20",), "TARGET JOB"),
+        "logs": Command("commands", "the end of a job's log", ("my-pod my-training --tail 20",), "TARGET"),
         "vast": Command(
             "fleet", "vast.ai instances on one screen: training, GPUs, cost, alerts", ("", "--mock", "--once")
         ),

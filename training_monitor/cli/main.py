@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from training_monitor.cli.ending import Ending
 
-_GUESSING = ("check", "why", "wait")
+_GUESSING = {"check": "what", "why": "what", "wait": "what", "logs": "job"}  # and how the argument is called
 _JOB_COMMANDS = ("status", "step", "logs", "stop", "watch", "terminate")
 
 
@@ -136,7 +136,7 @@ def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
 
 
 def _run(args: Namespace) -> int:
-    from training_monitor.cli.output import OutputLost, exit_status, hint, refuse
+    from training_monitor.cli.output import OutputLost, exit_status, refuse
     from training_monitor.core.errors import TrainingMonitorError
     from training_monitor.core.masking import keep_secret, secrets_of
 
@@ -149,17 +149,7 @@ def _run(args: Namespace) -> int:
         _read_alone(args)
         if getattr(args, "namespace", "") is None:
             args.namespace = _namespace_of_context(args)
-        call = _function(args.subcommand)
-        try:
-            return call(args)
-        except TrainingMonitorError as error:
-            if _means_training_here(args, error):
-                return call(args)
-            if args.subcommand not in _JOB_COMMANDS or not args.job:
-                raise
-            args.job = _meant_job(args, error)
-            hint(f"it is {args.job}")
-            return call(args)
+        return _call(args)
     except TrainingMonitorError as error:
         args.refused = error
         return refuse(error, args, exit_status(error))
@@ -167,6 +157,24 @@ def _run(args: Namespace) -> int:
         raise
     except Exception as error:
         return _refuse_defect(error, args)
+
+
+def _call(args: Namespace) -> int:
+    """Run the function of a command; again with what is meant, where a target or a job is not what it was given as."""
+    from training_monitor.cli.output import hint
+    from training_monitor.core.errors import TrainingMonitorError
+
+    call = _function(args.subcommand)
+    try:
+        return call(args)
+    except TrainingMonitorError as error:
+        if _means_training_here(args, error):
+            return _call(args)
+        if args.subcommand not in _JOB_COMMANDS or not args.job:
+            raise
+        args.job = _meant_job(args, error)
+        hint(f"it is {args.job}")
+        return call(args)
 
 
 def _suggest_target(args: Namespace, status: int) -> None:
@@ -198,7 +206,7 @@ def _refuse_defect(error: Exception, args: Namespace) -> int:
 
 def _read_alone(args: Namespace) -> None:
     """Interpret a PID, a path or `process:NAME` without a target as one on this machine."""
-    if not hasattr(args, "what") and args.subcommand != "status":
+    if not hasattr(args, "what") and args.subcommand not in ("status", "logs"):
         return
     from training_monitor.observe.meant import is_path, is_pid
 
@@ -228,8 +236,9 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
     from training_monitor.core.errors import SettingsError, TargetUnreachable, ToolNotFound, TrainingMonitorError
 
     word = getattr(args, "target", None)
-    is_single = args.subcommand in _GUESSING and args.what is None and word and "://" not in word and word != "local"
-    if not is_single or not isinstance(error, TargetUnreachable | ToolNotFound):
+    name = _GUESSING.get(args.subcommand)
+    is_single = name and getattr(args, name) is None and word and "://" not in word and word != "local"
+    if not name or not is_single or not isinstance(error, TargetUnreachable | ToolNotFound):
         return False
     from training_monitor.observe.meant import find_one
 

@@ -156,6 +156,7 @@ def add_status(command: CommandParser) -> None:
 
 
 def add_logs(command: CommandParser) -> None:
+    command.value("job", "JOB", WHAT, nargs="?", type=some_name)
     command.value("--tail", "LINES", "how many (default: %(default)s)", type=count, default=100)
 
 
