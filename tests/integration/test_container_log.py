@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,15 +82,6 @@ def test_the_end_of_a_pod_is_the_answer(
     assert waited.returncode == status, waited.stdout + waited.stderr
     if reason == "OOMKilled":
         assert job["failure"]["category"] == "host_oom", job["failure"]
-
-
-def test_a_pod_that_ends_is_seen_by_the_next_look_of_watch_and_wait(train: Pod) -> None:
-    ends = threading.Timer(3.0, lambda: train.end("Failed", 1, "Error"))
-    ends.start()
-    waited = run_command("wait", "train", "--poll-interval", "1", "--timeout", "60")
-    assert (waited.returncode, "FAILED" in waited.stdout) == (1, True), waited
-    watched = run_command("watch", "train", "--poll-interval", "1")
-    assert (watched.returncode, "failed at step" in watched.stdout) == (1, True), watched
 
 
 def test_a_container_that_is_restarted_loses_no_line_of_its_log(train: Pod, kube: KubernetesApi) -> None:

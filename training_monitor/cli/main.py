@@ -233,12 +233,19 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
     Only for commands that read: those that act never guess.
     """
     from training_monitor.cli.output import hint
-    from training_monitor.core.errors import SettingsError, TargetUnreachable, ToolNotFound, TrainingMonitorError
+    from training_monitor.core.errors import (
+        SettingsError,
+        TargetEnded,
+        TargetUnreachable,
+        ToolNotFound,
+        TrainingMonitorError,
+    )
 
     word = getattr(args, "target", None)
     name = _GUESSING.get(args.subcommand)
     is_single = name and getattr(args, name) is None and word and "://" not in word and word != "local"
-    if not name or not is_single or not isinstance(error, TargetUnreachable | ToolNotFound):
+    is_unknown = isinstance(error, TargetUnreachable | ToolNotFound) and not isinstance(error, TargetEnded)
+    if not name or not is_single or not is_unknown:
         return False
     from training_monitor.observe.meant import find_one
 

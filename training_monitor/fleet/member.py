@@ -16,7 +16,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.core.errors import JobNotFound, TargetNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.errors import (
+    JobNotFound,
+    TargetEnded,
+    TargetNotFound,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, NewLog
@@ -159,7 +165,8 @@ class FleetMember:
         answers = site.ask(*asked, host)
         with self._turn:
             reading = self._take(answers, now)
-        if reading.absent and self._find(site, now):
+        is_over = isinstance(answers[0].failure, TargetEnded)  # only what its container printed is left
+        if (reading.absent or is_over) and self._find(site, now):
             return self.look(now, transport)
         if self.seen.error is not None:
             get_logger().info("%s: it answers again", self.key)

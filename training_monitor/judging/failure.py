@@ -23,6 +23,7 @@ from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of
 from training_monitor.logs.text import begins_traceback, log_pieces
 from training_monitor.logs.training_log import ProgressReader
+from training_monitor.targets.pods import describe_end
 
 MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
@@ -96,6 +97,10 @@ _POD = {
     "Preempting": _PREEMPTED,
     "Preempted": _PREEMPTED,
     "NodeLost": ("node_lost", None),
+    "PreemptionByScheduler": _PREEMPTED,
+    "EvictionByEvictionAPI": ("evicted", None),
+    "DeletionByTaintManager": ("evicted", None),
+    "DeletionByPodGC": ("node_lost", None),
     "NodeShutdown": _PREEMPTED,
     "Terminated": _PREEMPTED,
     "UnexpectedAdmissionError": ("gpu_lost", None),
@@ -127,8 +132,7 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     """
     if pod is not None and pod.reason in _POD:
         category, action = _POD[pod.reason]
-        said = f"pod {pod.name}: {pod.reason} {pod.message or ''}".strip()
-        return _failure(category, said, action, sign=pod.reason)
+        return _failure(category, describe_end(pod), action, sign=pod.reason)
     evidence = _Evidence()
     evidence.read(text)
     found = min(evidence.found, key=lambda each: each.level, default=None)  # the first of equals

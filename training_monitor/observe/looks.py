@@ -51,6 +51,7 @@ from training_monitor.observe.evidence import (
     pids_of_process_job,
 )
 from training_monitor.targets.asking import quote_path
+from training_monitor.targets.pods import describe_end
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.scripts import Quoted, format_call
 
@@ -325,11 +326,15 @@ def read_watch(
 def _look_at_ended(pod: PodState, log: Answer[NewLog] | None) -> Look:
     """Return what is known of a training whose pod has ended, `log` is its output where the cluster keeps it."""
     new = log.value if log else None
-    status = JobStatus.SUCCEEDED if pod.phase == "Succeeded" else JobStatus.FAILED
-    said = ": ".join(filter(None, [f"pod {pod.name} is {pod.phase}", pod.reason or pod.terminated, pod.message]))
     text = new.text + new.partial if new else ""
-    view = JobView(pod.name, status, said, pod.exit_code, log_tail=text, log_known=new is not None, pod=pod)
-    return Look(replace(view, log_age=new.age if new else None, progress=parse_progress(text)), log=new)
+    view = replace(view_of_ended(pod), log_tail=text, log_known=new is not None, progress=parse_progress(text))
+    return Look(replace(view, log_age=new.age if new else None), log=new)
+
+
+def view_of_ended(pod: PodState) -> JobView:
+    """Return a job whose pod has ended, without its output."""
+    status = JobStatus.SUCCEEDED if pod.phase == "Succeeded" else JobStatus.FAILED
+    return JobView(pod.name, status, describe_end(pod), pod.exit_code, log_known=False, pod=pod)
 
 
 def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> JobView:

@@ -22,15 +22,16 @@ from training_monitor.core.errors import (
     LeaseLost,
     SettingsError,
     StateError,
+    TargetEnded,
     TargetNotFound,
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import asdict, replace
-from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
+from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, PodState, RunOutcome
 from training_monitor.core.read_fence import keep_found
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
-from training_monitor.core.values import WatchedJob
+from training_monitor.core.values import CheckpointListing, WatchedJob
 from training_monitor.explain.before_end import explain_before_end
 from training_monitor.jobs.attempts import training_name, variables_of, with_variables, without_secrets
 from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
@@ -40,7 +41,7 @@ from training_monitor.jobs.ray_jobs import Forgotten
 from training_monitor.judging.restart import RestartPolicy, choose_resume
 from training_monitor.judging.stall import stall_policy
 from training_monitor.observe.kept_looks import Observer, look_key
-from training_monitor.observe.looks import failure_of
+from training_monitor.observe.looks import failure_of, view_of_ended
 from training_monitor.restart.counters import with_saved
 from training_monitor.restart.hands import (
     Hands,
@@ -69,6 +70,7 @@ from training_monitor.targets.target import parse_target
 
 LOST_LOOKS = 2
 STOP_TRIES = 10
+REPLACED_SECONDS = 300.0  # for which a pod with labels that has ended may be replaced by another one
 SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this time, before it is stopped
 
 
@@ -91,6 +93,7 @@ class Supervisor(Hands):
         self.observer: Observer | None = None
         self.suspect: str | None = None  # the job that seemed stalled at the last look
         self.missing_looks = self.stop_failures = 0
+        self.ended_since: float | None = None  # when the target's pod was first seen to have ended, by `monotonic`
         self.waits_for_quiet = False  # waiting because a process still writes to the checkpoint folder
         self.reach = Reach(self.clock)
         self.unsaved: StateError | None = None  # why what was seen last is not on disk
@@ -105,6 +108,8 @@ class Supervisor(Hands):
                 self.reached(run)
         except (SettingsError, AlreadySupervised, LeaseLost):
             raise  # asking again cannot help
+        except TargetEnded as error:
+            return self.pod_ended(run, error.pod) if error.pod else self.not_reached(run, error)
         except TrainingMonitorError as error:
             return self.not_reached(run, error)
         return run
@@ -381,6 +386,8 @@ class Supervisor(Hands):
 
     def _end(self, run: RunState, view: JobView) -> RunState:
         """Decide what follows from the end of the job."""
+        if view.pod:
+            return self.pod_ended(run, view.pod)
         if view.status is JobStatus.SUCCEEDED:
             return self.done(update_attempt(run, status="SUCCEEDED"), RunOutcome.COMPLETED, "completed")
         if view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR:
@@ -403,6 +410,29 @@ class Supervisor(Hands):
             return self._end(run, view)
         self.tell(run, "detected", f"{view.job_id} has ended: {view.message}", view)
         return self.fail(run, "LOST", view.message or "")
+
+    def pod_ended(self, run: RunState, pod: PodState) -> RunState:
+        """End the run with its pod, in which nothing can be started, unless another pod takes its place soon."""
+        self.reached(run)
+        view = view_of_ended(pod)
+        if view.status is JobStatus.SUCCEEDED and run.phase == "watching":
+            run = update_attempt(run, status="SUCCEEDED")
+            return self.done(run, RunOutcome.COMPLETED, f"completed: {view.message}")
+        now = self.clock.monotonic()
+        if self.ended_since is None:
+            self.ended_since = now
+            self.exit_watch.close()
+            self.tell(run, "detected", view.message or "", view)
+        if moved := self._replaced(run):
+            return moved
+        if run.labels and now - self.ended_since < REPLACED_SECONDS:
+            self.clock.sleep(self.policy.check_interval)
+            return run
+        failure = failure_of(view)
+        if run.attempts and run.attempts[-1]["status"] != "PLANNED":
+            run = note_end(run, "FAILED", failure_evidence(view), failure, CheckpointListing(()))
+        reason = f"restart_failed: {view.message} ({failure.category}): nothing can be started in a pod that has ended"
+        return self.done(run, RunOutcome.RESTART_FAILED, reason)
 
     def missing(self, run: RunState, error: JobNotFound) -> RunState:
         """Count a look that found no such job; after the second one Ray has lost it (a new head remembers no jobs).
@@ -462,13 +492,21 @@ class Supervisor(Hands):
         self.on_look(error)
         self.exit_watch.close()
         if isinstance(error, TargetNotFound):
-            if found := self.site.target.find_replacement(run.labels, self.site.transport):
-                self.tell(run, "moved", f"{self.site} was replaced by {found}")
-                self.move(found)
-                run = replace(run, target=str(found))
-                with suppress(StateError):  # the state folder itself may be unreachable
-                    self.save(run)
+            run = self._replaced(run) or run
         self.clock.sleep(self.policy.check_interval)
+        return run
+
+    def _replaced(self, run: RunState) -> RunState | None:
+        """Move to the pod that took the place of the target's; None if there is none."""
+        found = self.site.target.find_replacement(run.labels, self.site.transport)
+        if found is None:
+            return None
+        self.tell(run, "moved", f"{self.site} was replaced by {found}")
+        self.move(found)
+        self.ended_since = None
+        run = replace(run, target=str(found))
+        with suppress(StateError):  # the state folder itself may be unreachable
+            self.save(run)
         return run
 
     def reached(self, run: RunState) -> None:

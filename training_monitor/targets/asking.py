@@ -36,6 +36,7 @@ from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, CommandResult, Question, Reply
 from training_monitor.core.read_fence import DENIED, HINT, REFUSED, WHY_REFUSED, format_fence, is_fenced
 from training_monitor.core.regex import regex
+from training_monitor.targets.pods import describe_end
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import RESOLVE_SECONDS, Target, parse_target
 from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure, explain_timeout
@@ -114,11 +115,14 @@ class Site:
         try:
             return self._ask_shell(questions, timeout)
         except TargetEnded as error:
+            pod = None
             with suppress(TrainingMonitorError):
-                error.pod = self.target.read_ending(self.transport)
-            if error.pod is None:
+                pod = self.target.read_ending(self.transport)
+            if pod is None:
                 raise
-            return [Answer(question.name, None, error) for question in questions]
+            ended = TargetEnded(describe_end(pod), target=str(self), hint=error.hint)
+            ended.pod = pod
+            return [Answer(question.name, None, ended) for question in questions]
 
     def _ask_shell(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
         reach = self.target.connect(self.transport)

@@ -9,6 +9,7 @@ from typing import Any
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import PodState
 from training_monitor.core.records import table_in, tables_in
+from training_monitor.core.units import format_local
 
 _SOURCE = "kubectl get pods"
 
@@ -55,6 +56,19 @@ def parse_pods(text: str) -> tuple[PodState, ...]:
     if not isinstance(items, list) or not all(_is_pod(item) for item in items):
         raise ParseError("neither a pod nor a list of pods", source=_SOURCE, text=text)
     return tuple(_pod(item) for item in items)
+
+
+def describe_end(pod: PodState) -> str:
+    """Describe how a pod ended, or a container of one that goes on.
+
+    >>> describe_end(PodState("w", "Failed", False, 0, terminated="OOMKilled", exit_code=137))
+    'pod w is Failed: OOMKilled (exit code 137)'
+    """
+    facts = [f"exit code {pod.exit_code}"] if pod.exit_code is not None else []
+    facts += [format_local(pod.terminated_at, "at %m-%d %H:%M:%S")] if pod.terminated_at is not None else []
+    reason = " ".join(filter(None, (pod.reason or pod.terminated, f"({', '.join(facts)})" if facts else "")))
+    said = f"pod {pod.name}" + (f" is {pod.phase}" if pod.phase in ENDED else "")
+    return ": ".join(filter(None, (said, reason, pod.message)))
 
 
 def _is_pod(item: Any) -> bool:
@@ -108,6 +122,9 @@ def _reason(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) 
     """Return why the pod is not well: its own reason, else its containers' worst, else why it is not scheduled."""
     if status.get("reason"):
         return _text(status["reason"]), _text(status.get("message"))
+    for condition in tables_in(status.get("conditions")):
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return _text(condition.get("reason")), _text(condition.get("message"))
     states = [state for container in containers for state in _states(container)]
     if states:
         worst = min(states, key=_badness)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_a_pod_that_was_replaced_is_followed_and_its_lost_job_restarted(bench: B
 
     def kubectl(words: tuple[str, ...], program: str | None) -> CommandResult:
         if "exec" not in words:
-            return CommandResult(words, 0, json.dumps(pod_list(pods)), "", 0.0)
+            return CommandResult(words, 0, json.dumps(pod_list(dict.fromkeys(pods, "Running"))), "", 0.0)
         if words[words.index("default") + 1] in pods:
             return bench.transport.answer_all(words, program)
         return CommandResult(words, 1, "", 'Error from server (NotFound): pods "head-aaaaa" not found\n', 0.0)
@@ -120,9 +121,38 @@ def test_a_pod_that_was_replaced_is_followed_and_its_lost_job_restarted(bench: B
     assert report["attempts"][0]["status"] == "LOST"
 
 
-def pod_list(names: list[str]) -> dict[str, Any]:
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_pod_that_has_ended_may_be_replaced_for_some_minutes(bench: Bench, is_replaced: bool) -> None:
+    bench.jobs.behaviours = [GOOD, GOOD]
+    pods: dict[str, str] = {"head-aaaaa": "Running"}
+
+    def kubectl(words: tuple[str, ...], program: str | None) -> CommandResult:
+        if "exec" not in words:
+            return CommandResult(words, 0, json.dumps(pod_list(pods)), "", 0.0)
+        if pods[words[words.index("default") + 1]] == "Running":
+            return bench.transport.answer_all(words, program)
+        ended = "error: cannot exec into a container in a completed pod; current phase is Failed\n"
+        return CommandResult(words, 1, "", ended, 0.0)
+
+    def evict() -> None:
+        pods["head-aaaaa"] = "Failed"
+        bench.jobs.lose_everything()
+
+    bench.transport.register(["kubectl"], kubectl)
+    bench.clock.at(100, evict)
+    if is_replaced:
+        bench.clock.at(300, lambda: pods.update({"head-bbbbb": "Running"}))
+    report = bench.restart(head_pod="head-aaaaa")
+    assert bench.said("detected")[0] == "pod head-aaaaa is Failed" and not bench.said("unreachable")
+    assert (report["success"], report["total_retries"]) == (is_replaced, int(is_replaced))
+    if not is_replaced:
+        assert report["outcome"] == "restart_failed" and 400 <= report["duration"] < 500
+        assert report["attempts"][0]["status"] == "FAILED"
+
+
+def pod_list(phases: Mapping[str, str]) -> dict[str, Any]:
     labels = {"ray.io/cluster": "c", "ray.io/node-type": "head"}
-    pods = [{"metadata": {"name": name, "labels": labels}, "status": {"phase": "Running"}} for name in names]
+    pods = [{"metadata": {"name": name, "labels": labels}, "status": {"phase": phases[name]}} for name in phases]
     return {"kind": "PodList", "items": pods}
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.targets.pods import parse_pods
+from training_monitor.judging.failure import classify_failure
+from training_monitor.targets.pods import describe_end, parse_pods
 
 
 def container(state: dict[str, Any] | None = None, last: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
@@ -69,6 +70,39 @@ def test_a_pod_that_finds_no_node_says_why() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     (found,) = parse_pods(json.dumps(pod(phase="Pending", conditions=[condition])))
     assert (found.reason, found.message, found.ready) == ("Unschedulable", "0/3 nodes", False)
+
+
+def test_a_disruption_is_the_reason_before_how_its_containers_ended() -> None:
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "by trainer-7"}
+    [state] = parse_pods(json.dumps(pod(container(end("Error", 143)), phase="Failed", conditions=[told])))
+    assert (state.reason, state.message) == ("PreemptionByScheduler", "by trainer-7")
+    failure = classify_failure("", exit_code=143, pod=state)
+    assert (failure.category, failure.action) == ("preemption", "restart_elsewhere")
+    assert describe_end(state).startswith("pod head is Failed: PreemptionByScheduler (exit code 143, at ")
+
+
+def test_the_container_that_is_meant(subtests: pytest.Subtests) -> None:
+    proxy, trainer, other = {"name": "proxy"}, with_gpu("trainer"), with_gpu("other")
+    failed = {**container(end("Error", 1)), "name": "proxy"}
+    done = {**container(end("Completed", 0)), "name": "proxy"}
+    for spec, status, phase, meant in [
+        ([proxy], [], "Running", None),
+        ([proxy, trainer], [], "Running", "trainer"),
+        ([proxy, {"name": "main"}], [], "Running", None),
+        ([proxy, trainer, other], [], "Running", None),
+        ([proxy, trainer], [failed], "Failed", "proxy"),
+        ([proxy, trainer], [done], "Succeeded", "trainer"),
+        ([proxy, {"name": "main"}], [done], "Succeeded", "proxy"),
+    ]:
+        with subtests.test(spec=[each["name"] for each in spec], phase=phase):
+            told = {"metadata": {"name": "w"}, "spec": {"containers": spec}}
+            told["status"] = {"phase": phase, "containerStatuses": status}
+            [state] = parse_pods(json.dumps(told))
+            assert state.main_container == meant
+
+
+def with_gpu(name: str) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": {"nvidia.com/gpu": 1}}}
 
 
 def test_a_completed_container_is_no_reason() -> None:

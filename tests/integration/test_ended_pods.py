@@ -1,0 +1,109 @@
+"""A pod that has ended is an answer, whoever asks: finished, or failed with its reason; by the real kubectl."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.commands import PYTHON, run_command
+from tests.integration.conftest import wait_until
+from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.requirements import require
+
+TRAIN = """
+import time
+for step in range(100000):
+    print(f"step {step}/100000 loss: 0.5", flush=True)
+    time.sleep(0.1)
+"""
+# How a pod ends, and what is said of it: its state, its reason and the kind of failure.
+ENDS = {
+    "finished": (("Succeeded", 0, "Completed"), "finished", "Completed (exit code 0", None),
+    "failed": (("Failed", 1, "Error"), "failed", "Error (exit code 1", "unknown"),
+    "killed for memory": (("Failed", 137, "OOMKilled"), "failed", "OOMKilled (exit code 137", "host_oom"),
+    "evicted": (("Failed", 137, "Error"), "failed", "Evicted: the node was low on memory", "evicted"),
+    "out of time": (("Failed", 143, "Error"), "failed", "DeadlineExceeded (exit code 143", "time_limit"),
+    "preempted": (("Failed", 143, "Error"), "failed", "Preempting (exit code 143", "preemption"),
+}
+OF_POD = {  # what its status says beside its containers
+    "evicted": ("Evicted", "the node was low on memory"),
+    "out of time": ("DeadlineExceeded", ""),
+    "preempted": ("Preempting", ""),
+}
+
+
+@pytest.fixture
+def train(kube: KubernetesApi) -> Iterator[Pod]:
+    require("unshare")
+    pod = kube.add_pod("train-3f", restart_policy="Never")
+    (pod.root / "train.py").write_text(TRAIN)
+    pod.start([sys.executable, "train.py"])
+    wait_until(lambda: len(pod.logs.get("main", ())) > 5)
+    yield pod
+    pod.stop()
+
+
+def end(pod: Pod, how: str) -> None:
+    pod.reason, pod.message = OF_POD.get(how, ("", ""))
+    pod.end(*ENDS[how][0])
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_fleet_says_how_it_ended_and_where(how: str, train: Pod) -> None:
+    end(train, how)
+    done = run_command("fleet", train.name, "--once", "--json")
+    [member] = json.loads(done.stdout)["members"]
+    _, state, reason, category = ENDS[how]
+    assert (member["state"], done.returncode) == (state, 0 if state == "finished" else 1), member
+    assert reason in member["message"] and member["error"] is None and member["step"] >= 5, member
+    assert (member["failure"] or {}).get("category") == category
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_its_supervision_ends_with_it(how: str, train: Pod) -> None:
+    words = [PYTHON, "-m", "training_monitor", "run", "--target", train.name, "--name", "llm", "--check-interval", "1"]
+    supervisor = subprocess.Popen(
+        [*words, "--json", "--", sys.executable, "train.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    log = train.root / ".training_monitor/jobs/llm-attempt-1/log"
+    assert wait_until(lambda: log.exists() and "step 20/" in log.read_text(), 60)
+    end(train, how)
+    said, errors = supervisor.communicate(timeout=60)
+    *_, report = map(json.loads, said.splitlines())
+    _, state, reason, category = ENDS[how]
+    is_finished = state == "finished"
+    assert (report["success"], supervisor.returncode) == (is_finished, 0 if is_finished else 1), said + errors
+    assert report["reason"].startswith("completed: " if is_finished else "restart_failed: "), report
+    assert reason in report["reason"] and report["total_retries"] == 0
+    [attempt] = report["attempts"]
+    assert (attempt["failure"] or {}).get("category") == category, attempt
+    if not is_finished:
+        assert "nothing can be started in a pod that has ended" in report["reason"]
+
+
+@pytest.mark.parametrize("words", [("wait",), ("wait", "--for", "step=99999"), ("watch",)], ids=" ".join)
+@pytest.mark.parametrize("how", ["finished", "killed for memory"])
+def test_its_end_is_seen_by_the_next_look(how: str, words: tuple[str, ...], train: Pod) -> None:
+    ends = threading.Timer(4.0, end, (train, how))
+    ends.start()
+    command, *more = words
+    done = run_command(command, train.name, *more, "--interval", "1")
+    ends.join()
+    _, state, reason, _ = ENDS[how]
+    is_met = state == "finished" and "step=99999" not in words
+    assert done.returncode == (0 if is_met else 1), done
+    assert (state if "--for" in words or command == "watch" else reason) in done.stdout, done
+    assert "unreachable" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["why", "status"])
+def test_what_can_no_longer_be_asked_says_how_it_ended(command: str, train: Pod) -> None:
+    end(train, "killed for memory")
+    done = run_command(command, train.name)
+    assert done.returncode == 3 and f"pod {train.name} is Failed: OOMKilled (exit code 137, at " in done.stderr, done
+    assert "taken for" not in done.stderr
