@@ -36,7 +36,6 @@ from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, CommandResult, Question, Reply
 from training_monitor.core.read_fence import DENIED, HINT, REFUSED, WHY_REFUSED, format_fence, is_fenced
 from training_monitor.core.regex import regex
-from training_monitor.targets.pods import describe_end
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import RESOLVE_SECONDS, Target, parse_target
 from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure, explain_timeout
@@ -115,6 +114,8 @@ class Site:
         try:
             return self._ask_shell(questions, timeout)
         except TargetEnded as error:
+            from training_monitor.targets.pods import describe_end  # few targets end
+
             pod = None
             with suppress(TrainingMonitorError):
                 pod = self.target.read_ending(self.transport)
