@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from training_monitor import __version__
 
@@ -117,6 +118,7 @@ def _answer_at_once(words: list[str]) -> bool:
 
 
 def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
+    began = time.monotonic()
     from training_monitor.cli.argument_types import WrongUse
     from training_monitor.cli.parsing import parse
 
@@ -124,6 +126,7 @@ def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
         begin()
     try:
         args = parse(words)
+        args.began = began
         status = _run(args)
     except WrongUse as error:
         if "--json" in (words[: words.index("--")] if "--" in words else words):

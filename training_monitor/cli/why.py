@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 
@@ -20,12 +21,24 @@ def why(args: Namespace) -> int:
 
     if sys.stderr.isatty() and not args.json:
         hint(f"asking all ranks, for {args.timeout:g} s at most")
-    given = {"also": args.also, "timeout": args.timeout, "py_spy": args.py_spy}
+    timeout = _left_to_look(args.timeout, time.monotonic() - args.began)
+    given = {"also": args.also, "timeout": timeout, "py_spy": args.py_spy}
     report = explain_training(args.target, args.what, args.namespace, **given)
     if not print_json(args, report):
         _show(report, with_stacks=args.stacks)
     is_told = report["confidence"] != "none" or bool(report["culprits"])
     return OK if is_told else UNKNOWN
+
+
+def _left_to_look(timeout: float, spent: float) -> float:
+    """Return the seconds left for the look: on a starved host, to import all this takes as long.
+
+    >>> _left_to_look(20.0, 0.3), _left_to_look(20.0, 29.0), _left_to_look(5.0, 1.0)
+    (19.7, 10.0, 5.0)
+    """
+    from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS
+
+    return round(max(timeout - spent, timeout / 2, LEAST_ROLL_CALL_SECONDS), 1)
 
 
 def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
