@@ -90,7 +90,8 @@ class FleetMember:
         self.target = parse_target(spec.target, namespace=namespace)
         self.job = named_job(spec.job) if spec.job else WatchedJob(log_paths=spec.log_paths or config.log_paths)
         own = [each for group in config.groups.values() for each in group if each.target == spec.target]
-        keep_configured(self.target, [*config.log_paths, *(path for each in own for path in each.log_paths)])
+        self._configured = [*config.log_paths, *(path for each in own for path in each.log_paths)]
+        keep_configured(self.target, self._configured)
         self._is_named = bool(spec.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log
         self._found_at: float | None = None  # when its training was last searched for
         self.seen, self.listed = Seen(), Listed()
@@ -162,6 +163,7 @@ class FleetMember:
         if self.instance is None:
             site = reach(site)
             self.target = site.target
+            keep_configured(self.target, self._configured)
         answers = site.ask(*asked, host)
         with self._turn:
             reading = self._take(answers, now)

@@ -23,12 +23,12 @@ def find_first(arguments: Mapping[str, Any]) -> None:
     if not targets:
         return
     from training_monitor.observe.find_trainings import find_question
-    from training_monitor.observe.meant import note_found
+    from training_monitor.observe.meant import note_found, reach
     from training_monitor.targets.asking import Site
 
     for target in dict.fromkeys(targets):
         with suppress(TrainingMonitorError):  # the tool itself says what is wrong with the target
-            site = Site.of(target, arguments.get("namespace", "default")).resolve()
+            site = reach(Site.of(target, arguments.get("namespace", "default")))
             note_found(site, site.ask_one(find_question()))
 
 
