@@ -422,7 +422,7 @@ class Supervisor(Hands):
         if self.ended_since is None:
             self.ended_since = now
             self.exit_watch.close()
-            self.tell(run, "detected", view.message or "", view)
+            self.tell(run, "detected", view.message or "")
         if moved := self._replaced(run):
             return moved
         if run.labels and now - self.ended_since < REPLACED_SECONDS:

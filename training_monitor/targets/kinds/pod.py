@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import ClassVar
 
-from training_monitor.core.errors import AccessDenied, ParseError, TrainingMonitorError
+from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import CommandResult, PodState
 from training_monitor.core.regex import regex
@@ -110,9 +110,7 @@ class PodTarget(Target):
         if self.container or self.containers is not None:
             return self
         try:
-            pods = self.list_pods(self.name, transport=transport, timeout=min(_SECONDS, timeout / 4))
-        except AccessDenied:
-            return replace(self, containers=())
+            pods = self.list_pods(self.name, transport=transport, timeout=min(_SECONDS, timeout) / 2)
         except TrainingMonitorError:
             return self
         return self.as_listed(pods[0]) if pods else self
