@@ -58,7 +58,8 @@ class PodTarget(Target):
     namespace: str = "default"
     container: str | None = None
     context: str | None = None
-    containers: tuple[str, ...] | None = field(default=None, compare=False)  # that it has; None: nobody has asked
+    listed: PodState | None = field(default=None, compare=False)  # what a listing said of it
+    is_settled: bool = field(default=False, compare=False)  # the default container, where others could be meant
 
     has_rsync: ClassVar[bool] = False
     is_machine: ClassVar[bool] = False
@@ -103,11 +104,11 @@ class PodTarget(Target):
     # ------------------------------------------------------------ what Kubernetes says
 
     def beside(self, pod: str) -> PodTarget:
-        return self if pod == self.name else replace(self, name=pod, container=None, containers=None)
+        return self if pod == self.name else replace(self, name=pod, container=None, listed=None)
 
     def resolve(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> PodTarget:
         """Choose its container, by one `kubectl get pod`; where that cannot be asked, what is asked next says why."""
-        if self.container or self.containers is not None:
+        if self.container or self.listed:
             return self
         try:
             pods = self.list_pods(self.name, transport=transport, timeout=min(_SECONDS, timeout) / 2)
@@ -116,18 +117,19 @@ class PodTarget(Target):
         return self.as_listed(pods[0]) if pods else self
 
     def as_listed(self, pod: PodState) -> PodTarget:
-        return replace(self, container=self.container or pod.main_container, containers=pod.containers)
+        return replace(self, container=self.container or pod.main_container, listed=pod)
 
     @property
     def may_be(self) -> tuple[PodTarget, ...]:
-        if self.container or not self.containers or len(self.containers) < 2:
+        names = self.listed.containers if self.listed else ()
+        if self.container or self.is_settled or len(names) < 2:
             return ()
-        return replace(self, containers=()), *(replace(self, container=each) for each in self.containers)
+        return replace(self, is_settled=True), *(replace(self, container=each) for each in names)
 
     @property
     def others(self) -> tuple[str, ...]:
-        known = self.containers or ()
-        return tuple(str(replace(self, container=each)) for each in known if each != self.container and len(known) > 1)
+        names = self.listed.containers if self.listed else ()
+        return tuple(str(replace(self, container=each)) for each in names if each != self.container and len(names) > 1)
 
     def list_pods(
         self, *names: str, selector: str | None = None, transport: Transport | None = None, timeout: float = _SECONDS
@@ -154,7 +156,7 @@ class PodTarget(Target):
         Returns:
             Only the pod itself if it has no such label; an empty tuple if it is gone.
         """
-        own = self.list_pods(self.name, transport=transport, timeout=timeout / 2)
+        own = (self.listed,) if self.listed else self.list_pods(self.name, transport=transport, timeout=timeout / 2)
         labels = own[0].labels if own else {}
         key = next((key for key in _OF_ONE_TRAINING if labels.get(key)), None)
         if key is None:
