@@ -22,12 +22,13 @@ NAMES = {  # where they are not the tool's own
     "alertmanager": ("prometheus-alertmanager", "alertmanager"),
     "node_exporter": ("prometheus-node-exporter", "node_exporter"),
 }
-MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin")  # sshd is in no user's PATH
+# Of programs that are in no user's PATH, such as sshd.
+MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin", "/usr/lib/systemd")
 TOOLS = (
     *("kubectl", "sshd", "ssh", "ssh-keygen", "ray", "vastai", "tmux", "rsync"),
     *("shellcheck", "hf", "moto_server", "busybox"),
     *("agentskills", "pyproject-build", "twine", "pipx", "uvx"),
-    *("zsh", "fish", "mandoc", "unshare", "py-spy", "python3.14"),
+    *("systemd-journald", "zsh", "fish", "mandoc", "unshare", "py-spy", "python3.14"),
     *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter", "chromium", "chromedriver"),
 )
 

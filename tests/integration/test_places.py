@@ -19,6 +19,7 @@ import pytest
 
 from tests.integration.commands import PYTHON
 from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.test_journal import START_UNIT
 from tests.loopback.kubernetes import KubernetesApi, Pod, nanoseconds
 from tests.requirements import require, require_package
 
@@ -103,6 +104,7 @@ trainer.fit(Module(), data)
 """
 WANDB = 'import wandb\nwandb.init(mode="offline", project="p")\nexec(open("train.py").read())\n'
 SCRIPTS = {
+    "unit.sh": START_UNIT,
     "train.py": TRAIN,
     "train_monitored.py": MONITORED,
     "jupyter_server.py": SERVER,
@@ -125,6 +127,7 @@ HERE = {
     "accelerate": ("$PY -m accelerate.commands.launch --cpu --num_processes 1 train.py $STATE >run.log 2>&1 &", ""),
     "Lightning": ("$PY train_lightning.py $STATE 2>&1 | cat >/dev/null &", ""),
     "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", ""),
+    "a systemd unit": ("sh unit.sh $PY train.py $STATE", ""),
     "another user's": ("$PY train.py $STATE >run.log 2>&1 &", ""),
 }
 WAIT = "n=0; until [ -e ready ] || [ $n -ge 1500 ]; do sleep 0.1; n=$((n + 1)); done; sleep 6; "
@@ -167,7 +170,8 @@ def run_here(place: str, state: str, folder: Path) -> tuple[str, str]:
     start, what = HERE[place]
     user = ANOTHER if place == "another user's" else ""
     check = f"{user} $PY -m training_monitor check local {what} --json"
-    environment = {"PY": PYTHON, "STATE": state, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    journald = require("systemd-journald")
+    environment = {"JOURNALD": journald, "PY": PYTHON, "STATE": state, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
     sockets = os.environ["XDG_RUNTIME_DIR"] + f"/{folder.name[:20]}"
     Path(sockets).mkdir(mode=0o700)
     environment |= {"TMUX_TMPDIR": sockets, "TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
@@ -190,7 +194,7 @@ def run_here(place: str, state: str, folder: Path) -> tuple[str, str]:
 def test_the_first_command_answers_for_each_place_on_this_machine(
     state: str, surroundings: Surroundings, subtests: pytest.Subtests
 ) -> None:
-    for program in ("unshare", "tmux"):
+    for program in ("unshare", "tmux", "systemd-journald"):
         require(program)
     for package in ("ipykernel", "torch", "accelerate", "lightning", "wandb"):
         require_package(package)

@@ -256,7 +256,7 @@ class NewLog:
     rewritten) | rotated (another file). A `missing` file has no text and keeps the cursor of the request. `age` is the
     seconds since the last write, by the target's clock; `path` is the file. `lost` is the time (epoch seconds) from
     and to which nothing is kept of it any more. Where it comes `by_lines`, it has each line when that ends,
-    or 16 KiB of it.
+    or a part of some KiB.
     """
 
     text: str = field(repr=False)

@@ -25,7 +25,7 @@ WHY_REFUSED = (
 REFUSED, DENIED = 93, 94  # exit statuses of fence.sh
 _SPECIAL = ("/etc", "/proc", "/sys", "/dev", "/boot", "/run", "/usr")  # no folders of checkpoints
 _MOST_FOUND = 300  # paths of one target, the newest
-_HELD_SECONDS = 600.0  # a path below /proc names a process, which may be another one later
+_HELD_SECONDS = 600.0  # a path below /proc names a process, and a terminal has a number: they are others later
 _FOUND = dict[str, dict[str, float]]()  # what this process found, also where the state folder cannot be used
 _CONFIGURED = dict[str, set[str]]()
 
@@ -53,11 +53,11 @@ def read_folders() -> list[str]:
 
 
 def keep_found(target: object, logs: Iterable[str], folders: Iterable[str]) -> None:
-    """Remember the logs and checkpoint folders of the trainings that were found on a target, where a fence stands."""
+    """Remember where trainings that were found print, and their checkpoint folders, where a fence stands."""
     if not is_fenced():
         return
     now = time.time()
-    paths = [*logs, *(f"{folder.rstrip('/')}/" for folder in folders if folder.strip("/"))]
+    paths = [*filter(None, logs), *(f"{folder.rstrip('/')}/" for folder in folders if folder.strip("/"))]
     found = _FOUND.setdefault(str(target), {})
     found |= {path: now for path in paths if "\n" not in path}
     from training_monitor.core.best_effort_store import BestEffortStore
@@ -82,7 +82,8 @@ def _found_on(target: object) -> list[str]:
 
     kept = BestEffortStore().load_run(_key(target), FoundPaths, finished=True) or FoundPaths()
     now, seen = time.time(), {**kept.seen, **_FOUND.get(str(target), {})}
-    return [path for path, at in seen.items() if not path.startswith("/proc/") or abs(now - at) < _HELD_SECONDS]
+    lasts = {path for path in seen if not path.startswith(("/proc/", "/dev/"))}
+    return [path for path, at in seen.items() if path in lasts or abs(now - at) < _HELD_SECONDS]
 
 
 def leads_out(path: str, folder: str) -> bool:

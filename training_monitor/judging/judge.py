@@ -245,9 +245,9 @@ def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verd
 
 
 def _judge_held(stall: StallAnalysis, shown: str) -> Verdict:
-    """Judge a training that works while a container's runtime holds its bar back."""
+    """Judge a training that works while what keeps its output holds its bar back."""
     waited = format_duration(stall.signals["seconds_without_step"])
-    reason = f"{shown}: its container's log has shown nothing for {waited} behind a bar, which it holds back in part; "
+    reason = f"{shown}: its log has shown nothing for {waited} behind a bar, of which part is held back; "
     remedy = "print whole lines: a logger's line every so many steps, or tqdm(mininterval=60) with print(flush=True)"
     return Verdict("unknown", "unknown", reason + stall.signals["works"], stall.signals["since"], remedies=(remedy,))
 

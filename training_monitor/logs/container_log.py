@@ -15,10 +15,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import CommandError
-from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.logs.sources import Polled
+from training_monitor.logs.sources import Polled, read_on
 
 if TYPE_CHECKING:
     from training_monitor.targets.asking import Site
@@ -76,20 +75,14 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, label: str)
     if times:
         before = int(at.split(" ")[1]) if at.startswith(f"{times[-1]} ") and not reset else 0
         at = f"{times[-1]} {before + times.count(times[-1])}"
-    text, partial = _TIME.sub("", whole), _TIME.sub("", timed[len(whole) :])
-    skipped = 0
-    if cursor is None and len(text) > limit_bytes:
-        end = text.find("\n", len(text) - limit_bytes) + 1
-        skipped, text = end, text[end:]
-    offset = (cursor.offset if cursor else 0) + skipped + len(text.encode(errors="replace"))
-    text, in_key = redact_next(text, cursor.in_key if cursor and not reset else False)
     wrote = _seconds(timed[len(whole) :]) or _seconds(at)
-    return NewLog(
-        text,
-        LogCursor(offset, 0, at, in_key),
-        reset,
-        redact_next(partial, in_key)[0],
-        skipped,
+    return read_on(
+        cursor,
+        at,
+        _TIME.sub("", whole),
+        _TIME.sub("", timed[len(whole) :]),
+        reset=reset,
+        most=limit_bytes,
         age=None if wrote is None else max(0.0, now - wrote),
         path=label,
         lost=lost,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Question
 from training_monitor.logs.job_progress import EpochCount
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 # word: module:class of this package, made of what follows the colon and a label
 SOURCES: Mapping[str, str] = {
     "container": "logs.container_log:ContainerLog",
+    "journal": "logs.journal:Journal",
     "metrics": "logs.metrics_csv:MetricsTable",
     "progress": "runs.progress_source:ProgressSource",
     "terminal": "logs.terminal:Terminal",
 }
-CONTAINER_LOG, METRICS, PROGRESS, TERMINAL = "container:", "metrics:", "progress:", "terminal:"
+CONTAINER_LOG, JOURNAL, METRICS, PROGRESS, TERMINAL = "container:", "journal:", "metrics:", "progress:", "terminal:"
 _FILE = "logs.following:FileSource"
 
 
@@ -92,16 +94,39 @@ class Polled:
         return None
 
 
+def read_on(
+    cursor: LogCursor | None,
+    at: str,
+    text: str,
+    partial: str = "",
+    *,
+    reset: str | None = None,
+    most: int | None = None,
+    **more: Any,
+) -> NewLog:
+    """Return what a source that is no file has behind a cursor, with its secrets replaced.
+
+    Args:
+        at: the position behind it. text: whole lines; of a first read, the last `most` bytes are kept.
+        partial: the unfinished last line. reset, more: see `NewLog`.
+    """
+    skipped = 0
+    if cursor is None and most is not None and len(text) > most:
+        skipped = text.find("\n", len(text) - most) + 1
+    offset = (cursor.offset if cursor else 0) + len(text.encode(errors="replace"))
+    text, in_key = redact_next(text[skipped:], cursor.in_key if cursor and not reset else False)
+    return NewLog(text, LogCursor(offset, 0, at, in_key), reset, redact_next(partial, in_key)[0], skipped, **more)
+
+
 def is_source(text: str) -> bool:
     """Return whether a text names a source that is no file."""
     word, mark, _ = text.partition(":")
     return bool(mark) and word in SOURCES
 
 
-def file_of(text: str) -> str | None:
-    """Return the file that a source of this name reads; None if it reads none, but a device or what a cluster keeps."""
-    path = text.partition(":")[2] if is_source(text) else text
-    return path if path and not path.startswith("/dev/") else None
+def place_of(text: str) -> str:
+    """Return what a source of this name reads: a file, a device, a unit; "" for what a cluster keeps."""
+    return text.partition(":")[2] if is_source(text) else text
 
 
 def source_named(text: str, label: str) -> Source:

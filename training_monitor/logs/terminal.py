@@ -11,9 +11,8 @@ import hashlib
 import re
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
-from training_monitor.logs.sources import Polled
+from training_monitor.logs.sources import Polled, read_on
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 
@@ -43,14 +42,13 @@ def _parse(reply: Reply, cursor: LogCursor | None, device: str) -> NewLog:
     if cursor:
         ends = [end for end in range(len(whole), -1, -1) if _check(whole[:end]) == cursor.check]
         new, reset = (whole[ends[0] :], None) if ends else (whole, "truncated")
-    text, in_key = redact_next("".join(f"{line}\n" for line in new), cursor.in_key if cursor and not reset else False)
-    offset = (cursor.offset if cursor else 0) + len(text)
     age = fields.get("age", "")
-    return NewLog(
-        text,
-        LogCursor(offset, 0, _check(whole), in_key),
-        reset,
-        redact_next(last, in_key)[0],
+    return read_on(
+        cursor,
+        _check(whole),
+        "".join(f"{line}\n" for line in new),
+        last,
+        reset=reset,
         age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
         path=device,
     )

@@ -335,6 +335,8 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     """Yield hints on how to learn more."""
     look, job = seen.look or Look(), seen.meant.job
     is_seen = bool(look.evidence.processes)
+    if seen.error and seen.error.hint:
+        yield seen.error.hint
     if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
         yield "name its PID, or ask as the user who runs it: what its processes do would tell"
     if verdict.state == "stalled" and verdict.failure is None and is_seen:

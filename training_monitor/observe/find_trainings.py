@@ -17,7 +17,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, TERMINAL
+from training_monitor.logs.sources import CONTAINER_LOG, JOURNAL, PROGRESS, TERMINAL
 from training_monitor.observe.kept_output import sources_of
 from training_monitor.observe.seen_processes import (
     COMMAND_BYTES,
@@ -76,7 +76,7 @@ class FoundTraining:
         pids: all its processes. age: seconds since it began.
         hints: what keeps us from knowing more.
         sources: where its output can be read, the best first: the file of its TrainingMonitor, its logs, a container's
-            log if it prints where process 1 does, a pane of tmux, what a tracker keeps of it.
+            log if it prints where process 1 does, a pane of tmux, systemd's journal, what a tracker keeps of it.
         meeting: where its ranks meet.
     """
 
@@ -251,7 +251,8 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     progress = [PROGRESS + path for pid in ordered for path in _progress_files(seen, pid)]
     outputs = set().union(*(_outputs(seen, pid) for pid in ordered))
     panes = [TERMINAL + path for path in sorted(outputs & seen.panes)]
-    live = [CONTAINER_LOG, *panes] if outputs & _outputs(seen, 1) else panes
+    live = [*([CONTAINER_LOG] if outputs & _outputs(seen, 1) else []), *panes]
+    live += [JOURNAL + start for pid in ordered if (start := _start_of_unit(seen, pid))]
     alone = {cwd for pid in ordered if (cwd := seen.cwds.get(pid)) and cwd not in others}
     return FoundTraining(
         main,
@@ -289,6 +290,13 @@ def _outputs(seen: SeenProcesses, pid: int) -> set[str]:
         for file in seen.files.get(pid, ())
         if file.writes and file.descriptor in (1, 2) and file.path.startswith(("pipe:", "/dev/"))
     }
+
+
+def _start_of_unit(seen: SeenProcesses, pid: int) -> str | None:
+    """Return the invocation ID of the systemd unit of a process that prints to the journal; None for any other."""
+    stream = f"socket:[{(_of(seen, pid, 'JOURNAL_STREAM') or '').rpartition(':')[2]}]"
+    prints = any(file.path == stream and file.descriptor in (1, 2) for file in seen.files.get(pid, ()))
+    return _of(seen, pid, "INVOCATION_ID") if prints else None
 
 
 def _tree(seen: SeenProcesses, members: Sequence[int]) -> list[int]:

@@ -23,7 +23,7 @@ from training_monitor.core.read_fence import keep_found
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.attempts import process_job_called
-from training_monitor.logs.sources import CONTAINER_LOG, file_of, is_source
+from training_monitor.logs.sources import CONTAINER_LOG, is_source, place_of
 from training_monitor.observe.find_trainings import (
     MAX_PROCESSES,
     FoundFile,
@@ -127,11 +127,11 @@ def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:
 
 
 def note_found(site: Site, found: FoundTrainings) -> None:
-    """Let the logs, progress files and checkpoint folders of trainings that were found be read where a fence stands."""
+    """Let the sources and the checkpoint folders of trainings that were found be read where a fence stands."""
     trainings = found.trainings
     keep_found(
         site.target,
-        [path for each in trainings for path in map(file_of, each.sources) if path],
+        [place_of(source) for each in trainings for source in each.sources],
         [path for each in trainings for path in each.checkpoint_folders],
     )
 

@@ -177,6 +177,16 @@ def test_an_output_that_nobody_can_read_is_said(output: str, said: str) -> None:
     assert said in found({**TRAIN, "fds": f"1 -> {output}"})[0].hints[0]
 
 
+def test_what_systemd_starts_is_read_from_the_journal_where_it_prints_there() -> None:
+    start = "800b3339a0e14c8bba90cc9e18aa6d79"
+    unit = f"JOURNAL_STREAM=9:31066\nINVOCATION_ID={start}"
+    prints = {"fds": "1 -> socket:[31066]|2 -> socket:[31066]", "environment": unit}
+    assert found({**TRAIN, **prints})[0].sources == (f"journal:{start}",)
+    unset = {"environment": f"INVOCATION_ID={start}"}
+    for other in ({"fds": "1 -> socket:[7]"}, {"fds": "9 -> socket:[31066]"}, unset):
+        assert found({**TRAIN, **prints, **other})[0].sources == ()
+
+
 def test_secrets_in_a_command_line_are_replaced_and_it_is_cut() -> None:
     [training] = found({**TRAIN, "command": f"python train.py --hf_token hf_abcdefghij --x {'y' * 1000}"})
     assert "hf_abcdefghij" not in training.command and len(training.command) == 400

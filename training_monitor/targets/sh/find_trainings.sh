@@ -54,10 +54,11 @@ find_trainings() {
   show_variables
   part workers; list_ray_workers
   part files
+  other_sockets=' ([03-9]|[0-9][0-9]+) -> socket:' # the output may go to the journal
   paths="${spelling}proc/1/fd $(list_paths fd)" # a container's log is what its process 1 prints
   # shellcheck disable=SC2010
   files=$(ls -ln $paths "${spelling}proc/self/ns" |
-    grep -Ev ' -> (socket:|anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$')
+    grep -Ev ' -> (anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$|'"$other_sockets")
   printf '%s\n' "$files"
   part kept; grep '^btime' /proc/stat; printf '%s\n' "$files" | list_wandb; list_tables
   part panes; list_panes
