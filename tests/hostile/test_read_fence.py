@@ -148,6 +148,33 @@ def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, sc
         assert not answer["isError"] and OPTION not in said_of(answer), (tool, words, answer)
 
 
+def test_of_panes_and_units_only_those_of_a_training_that_was_found_are_read(
+    surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("tmux")
+    monkeypatch.setenv("TMUX_TMPDIR", str(surroundings.sockets))
+    (surroundings.folder / "train.py").write_text(
+        "import time\nfor n in range(9000): print('step', n); time.sleep(0.1)"
+    )
+    shown = ["-P", "-F", "#{pane_tty}", "-c", str(surroundings.folder)]
+    of_training, of_person = (
+        subprocess.check_output(["tmux", "new-session", "-d", *shown, command], text=True).strip()
+        for command in (f"{sys.executable} -u train.py", f"echo step 1/2 {CANARY}; sleep 900")
+    )
+    others = (of_person, "/dev/pts/1\n/dev/pts/0", "", "/")
+    try:
+        with Client() as client:
+            found = client.call("check_training")["structuredContent"]["jobs"]
+            assert [each["step"] for each in found if each["log"] == of_training] > [0], found
+            assert "step " in said_of(client.call("job_logs", target="local", job=f"terminal:{of_training}"))
+            for source in (*(f"terminal:{each}" for each in others), "journal:ssh.service", f"journal:{'0' * 32}"):
+                tried()
+                answer = client.call("job_logs", target="local", job=source)
+                assert answer["isError"] and OPTION in said_of(answer), (source, answer)
+    finally:
+        subprocess.run(["tmux", "kill-server"], check=False)
+
+
 def test_a_folder_of_the_option_is_read_and_links_out_of_it_are_not(target: Place, scene: Scene) -> None:
     runs = scene.work.parent / "runs"
     (runs / "a").mkdir(parents=True)

@@ -1,6 +1,6 @@
 """What systemd's journal keeps of the output of a unit, as a source.
 
-Its name is a unit, or one start of it: an invocation ID of 32 hexadecimal digits, which may follow the unit and a slash.
+Its name is a unit, or one start of it: an invocation ID, 32 hexadecimal digits, which may follow its unit and a slash.
 A position is the journal's own cursor of the newest entry that was read. The next read begins with that entry: where it
 does not, the entry was deleted, and entries behind it may be lost. A line is in the journal when it ends, or after each
 48 KiB. Users who are in none of the journal's groups can read their own entries at most.

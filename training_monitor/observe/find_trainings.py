@@ -250,7 +250,7 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     written = [file.path for pid in pids for file in _written(seen, pid)]
     progress = [PROGRESS + path for pid in ordered for path in _progress_files(seen, pid)]
     outputs = set().union(*(_outputs(seen, pid) for pid in ordered))
-    panes = [TERMINAL + path for path in sorted(outputs & seen.panes)]
+    panes = [TERMINAL + path for path in sorted(outputs & seen.panes) if not _is_elsewhere(seen, main)]
     live = [*([CONTAINER_LOG] if outputs & _outputs(seen, 1) else []), *panes]
     live += [JOURNAL + start for pid in ordered if (start := _start_of_unit(seen, pid))]
     alone = {cwd for pid in ordered if (cwd := seen.cwds.get(pid)) and cwd not in others}
@@ -354,9 +354,13 @@ def _readable(seen: SeenProcesses, file: OpenFile) -> str:
 
 def _reach(seen: SeenProcesses, pid: int, path: str) -> str:
     """Return the path as the caller sees it: that of a process in a container by way of its root folder."""
+    return f"/proc/{pid}/root{path}" if _is_elsewhere(seen, pid) and path.startswith("/") else path
+
+
+def _is_elsewhere(seen: SeenProcesses, pid: int) -> bool:
+    """Return whether a process is in another mount namespace, where a path may mean something else."""
     space = seen.namespaces.get(pid)
-    is_elsewhere = space and seen.namespace and space != seen.namespace
-    return f"/proc/{pid}/root{path}" if is_elsewhere and path.startswith("/") else path
+    return bool(space and seen.namespace and space != seen.namespace)
 
 
 def _rank(seen: SeenProcesses, pids: Sequence[int]) -> int | None:

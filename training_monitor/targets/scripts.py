@@ -5,6 +5,7 @@ A file defines functions. Its first comment declares its dependencies:
     # uses: SUBJECT...     files whose functions it calls
     # needs: VARIABLE...   variables that the caller assigns
     # paths: VARIABLE...   those of them that are paths which may come from a person or program: see `fence.sh`
+    # found: VARIABLE...   those of them that name what a training prints to and is no file: the same
 
 A contract test runs shellcheck on every file with these. The files are POSIX sh and need few tools, see `asking.py`.
 """
@@ -46,16 +47,12 @@ def format_call(subject: str, function: str, *arguments: str | float, **variable
 
 
 def _format_fences(subject: str, variables: Sequence[str]) -> str:
-    """Return the program that lets those variables that are paths name what may be read, and ends for others."""
-    paths = [name for name in variables if name in paths_of(subject)]
-    calls = "".join(f"fence {name} {_DESCRIPTOR - number}\n" for number, name in enumerate(paths))
-    return f"{_program('fence')}{calls}" if paths else ""
-
-
-@cache
-def paths_of(subject: str) -> frozenset[str]:
-    """Return the variables of a file and its dependencies that are paths."""
-    return frozenset(_listed("paths", read_subject(subject)[1]))
+    """Return the program that lets the variables name what may be read, and ends for others."""
+    text = read_subject(subject)[1]
+    paths = [name for name in variables if name in _listed("paths", text)]
+    calls = [f"fence {name} {_DESCRIPTOR - number}\n" for number, name in enumerate(paths)]
+    calls += [f"fence_found {name}\n" for name in variables if name in _listed("found", text)]
+    return f"{_program('fence')}{''.join(calls)}" if calls else ""
 
 
 @cache

@@ -26,6 +26,12 @@ fence() { # VARIABLE DESCRIPTOR
   else eval "$1=/dev/null"; fi
 } 2>/dev/null
 
+# Let a variable name only what a training was found to print to.
+fence_found() { # VARIABLE
+  eval "_tm_given=\$$1"
+  case $_tm_line$_tm_found$_tm_line in *"$_tm_line${_tm_given:-/}$_tm_line"*) ;; *) exit 93 ;; esac
+}
+
 # A file with another name somewhere (a hard link) may be anything. Where other file systems are mounted, as in a
 # container, the same path names another file.
 _tm_may_read() {

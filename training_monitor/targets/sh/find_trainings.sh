@@ -61,6 +61,8 @@ find_trainings() {
     grep -Ev ' -> (anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$|'"$other_sockets")
   printf '%s\n' "$files"
   part kept; grep '^btime' /proc/stat; printf '%s\n' "$files" | list_wandb; list_tables
-  part panes; list_panes
+  part panes
+  terminals=$(printf '%s\n' "$files" | sed -n 's:^l.* [12] -> \(/dev/pts/[0-9][0-9]*\)$:\1:p' | sort -u)
+  [ -z "$terminals" ] || list_panes $terminals
   part end
 }
