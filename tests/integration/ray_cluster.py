@@ -118,7 +118,9 @@ class RayHead:
             (folder / "ray").symlink_to(self.ray)
         return str(folder)
 
-    def start(self) -> None:
+    @property
+    def command(self) -> list[str]:
+        """What starts it."""
         metrics, client = self._more_ports
         command = [
             str(self.ray),
@@ -133,10 +135,13 @@ class RayHead:
         command += [f"--dashboard-agent-listen-port={self._agent_port}", f"--metrics-export-port={metrics}"]
         command += [f"--ray-client-server-port={client}", "--min-worker-port=0", "--max-worker-port=0"]
         command += [f"--temp-dir={self.temporary}", "--node-ip-address=127.0.0.1", "--object-store-memory=100000000"]
+        return command
+
+    def start(self) -> None:
         environment = {**self.environment, CLUSTER_MARK: self.mark}
         log = self.folder / "start.log"
         with log.open("wb") as output:  # no pipe: Ray's processes would hold it open
-            subprocess.run(command, env=environment, stdout=output, stderr=output, timeout=90, check=False)
+            subprocess.run(self.command, env=environment, stdout=output, stderr=output, timeout=90, check=False)
         if not wait_until(lambda: self._answers() and self._takes_jobs(), 120):
             raise RuntimeError(f"Ray does not start:\n{log.read_text()[-3000:]}")
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.commands import PYTHON
-from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.conftest import SshServer, Surroundings, free_port, wait_until
+from tests.integration.ray_cluster import RayHead
 from tests.integration.test_journal import START_UNIT
 from tests.loopback.kubernetes import KubernetesApi, Pod, nanoseconds
 from tests.requirements import require, require_package
@@ -112,23 +117,48 @@ SCRIPTS = {
     "train_wandb.py": WANDB,
 }
 HIDDEN = ("TMUX", "PYTEST_CURRENT_TEST")  # under pytest, a kernel leaves its outputs as they are
-ANOTHER = "setpriv --reuid=65534 --regid=65534 --clear-groups"
-# By the first column of the table: how it is started, and what the command is given beside `local`.
+NOBODY = 65534
+ANOTHER = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
+# A folder that every user can read, and is gone with the namespace of the training.
+OPEN = f"mount -t tmpfs -o mode=755 none /mnt; cp train.py /mnt; chown -R {NOBODY} /mnt; "
+# An ssh server that the user nobody can log in to.
+LOG_IN = f"""
+sed 's,^nobody:.*,nobody:x:{NOBODY}:{NOBODY}::/mnt:/bin/sh,' /etc/passwd >/mnt/passwd
+mount --bind /mnt/passwd /etc/passwd
+cp "$KEYS/host_key" "$KEYS/user_key.pub" /mnt; chmod 644 /mnt/user_key.pub
+"$SSHD" -f /dev/null -h /mnt/host_key -p "$PORT" -o ListenAddress=127.0.0.1 -o PidFile=none -o StrictModes=no \\
+  -o AuthorizedKeysFile=/mnt/user_key.pub
+"""
+# By the first column of the table: how it is started, and what the command is given.
 HERE = {
-    "`nohup`": ("nohup $PY train.py $STATE >nohup.out 2>&1 &", ""),
-    "a file": ("$PY train.py $STATE >run.log 2>&1 &", ""),
-    "`tee`": ("$PY train.py $STATE 2>&1 | tee train.log >/dev/null &", ""),
-    "a pipe": ("$PY train.py $STATE 2>&1 | cat >/dev/null &", ""),
-    "a terminal": ("$PY -c 'import pty, sys; pty.spawn(sys.argv[1:])' $PY train.py $STATE >/dev/null 2>&1 &", ""),
-    "tmux": ('tmux new-session -d "$PY train.py $STATE"', ""),
-    "a notebook, by its PID": ("$PY jupyter_server.py $STATE >jupyter.log 2>&1 &", "$(cat kernel)"),
-    "TrainingMonitor": ("$PY train_monitored.py $STATE 2>&1 | cat >/dev/null &", ""),
-    "torchrun": ("$PY -m torch.distributed.run --nproc-per-node 2 train.py $STATE >run.log 2>&1 &", ""),
-    "accelerate": ("$PY -m accelerate.commands.launch --cpu --num_processes 1 train.py $STATE >run.log 2>&1 &", ""),
-    "Lightning": ("$PY train_lightning.py $STATE 2>&1 | cat >/dev/null &", ""),
-    "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", ""),
-    "a systemd unit": ("sh unit.sh $PY train.py $STATE", ""),
-    "another user's": ("$PY train.py $STATE >run.log 2>&1 &", ""),
+    "`nohup`": ("nohup $PY train.py $STATE >nohup.out 2>&1 &", "local"),
+    "a file": ("$PY train.py $STATE >run.log 2>&1 &", "local"),
+    "`tee`": ("$PY train.py $STATE 2>&1 | tee train.log >/dev/null &", "local"),
+    "a pipe": ("$PY train.py $STATE 2>&1 | cat >/dev/null &", "local"),
+    "a terminal": ("$PY -c 'import pty, sys; pty.spawn(sys.argv[1:])' $PY train.py $STATE >/dev/null 2>&1 &", "local"),
+    "tmux": ('tmux new-session -d "$PY train.py $STATE"', "local"),
+    "another user's tmux, as root": (
+        f'{OPEN} export TMUX_TMPDIR=/mnt; cd /mnt; {ANOTHER} tmux new-session -d "$PLAIN train.py $STATE"',
+        "local",
+    ),
+    "a notebook, by its PID": ("$PY jupyter_server.py $STATE >jupyter.log 2>&1 &", "local $(cat kernel)"),
+    "TrainingMonitor": ("$PY train_monitored.py $STATE 2>&1 | cat >/dev/null &", "local"),
+    "torchrun": ("$PY -m torch.distributed.run --nproc-per-node 2 train.py $STATE >run.log 2>&1 &", "local"),
+    "accelerate": (
+        "$PY -m accelerate.commands.launch --cpu --num_processes 1 train.py $STATE >run.log 2>&1 &",
+        "local",
+    ),
+    "Lightning": ("$PY train_lightning.py $STATE 2>&1 | cat >/dev/null &", "local"),
+    "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", "local"),
+    "a systemd unit": ("sh unit.sh $PY train.py $STATE", "local"),
+    "another user's": ("$PY train.py $STATE >run.log 2>&1 &", "local"),
+    "another user's, over ssh": (f"$PY train.py $STATE >run.log 2>&1 & {OPEN}{LOG_IN}", "ssh://nobody@127.0.0.1:$PORT"),
+    "a Ray job": (
+        # at another port and in another folder than Ray's own, since other clusters may run beside this one
+        'export RAY_API_SERVER_ADDRESS="$RAY_AT" RAY_TMPDIR="$RAY_FOLDER"; exec 5>&1 >/dev/null; $RAY_START;'
+        '"$RAY" job submit --no-wait -- env -C "$PWD" $PY train.py $STATE; exec 1>&5 5>&-',
+        "local",
+    ),
 }
 WAIT = "n=0; until [ -e ready ] || [ $n -ge 1500 ]; do sleep 0.1; n=$((n + 1)); done; sleep 6; "
 # What was to end has ended, its launcher too.
@@ -163,18 +193,18 @@ def set_clock(state: str, tools: Path) -> None:
         (tools / "date").chmod(0o755)
 
 
-def run_here(place: str, state: str, folder: Path) -> tuple[str, str]:
+def run_here(place: str, state: str, folder: Path, tools: Mapping[str, str]) -> tuple[str, str]:
     folder.mkdir()
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)
     start, what = HERE[place]
     user = ANOTHER if place == "another user's" else ""
-    check = f"{user} $PY -m training_monitor check local {what} --json"
-    journald = require("systemd-journald")
-    environment = {"JOURNALD": journald, "PY": PYTHON, "STATE": state, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    check = f"{user} $PY -m training_monitor check {what} --json"
     sockets = os.environ["XDG_RUNTIME_DIR"] + f"/{folder.name[:20]}"
     Path(sockets).mkdir(mode=0o700)
-    environment |= {"TMUX_TMPDIR": sockets, "TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
+    environment = {**tools, "PY": PYTHON, "STATE": state, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    environment |= {"PLAIN": shutil.which("python3", path=os.defpath) or PYTHON, "TMUX_TMPDIR": sockets}
+    environment |= {"TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
     words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
     script = f"cd '{folder}'; {start}\n{WAIT}; {check}; echo status=$?"
     done = subprocess.run(
@@ -194,66 +224,78 @@ def run_here(place: str, state: str, folder: Path) -> tuple[str, str]:
 def test_the_first_command_answers_for_each_place_on_this_machine(
     state: str, surroundings: Surroundings, subtests: pytest.Subtests
 ) -> None:
-    for program in ("unshare", "tmux", "systemd-journald"):
+    for program in ("unshare", "tmux"):
         require(program)
     for package in ("ipykernel", "torch", "accelerate", "lightning", "wandb"):
         require_package(package)
     set_clock(state, surroundings.tools)
+    server, ray = SshServer(surroundings.folder / "sshd"), RayHead()
+    server.write_client(surroundings.tools)
+    tools = {
+        "JOURNALD": require("systemd-journald"),
+        **{"SSHD": require("sshd"), "KEYS": str(server.folder), "PORT": str(free_port())},
+        **{"RAY": str(ray.ray), "RAY_START": shlex.join(ray.command), "RAY_AT": ray.address},
+        "RAY_FOLDER": str(ray.folder),
+    }
     with ThreadPoolExecutor(4) as pool:
         folders = {place: surroundings.folder / re.sub(r"\W+", "_", place) for place in HERE}
-        told = {place: pool.submit(run_here, place, state, folder) for place, folder in folders.items()}
+        told = {place: pool.submit(run_here, place, state, folder, tools) for place, folder in folders.items()}
+    ray.stop()
     for place, found in told.items():
         with subtests.test(place=place):
             said, whole = found.result()
+            is_hidden = place in ("another user's", "another user's, over ssh") and said != "not found"
+            assert ("may not be read: ask as its user or as root" in whole) is is_hidden, whole
             assert said == expected()[place][state], whole
 
 
 # ---------------------------------------------------------------- pods
 
 
-def start_pod(kube: KubernetesApi, place: str, state: str) -> Pod:
-    details = {
+def start_pods(kube: KubernetesApi, place: str, state: str) -> list[Pod]:
+    details: dict[str, Any] = {
         "a pod with a log": {},
         "a pod as process 1": {},
         "a pod with a sidecar": {"containers": ["proxy", "trainer"], "gpus": {"trainer": 1}},
-        "a pod of a PyTorchJob": {"labels": {"training.kubeflow.org/job-name": "llm"}},
+        "two pods of a PyTorchJob": {"labels": {"training.kubeflow.org/job-name": "llm"}},
     }[place]
-    name = re.sub(r"\W+", "-", place).lower()
-    pod = kube.add_pod(name, restart_policy="Never", **details)
-    (pod.root / "train.py").write_text(TRAIN)
-    words = [sys.executable, "train.py", state]
-    if place == "a pod of a PyTorchJob":
-        other = kube.add_pod(f"{name}-worker", labels=pod.labels)
-        pod.env |= {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": name, "MASTER_PORT": "23456"}
-        other.env |= {**pod.env, "RANK": "1"}
-    if place == "a pod with a log":
-        words = ["sh", "-c", f"{' '.join(words)} >run.log 2>&1; exec sleep 900"]
-    pod.start(words, container=pod.containers[-1])
-    return pod
+    names = ["llm-master-0", "llm-worker-0"] if place == "two pods of a PyTorchJob" else ["train"]
+    pods = [kube.add_pod(name, restart_policy="Never", **details) for name in names]
+    for rank, pod in enumerate(pods):
+        (pod.root / "train.py").write_text(TRAIN)
+        words = [sys.executable, "train.py", state]
+        if len(pods) > 1:
+            pod.env |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": names[0], "MASTER_PORT": "23456"}
+        if place == "a pod with a log":
+            words = ["sh", "-c", f"{' '.join(words)} >run.log 2>&1; exec sleep 900"]
+        pod.start(words, container=pod.containers[-1])
+    return pods
 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize(
-    "place", ["a pod with a log", "a pod as process 1", "a pod with a sidecar", "a pod of a PyTorchJob"]
+    "place", ["a pod with a log", "a pod as process 1", "a pod with a sidecar", "two pods of a PyTorchJob"]
 )
 def test_the_first_command_answers_for_each_kind_of_pod(
     place: str, state: str, surroundings: Surroundings, kube: KubernetesApi
 ) -> None:
     require("unshare")
     set_clock(state, surroundings.tools)
-    pod = start_pod(kube, place, state)
-    container = pod.containers[-1]
+    pods = start_pods(kube, place, state)
+    container = pods[0].containers[-1]
     try:
-        assert wait_until(lambda: (pod.root / "ready").exists(), 60)
+        assert wait_until(lambda: all((pod.root / "ready").exists() for pod in pods), 60)
         time.sleep(2)
-        if state == "hung":
-            pod.logs = {
-                container: [nanoseconds(time.time() - AHEAD) + line[30:] for line in pod.logs.get(container, ())]
-            }
-        if place != "a pod with a log" and state in ("crashed", "finished"):
-            pod.end(*(("Failed", 1, "Error") if state == "crashed" else ("Succeeded", 0, "Completed")), container)
-        words = [PYTHON, "-m", "training_monitor", "check", pod.name, "--json"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
-        assert answer(done.stdout, done.returncode) == expected()[place][state], done
+        for pod in pods:
+            if state == "hung":
+                lines = pod.logs.get(container, [])
+                pod.logs = {container: [nanoseconds(time.time() - AHEAD) + line[30:] for line in lines]}
+            if place != "a pod with a log" and state in ("crashed", "finished"):
+                pod.end(*(("Failed", 1, "Error") if state == "crashed" else ("Succeeded", 0, "Completed")), container)
+        for pod in pods:
+            words = [PYTHON, "-m", "training_monitor", "check", pod.name, "--json"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
+            assert answer(done.stdout, done.returncode) == expected()[place][state], done
     finally:
-        pod.stop()
+        for pod in pods:
+            pod.stop()
