@@ -20,6 +20,7 @@ from tests.integration.screens import Screen
 from tests.integration.service_world import NVIDIA_SMI
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.loopback.vast import VastApi
+from tests.requirements import require
 from training_monitor.core.store import STATE_FILE, Store
 
 SECRET = "123456:AAAAsecretAAAAsecretAAAAsecretAAAA"
@@ -61,6 +62,16 @@ def test_without_any_tool_nothing_is_broken(tmp_path: Path) -> None:
     for name in ("kubectl", "ssh", "rsync", "vastai", "nvidia-smi"):
         assert re.search(rf"^  – missing {name} +not on PATH.*\n +→ ", done.stdout, re.MULTILINE), name
     assert done.stdout.endswith("missing, which matters only if you need it\n")
+
+
+def test_nvidia_smi_is_found_where_images_have_it(tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    mount = 'mount -t tmpfs none /opt && mkdir /opt/bin && cp -p "$0"/nvidia-smi /opt/bin && exec "$@"'
+    words = [require("unshare"), "--mount", "sh", "-c", mount, tmp_path, sys.executable, "-m", "training_monitor"]
+    done = subprocess.run([*words, "doctor", "--json"], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    [found] = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "nvidia-smi"]
+    assert found["state"] == "ok", found
 
 
 def test_the_command_that_it_names_makes_the_settings_file_and_finds_its_problems(home: Path) -> None:

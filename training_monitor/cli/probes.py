@@ -76,10 +76,11 @@ def _run(*argv: str) -> tuple[bool, str, str]:
     return result.exit_code == 0, result.stdout, said
 
 
-def _path_of(program: str) -> str | None:
+def _path_of(program: str, *folders: str) -> str | None:
+    """Return where a program is on PATH, or in one of these folders."""
     import shutil
 
-    return shutil.which(program)
+    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *folders]))
 
 
 # ---------------------------------------------------------------- this machine
@@ -161,8 +162,9 @@ def _completion() -> Iterator[Check]:
 
 def _gpus() -> Iterator[Check]:
     from training_monitor.health import check_gpu_utilization
+    from training_monitor.health.nvidia_smi import SMI_FOLDERS
 
-    if not _path_of("nvidia-smi"):
+    if not _path_of("nvidia-smi", *SMI_FOLDERS):
         yield Check("nvidia-smi", MISSING, "not on PATH", "only needed to watch GPUs of this machine")
         return
     report = check_gpu_utilization("local")

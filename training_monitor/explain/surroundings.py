@@ -21,6 +21,7 @@ from training_monitor.explain.machine_limits import parse_efa_counters, parse_me
 from training_monitor.explain.nccl_ras import parse_ras
 from training_monitor.explain.pod_events import find_pod_troubles, parse_pod_events
 from training_monitor.explain.waits import parse_waits
+from training_monitor.health.nvidia_smi import SMI_FOLDERS
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
@@ -54,7 +55,7 @@ def surroundings_questions(limit: float = 8.0, roots: str = "") -> list[Question
     asked: dict[str, tuple[str, Callable[[str], Surroundings]]] = {
         "flight recorder": (dumps, parse_dumps),
         "ncclras": (format_call("nccl_ras", "show_ras", seconds=_RAS_SECONDS), parse_ras),
-        "nvidia-smi -q": (format_call("gpu", "show_details"), parse_gpu_details),
+        "nvidia-smi -q": (format_call("gpu", "show_details", folders=":".join(SMI_FOLDERS)), parse_gpu_details),
         "kernel log": (format_call("kernel_log", "show_kernel_log", most=50), parse_kernel_log),
         "oom_kill": (format_call("evidence", "show_kills", roots=pids), parse_memory_kills),
         "waits for disks": (format_call("blocked", "show_blocked", roots=pids, most=20, most_paths=200), parse_blocked),

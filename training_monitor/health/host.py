@@ -13,6 +13,7 @@ from training_monitor.core.units import average
 from training_monitor.health.nvidia_smi import (
     GPU_FIELDS,
     GPU_FIELDS_MINIMAL,
+    SMI_FOLDERS,
     parse_gpu_processes,
     parse_gpus,
 )
@@ -30,7 +31,8 @@ GPU_SECONDS = 4.0  # beside other questions: a driver that hangs must not hold u
 @lru_cache(maxsize=4)  # a fleet asks the same of each member
 def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProcess, ...]]]:
     """Ask for all GPUs and their processes: two nvidia-smi calls under one time limit."""
-    script = format_call("gpu", "show", fields=",".join(GPU_FIELDS), minimal_fields=",".join(GPU_FIELDS_MINIMAL))
+    fields, minimal = ",".join(GPU_FIELDS), ",".join(GPU_FIELDS_MINIMAL)
+    script = format_call("gpu", "show", fields=fields, minimal_fields=minimal, folders=":".join(SMI_FOLDERS))
 
     def parse(reply: Reply) -> tuple[GpuTable, tuple[GpuProcess, ...]]:
         if reply.exit_code == 127:

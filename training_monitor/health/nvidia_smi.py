@@ -15,6 +15,9 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
 from training_monitor.core.regex import regex
 
+# Where images and WSL have it, which are not always on PATH.
+SMI_FOLDERS = ("/usr/local/nvidia/bin", "/usr/lib/wsl/lib", "/opt/bin")
+
 GPU_FIELDS: tuple[str, ...] = (
     "index",
     "uuid",

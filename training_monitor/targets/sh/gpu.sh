@@ -1,8 +1,7 @@
 # GPUs and the processes on them, as nvidia-smi prints them, and which of those exist here: it prints pids of the host.
-# needs: fields minimal_fields
+# needs: fields minimal_fields folders
 
-# Where images and WSL have it, which are not always on PATH.
-PATH=$PATH:/usr/local/nvidia/bin:/usr/lib/wsl/lib:/opt/bin
+PATH=$PATH:$folders
 
 query_gpus() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1; }
 
