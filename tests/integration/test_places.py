@@ -117,6 +117,8 @@ SCRIPTS = {
     "train_wandb.py": WANDB,
 }
 HIDDEN = ("TMUX", "PYTEST_CURRENT_TEST")  # under pytest, a kernel leaves its outputs as they are
+CHECK = "$PY -m training_monitor check"
+OTHERS = "another user's"
 NOBODY = 65534
 ANOTHER = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
 # A folder that every user can read, and is gone with the namespace of the training.
@@ -153,13 +155,12 @@ HERE = {
     "a systemd unit": ("sh unit.sh $PY train.py $STATE", "local"),
     "another user's": ("$PY train.py $STATE >run.log 2>&1 &", "local"),
     "another user's, over ssh": (f"$PY train.py $STATE >run.log 2>&1 & {OPEN}{LOG_IN}", "ssh://nobody@127.0.0.1:$PORT"),
-    "a Ray job": (
-        # at another port and in another folder than Ray's own, since other clusters may run beside this one
-        'export RAY_API_SERVER_ADDRESS="$RAY_AT" RAY_TMPDIR="$RAY_FOLDER"; exec 5>&1 >/dev/null; $RAY_START;'
-        '"$RAY" job submit --no-wait -- env -C "$PWD" $PY train.py $STATE; exec 1>&5 5>&-',
-        "local",
-    ),
 }
+# At another port and in another folder than Ray's own, since other clusters may run beside this one.
+IN_RAY = (
+    'export RAY_API_SERVER_ADDRESS="$RAY_AT" RAY_TMPDIR="$RAY_FOLDER"; exec 5>&1 >/dev/null; $RAY_START;'
+    '"$RAY" job submit --no-wait -- env -C "$PWD" $PY train.py $STATE; exec 1>&5 5>&-'
+)
 WAIT = "n=0; until [ -e ready ] || [ $n -ge 1500 ]; do sleep 0.1; n=$((n + 1)); done; sleep 6; "
 # What was to end has ended, its launcher too.
 WAIT += (
@@ -193,20 +194,18 @@ def set_clock(state: str, tools: Path) -> None:
         (tools / "date").chmod(0o755)
 
 
-def run_here(place: str, state: str, folder: Path, tools: Mapping[str, str]) -> tuple[str, str]:
+def run_here(start: str, check: str, state: str, folder: Path, tools: Mapping[str, str]) -> tuple[str, str]:
+    """Start a training in a folder; what the first command said of it, in the words of the table and its own."""
     folder.mkdir()
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)
-    start, what = HERE[place]
-    user = ANOTHER if place == "another user's" else ""
-    check = f"{user} $PY -m training_monitor check {what} --json"
     sockets = os.environ["XDG_RUNTIME_DIR"] + f"/{folder.name[:20]}"
     Path(sockets).mkdir(mode=0o700)
     environment = {**tools, "PY": PYTHON, "STATE": state, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
     environment |= {"PLAIN": shutil.which("python3", path=os.defpath) or PYTHON, "TMUX_TMPDIR": sockets}
     environment |= {"TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
     words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
-    script = f"cd '{folder}'; {start}\n{WAIT}; {check}; echo status=$?"
+    script = f"cd '{folder}'; {start}\n{WAIT}; {check} --json; echo status=$?"
     done = subprocess.run(
         [*words, script],
         env={**{name: value for name, value in os.environ.items() if name not in HIDDEN}, **environment},
@@ -229,24 +228,36 @@ def test_the_first_command_answers_for_each_place_on_this_machine(
     for package in ("ipykernel", "torch", "accelerate", "lightning", "wandb"):
         require_package(package)
     set_clock(state, surroundings.tools)
-    server, ray = SshServer(surroundings.folder / "sshd"), RayHead()
+    server = SshServer(surroundings.folder / "sshd")
     server.write_client(surroundings.tools)
-    tools = {
-        "JOURNALD": require("systemd-journald"),
-        **{"SSHD": require("sshd"), "KEYS": str(server.folder), "PORT": str(free_port())},
-        **{"RAY": str(ray.ray), "RAY_START": shlex.join(ray.command), "RAY_AT": ray.address},
-        "RAY_FOLDER": str(ray.folder),
-    }
+    tools = {"SSHD": require("sshd"), "KEYS": str(server.folder), "PORT": str(free_port())}
+    tools["JOURNALD"] = require("systemd-journald")
+    told = {}
     with ThreadPoolExecutor(4) as pool:
-        folders = {place: surroundings.folder / re.sub(r"\W+", "_", place) for place in HERE}
-        told = {place: pool.submit(run_here, place, state, folder, tools) for place, folder in folders.items()}
-    ray.stop()
+        for place, (start, what) in HERE.items():
+            check = f"{ANOTHER if place == OTHERS else ''} {CHECK} {what}"
+            folder = surroundings.folder / re.sub(r"\W+", "_", place)
+            told[place] = pool.submit(run_here, start, check, state, folder, tools)
     for place, found in told.items():
         with subtests.test(place=place):
             said, whole = found.result()
-            is_hidden = place in ("another user's", "another user's, over ssh") and said != "not found"
+            is_hidden = place in (OTHERS, f"{OTHERS}, over ssh") and said != "not found"
             assert ("may not be read: ask as its user or as root" in whole) is is_hidden, whole
             assert said == expected()[place][state], whole
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_first_command_answers_for_a_ray_job(state: str, surroundings: Surroundings) -> None:
+    require("unshare")
+    set_clock(state, surroundings.tools)
+    ray = RayHead()
+    tools = {"RAY": str(ray.ray), "RAY_START": shlex.join(ray.command), "RAY_AT": ray.address}
+    try:
+        folder, more = surroundings.folder / "job", {**tools, "RAY_FOLDER": str(ray.folder)}
+        said, whole = run_here(IN_RAY, f"{CHECK} local", state, folder, more)
+    finally:
+        ray.stop()
+    assert said == expected()["a Ray job"][state], whole
 
 
 # ---------------------------------------------------------------- pods
