@@ -10,8 +10,9 @@ import pytest
 from tests.fakes import EPOCH, is_call
 from tests.unit.fleet.fleet_world import Machine, World, row, unreachable
 from training_monitor.core.errors import SettingsError, TargetNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.fleet.buffers import LastLines
 from training_monitor.fleet.config import FleetConfig
-from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember, LastLines
+from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember
 from training_monitor.fleet.rows import Listed, Seen
 from training_monitor.fleet.values import REPORTED, FleetSample, MemberSpec
 from training_monitor.logs.patterns import LogPattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from training_monitor.fleet.member import LastSamples
+from training_monitor.fleet.buffers import LastSamples
 from training_monitor.fleet.values import REPORTED, FleetSample
 
 
