@@ -38,7 +38,7 @@ from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import Transport
 
 MOST_NAMED = 5
-RAY_SECONDS = 4.0  # for Ray's list of jobs, where it may turn out that nobody needs it
+RAY_SECONDS = 4.0  # for Ray's list of jobs, and for recent logs, where it may turn out that nobody needs them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class MeantTraining:
     """One training on a target, and its display name.
 
     `remedies` say how to learn more about it, `pids` are its processes, where they had to be found, `script` is what
-    they run and `meeting` where its ranks meet (see `FoundTraining`). `named` is the PID by which the user named it.
+    they run and `meeting` where its ranks meet (see `FoundTraining`). `named` is the PID by which the user named it,
+    `logs` are where a search saw it print.
     """
 
     job: WatchedJob
@@ -57,14 +58,20 @@ class MeantTraining:
     script: str | None = None
     meeting: Meeting | None = None
     named: int | None = None
+    logs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones."""
+    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
+
+    `is_last`: none runs, it is the one that was seen last. `has_ray`: there may be a Ray.
+    """
 
     trainings: tuple[MeantTraining, ...]
     not_seen: tuple[NotSeen, ...] = ()
+    is_last: bool = False
+    has_ray: bool = True
 
 
 def find_meant(
@@ -88,24 +95,44 @@ def find_meant(
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
     of_ray = ray_jobs.jobs_question()
-    finding = find_question(text, of_any=of_any)
-    questions: list[Question[Any]] = [finding, process_jobs.jobs_question(), ray_jobs.signs_question()]
-    questions += [replace(of_ray, limit=RAY_SECONDS) if text else of_ray, *([] if text else [files_question()])]
-    running, names, signs, ray, *files = site.ask(*questions, timeout=timeout)
+    questions: list[Question[Any]] = [find_question(text, of_any=of_any), *_job_questions()]
+    if not text:
+        return read_all(site, site.ask(*questions, of_ray, files_question(), timeout=timeout))
+    running, names, signs, ray = site.ask(*questions, replace(of_ray, limit=RAY_SECONDS), timeout=timeout)
     is_known = is_pid(text) or process_job_called(names.value or (), text)
-    if isinstance(ray.failure, CommandTimedOut) and text and not is_known:
+    if isinstance(ray.failure, CommandTimedOut) and not is_known:
         [ray] = site.ask(of_ray, timeout=timeout)
     if isinstance(running.failure, TargetEnded):
-        job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
-        named = MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called)
-        return Meant((named,))
-    not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
-    found: FoundTrainings = running.value or FoundTrainings(())
-    note_found(site, found)
-    there = _There(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
-    if not text:
-        return _all(there, files[0])
+        return _of_ended(site, text)
+    there = _There.read(site, running, names, signs, ray)
     return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
+
+
+def _job_questions() -> list[Question[Any]]:
+    return [process_jobs.jobs_question(), ray_jobs.signs_question()]
+
+
+def all_questions(*, has_ray: bool) -> list[Question[Any]]:
+    """Return the questions whose answers `read_all` needs, for a caller that asks others in the same round trip.
+
+    Without Ray its jobs are not listed: on a machine that has only its command, that takes most of the time.
+    """
+    more: list[Question[Any]] = [*([ray_jobs.jobs_question()] if has_ray else []), files_question()]
+    return [find_question(), *_job_questions(), *(replace(each, limit=RAY_SECONDS) for each in more)]
+
+
+def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
+    """Return all trainings of a target, by the answers to `all_questions`."""
+    running, names, signs, *listed, files = answers
+    if isinstance(running.failure, TargetEnded):
+        return _of_ended(site)
+    ray = listed[0] if listed else Answer("jobs", ())
+    return replace(_all(_There.read(site, running, names, signs, ray), files), has_ray=signs.value is not False)
+
+
+def _of_ended(site: Site, text: str = "") -> Meant:
+    job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
+    return Meant((MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called),))
 
 
 def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:
@@ -159,6 +186,20 @@ class _There:
     ray: Sequence[RayJob]
     not_seen: tuple[NotSeen, ...]
 
+    @classmethod
+    def read(
+        cls,
+        site: Site,
+        running: Answer[FoundTrainings],
+        names: Answer[list[str]],
+        signs: Answer[bool],
+        ray: Answer[tuple[RayJob, ...]],
+    ) -> _There:
+        not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
+        found = running.value or FoundTrainings(())
+        note_found(site, found)
+        return cls(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
+
     def is_job(self, job_id: str | None) -> bool:
         """Return whether the target has such a job: a process's environment may name one that it does not have."""
         if job_id is None or job_id.startswith(process_jobs.PREFIX):
@@ -174,11 +215,15 @@ class _There:
         job_id, folder = found.process_job or found.ray_job, next(iter(found.checkpoint_folders), None)
         if job_id and self.is_job(job_id):
             job = WatchedJob(job_id, output_dir=folder)
-            return MeantTraining(job, job_id, found.command, found.hints, (), found.script, found.meeting)
+            return MeantTraining(
+                job, job_id, found.command, found.hints, (), found.script, found.meeting, logs=found.sources
+            )
         log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output), None)
         hints = found.hints if log is None or log in found.logs else ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
-        return MeantTraining(job, f"pid {found.pid}", found.command, hints, found.pids, found.script, found.meeting)
+        return MeantTraining(
+            job, f"pid {found.pid}", found.command, hints, found.pids, found.script, found.meeting, logs=found.sources
+        )
 
 
 def find_one(
@@ -330,6 +375,7 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
     ended = [*map(_by_ray, there.ray[-1:])]
     ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
     if ended:
-        return Meant(tuple(ended), there.not_seen)
+        return Meant(tuple(ended), there.not_seen, is_last=True)
     unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
-    return Meant(tuple(_by_path(each.path) for each in (files.value or ())[:1]), (*there.not_seen, *unread))
+    newest = tuple(_by_path(each.path) for each in (files.value or ())[:1])
+    return Meant(newest, (*there.not_seen, *unread), is_last=True)

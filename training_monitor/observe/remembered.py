@@ -29,9 +29,10 @@ class KeptTraining:
     seen_at: float
     command: str | None = None
     script: str | None = None
+    logs: tuple[str, ...] = ()
 
     def as_meant(self) -> MeantTraining:
-        return MeantTraining(self.job, self.name, self.command, script=self.script)
+        return MeantTraining(self.job, self.name, self.command, script=self.script, logs=self.logs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,14 @@ def remember(
     store: Store, target: Target, now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTraining]
 ) -> None:
     """Keep what runs, and what has ended."""
-    new = [KeptTraining(each.job, each.name, now, each.command, each.script) for each in running]
-    if new or ended:
-        store.save_run(_key(target), KeptTrainings((*ended, *new)[-MOST_KEPT:]), finished=True)
+    if kept := keep(now, running, ended):
+        store.save_run(_key(target), KeptTrainings(kept), finished=True)
+
+
+def keep(now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTraining]) -> tuple[KeptTraining, ...]:
+    """Return what there is to remember of trainings that run, and of those that have ended."""
+    new = [KeptTraining(each.job, each.name, now, each.command, each.script, each.logs) for each in running]
+    return (*ended, *new)[-MOST_KEPT:]
 
 
 def forget(store: Store, target: Target) -> None:
