@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,9 +34,10 @@ def started() -> Iterator[Started]:
 
 
 def start(started: Started, folder: Path, name: str, step: int = 0, log: str | None = None) -> subprocess.Popen[bytes]:
-    (folder / f"train_{name}.py").write_text(SCRIPT)
+    script = f"train_{name}_{os.getpid()}.py"  # a later one of the same script, also of another test, takes its place
+    (folder / script).write_text(SCRIPT)
     out = folder / (log or f"{name}.log")
-    words = [sys.executable, f"train_{name}.py", str(step)]
+    words = [sys.executable, script, str(step)]
     with out.open("wb") as file:
         started.append(subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=folder))
     wait_until(lambda: out.stat().st_size > 50)
