@@ -121,10 +121,12 @@ def test_a_rented_machine_is_watched_as_from_linux(mac: OtherSystem, vast: VastA
         ("instances", "--json"),
     ):
         there, here = mac.run(*words), run_command(*words)  # the second look may know more: the first is remembered
-        assert there.returncode in (0, 3) and "Traceback" not in there.stderr, (there.stdout, there.stderr, here.stderr)
+        assert there.returncode in (0, 1, 3), (there.stdout, there.stderr, here.stderr)
+        assert "Traceback" not in there.stderr
         assert json.loads(there.stdout).keys() == json.loads(here.stdout).keys()
     rows = json.loads(mac.run("vast", "--once", "--json", "--no-history").stdout)["members"]
-    assert [(row["instance_id"], row["status"], row["error"]) for row in rows] == [(7, "running", None)]
+    seen = {row["key"]: (row["instance_id"], row["status"], row["error"]) for row in rows}
+    assert seen["vast://7"] == (7, "running", None), "beside it may be what others train on this machine"
 
 
 LOCAL = [

@@ -156,7 +156,7 @@ class _Found:
 def _judge_machine(told: ToldMember, found: _Found) -> ToldMember:
     """Judge whether the machine is lost or down, also when it cannot be reached."""
     metrics = found.metrics
-    if told.ending:
+    if told.ending or (metrics.found and isinstance(metrics.instance_id, int)):  # another row has the instance
         return told
     is_lost, reason = metrics.status == "lost", failure_of(metrics) or ""
     is_so, seen_at = is_lost or _unless_stale(metrics), metrics.last_updated or 0
@@ -225,6 +225,8 @@ def _judge_values(told: ToldMember, found: _Found, config: FleetConfig) -> ToldM
     for kind in ("divergence", "spike"):
         is_so = None if analysis is None else analysis.kind == kind
         told = found.judge(told, kind, is_so, "warning", analysis.reason if analysis else "", over=again)
+    if metrics.found:  # the disk is reported of the member that has its machine
+        return told
     used, limit = metrics.disk_util, config.thresholds.full_disk
     is_empty = used is not None and (limit is None or used <= limit - EMPTIER)
     is_so = is_full(metrics, config.thresholds) or (False if is_empty else None)

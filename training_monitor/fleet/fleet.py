@@ -226,17 +226,17 @@ class FleetMonitor(Engine):
 
     def recent(self, key: str) -> tuple[FleetSample, ...]:
         """Return the samples of a member from the last hours, oldest first."""
-        member = self._members.get(key)
+        member = self._member(key)
         return member.recent() if member else ()
 
     def act(self, action: str, keys: Sequence[str]) -> None:
         """Begin to `stop` or `destroy` members; the results are reported as alerts. Raises SettingsError."""
         for key in dict.fromkeys(keys):
-            self._actions.begin(action, key, self._members.get(key))
+            self._actions.begin(action, key, self._member(key))
 
     def recent_losses(self, key: str) -> list[float | None]:
         """Return the losses of a member from the last hours, oldest first: cheaper than its samples."""
-        member = self._members.get(key)
+        member = self._member(key)
         return member.recent_losses() if member else []
 
     def acknowledge(self, identities: Collection[tuple[str, str, int]]) -> None:
@@ -253,7 +253,8 @@ class FleetMonitor(Engine):
 
     def keys(self) -> list[str]:
         """Return the keys of the account's listing and of the members that can be asked."""
-        members = [member.key for member in self._all_members() if member.is_asked]
+        with self._lock:
+            members = [key for key, member in self._members.items() if member.is_asked]
         return [ACCOUNT, *members] if self._lister else members
 
     def look(self, key: str) -> None:
@@ -261,7 +262,11 @@ class FleetMonitor(Engine):
         member = self._members.get(key)
         if member:
             self._record.remember(member, self.clock.time())
-            member.look(self.clock.time(), self._transport)
+            with self._lock:
+                here = [each for each in self._members.values() if each.target == member.target]
+            member.look(self.clock.time(), self._transport, [each for each in here if each is not member])
+            for each in member.beside:
+                self._record.remember(each, self.clock.time())
         elif key == ACCOUNT and self._lister:
             self._lister.look()
             self._take_listing(self._lister.account)
@@ -274,7 +279,8 @@ class FleetMonitor(Engine):
         """Record why a look failed; the last reading is kept."""
         member = self._members.get(key)
         if member:
-            member.fail(error, self.clock.time())
+            for each in (member, *member.beside):
+                each.fail(error, self.clock.time())
         elif key == ACCOUNT and self._lister:
             self._lister.fail(str(error))
             self._take_listing(self._lister.account)
@@ -295,9 +301,9 @@ class FleetMonitor(Engine):
 
     def _forget_lost(self) -> None:
         """Drop all but the newest lost instances that came with the account."""
-        lost = [each.key for each in self._all_members() if each.listed.lost and each.key not in self._named]
-        dropped = set(lost[:-MOST_LOST])
         with self._lock:
+            lost = [key for key, each in self._members.items() if each.listed.lost and key not in self._named]
+            dropped = set(lost[:-MOST_LOST])
             self._members = {key: member for key, member in self._members.items() if key not in dropped}
             self._schedule.forget(dropped)
 
@@ -313,7 +319,10 @@ class FleetMonitor(Engine):
 
     def _all_members(self) -> list[FleetMember]:
         with self._lock:
-            return list(self._members.values())
+            return [each for member in self._members.values() for each in member.shown]
+
+    def _member(self, key: str) -> FleetMember | None:
+        return next((each for each in self._all_members() if each.key == key), None)
 
     # ------------------------------------------------------------ snapshots and alerts
 
@@ -329,6 +338,7 @@ class FleetMonitor(Engine):
             credit=account.credit,
             thresholds=self.config.thresholds,
             now=now,
+            left_out=sum(member.left_out for member in members),
         )
         view = FleetSnapshot(
             timestamp=now,
@@ -345,15 +355,15 @@ class FleetMonitor(Engine):
 
     def judge(self) -> None:
         """Store the samples of the round, and send the alerts."""
-        view, members = self._view, self._members
+        view, members = self._view, {member.key: member for member in self._all_members()}
         seen = [(members[row.key], row) for row in view.rows if row.key in members]
         self._record.judge(seen, view.summary, view.timestamp)
-        self._outages.judge((member for member, _ in seen), view)
+        self._outages.judge((member for member, _ in seen if not member.is_found), view)
         self._note_change()
 
     def _hear(self, alert: FleetAlert) -> None:
         """Report the result of an action on a member, and look again."""
-        self._record.add(alert, self._members.get(alert.key))
+        self._record.add(alert, self._member(alert.key))
         self.refresh()
         self._note_change()
 
@@ -455,11 +465,14 @@ def _refusal(action: str, member: FleetMember | None) -> str:
     """Return why an action is impossible; empty if it is possible."""
     if member is None:
         return "there is no such member"
+    if member.is_found and (action == "destroy" or member.instance is not None):
+        return f"{member.target} is a member of its own: choose that one"
     if member.instance is not None:
         return ""
     if action == "destroy":
         return f"{member.target} is not rented: there is nothing to destroy"
-    return "" if member.spec.job else "nothing tells what to stop: it has no job id"
+    is_job = member.spec.job and (not member.is_found or member.job.job_id)
+    return "" if is_job else "nothing tells what to stop: it has no job id"
 
 
 def load_fleet_config(path: str | None = None) -> FleetConfig:

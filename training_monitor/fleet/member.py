@@ -1,5 +1,8 @@
 """One member of a fleet: looks at it in one round trip each, and accumulates the results.
 
+A member that names no training is also asked what else runs on its target: each of these is a member beside it, which
+is looked at in the same round trip.
+
 A look costs as little as possible: only new log lines are read, and of a line redrawn by a progress bar only the last
 drawing. At most the last FIRST_PARSED or PARSED characters are parsed for progress. The verdict is renewed every
 JUDGE_SECONDS. Observations go to the store.
@@ -10,7 +13,8 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -22,7 +26,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
-from training_monitor.core.models import Answer, NewLog
+from training_monitor.core.models import Answer, JobStatus, NewLog, Question
 from training_monitor.core.read_fence import keep_configured
 from training_monitor.core.store import MOST_LOOKS, Store
 from training_monitor.core.values import KeptRollCall, TrainingStatus, WatchedJob
@@ -31,10 +35,12 @@ from training_monitor.fleet.buffers import LINE_LENGTH, LastLines, LastSamples, 
 from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.fleet.rows import Listed, Seen, metrics_of
+from training_monitor.fleet.search import Found, Search, identity_of, name_of
 from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, MemberSpec, TargetReading, sample_of
-from training_monitor.health.host import LogHost, log_host_question
+from training_monitor.health.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern, parse_metrics
+from training_monitor.logs.sources import CONTAINER_LOG
 from training_monitor.observe.kept_looks import Looks, last_roll_call
 from training_monitor.observe.looks import (
     FRESH_SECONDS,
@@ -45,7 +51,7 @@ from training_monitor.observe.looks import (
     speed_of,
     watch_questions,
 )
-from training_monitor.observe.meant import find_meant, named_job, reach
+from training_monitor.observe.meant import MeantTraining, find_meant, named_job, reach
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.vast import addresses_of
 from training_monitor.targets.target import Target, parse_target
@@ -54,7 +60,8 @@ from training_monitor.watch.state import WatchState
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
-FIND_SECONDS = 300.0  # between two searches for a training that was not found
+FIND_SECONDS = 300.0  # between two searches for a named training that was not found
+MOST_BESIDE = 20  # trainings beside a member, running ones first, that are looked at
 KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
 KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
 ROW_SECONDS = 5.0
@@ -65,7 +72,12 @@ class FleetMember:
     """One member. `look` is called by one thread at a time; values that others read are replaced as a whole.
 
     `turn` is a lock held while answers are parsed: parsing one member at a time leaves the interpreter responsive to
-    the keyboard. `store` shares observations with other commands; None: only this member's own are judged.
+    the keyboard. `store` shares observations with other commands; None: only this member's own are judged. `found` is
+    the training of a member that a search found.
+
+    Attributes:
+        beside: the members for the other trainings of its target; `left_out` counts those beyond MOST_BESIDE.
+        training: the display name of the training that a search found for it.
 
     Raises:
         SettingsError: a target or a log path is invalid.
@@ -79,10 +91,15 @@ class FleetMember:
         namespace: str,
         turn: threading.Lock | None = None,
         store: Store | None = None,
+        found: MeantTraining | None = None,
     ) -> None:
         self.spec, self.key, self._turn = spec, spec.key, turn or threading.Lock()
         self.target = parse_target(spec.target, namespace=namespace)
-        self.job = named_job(spec.job) if spec.job else WatchedJob(log_paths=spec.log_paths or config.log_paths)
+        self._by_log = WatchedJob(log_paths=spec.log_paths or config.log_paths)
+        self.job = found.job if found else named_job(spec.job) if spec.job else self._by_log
+        self.training, self.is_found = name_of(found) if found else None, found is not None
+        self.beside, self.left_out = tuple[FleetMember, ...](), 0
+        self._search, self._common = Search(store), (config, patterns, namespace, self._turn, store)
         own = [each for group in config.groups.values() for each in group if each.target == spec.target]
         self._configured = [*config.log_paths, *(path for each in own for path in each.log_paths)]
         keep_configured(self.target, self._configured)
@@ -93,6 +110,7 @@ class FleetMember:
         self.before: TrainingMetrics | None = None  # the last judged row
         self.ending: str | None = None  # the action in progress: stop or destroy
         self.remembered = False
+        self.was_over = False  # its training had ended before it was found
         self._patterns, self._fresh_seconds = tuple(patterns), config.fresh_seconds
         self._store = store
         self._state = self._new_state()
@@ -104,12 +122,24 @@ class FleetMember:
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
+        self._is_over = False
         self._address: tuple[list[tuple[object, object]], Target] | None = None  # as listed, and read
 
     @property
     def instance(self) -> int | None:
         """The id of a rented instance; None for another target."""
         return self.target.instance_id
+
+    @property
+    def shown(self) -> list[FleetMember]:
+        """This member and those beside it, but for what a person had stopped before it was found."""
+        return [self, *(each for each in self.beside if not (each.was_over and each.was_stopped))]
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether its job was seen to have been stopped by a person."""
+        reading = self.seen.reading
+        return reading is not None and reading.status.status is JobStatus.STOPPED
 
     @property
     def place(self) -> str:
@@ -144,36 +174,67 @@ class FleetMember:
         except TargetUnreachable:
             return True
 
-    def look(self, now: float, transport: Transport | None) -> None:
-        """Look in one round trip. Raises TrainingMonitorError without an answer; the last good reading is kept."""
+    def look(self, now: float, transport: Transport | None, others: Collection[FleetMember] = ()) -> None:
+        """Look at it and at those beside it in one round trip, and in a second one at what was found only now.
+
+        Args:
+            others: members whose trainings are not found again.
+
+        Raises:
+            TrainingMonitorError: there was no answer; the last good reading is kept.
+        """
         address = self.address()
         if address is None:
             return
-        cursor, identity = self._state.cursor, self._state.identity
-        is_first = cursor is None
-        asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, is_first=is_first)
-        host = log_host_question(source_of(self.job, cursor).file)
         site = Site(address, transport)
         if self.instance is None:
             site = reach(site)
             self.target = site.target
             keep_configured(self.target, self._configured)
-        answers = site.ask(*asked, host)
-        with self._turn:
-            reading = self._take(answers, now)
-        is_over = isinstance(answers[0].failure, TargetEnded)  # only what its container printed is left
-        if (reading.absent or is_over) and self._find(site, now):
-            return self.look(now, transport)
+        questions = self._search.questions() if self._is_search_due(now) else []
+        answers = self._ask(site, (self, *self.beside), now, questions)
+        if questions:
+            if new := self._take_found(self._search.read(site, answers, now), others):
+                self._ask(site, new, now)
+        elif self._is_search_due(now) or self._find(site, now):
+            self.look(now, transport, others)
+
+    def _ask(
+        self, site: Site, members: Sequence[FleetMember], now: float, more: Sequence[Question[Any]] = ()
+    ) -> list[Answer[Any]]:
+        """Look at members of this target in one round trip; return the answers to `more` questions."""
+        asked = [member.questions() for member in members]
+        gpus, *answers = site.ask(gpu_question(GPU_SECONDS), *chain(*asked), *more)
+        for member, questions in zip(members, asked):
+            member.take([gpus, *answers[: len(questions)]], now)
+            del answers[: len(questions)]
+        return answers
+
+    def questions(self) -> list[Question[Any]]:
+        """Return the questions of a look, without that for the GPUs."""
+        cursor, identity = self._state.cursor, self._state.identity
+        is_first = cursor is None
+        asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, is_first=is_first)
+        return [*asked[1:], log_host_question(source_of(self.job, cursor).file)]
+
+    def take(self, answers: Sequence[Answer[Any]], now: float) -> None:
+        """Take in a look, from the answers about the GPUs and to its questions."""
+        self._is_over = isinstance(answers[0].failure, TargetEnded)  # only what its container printed is left
+        try:
+            with self._turn:
+                reading = self._take(answers, now)
+        except TrainingMonitorError as error:
+            self.fail(error, now)
+            return
         if self.seen.error is not None:
             get_logger().info("%s: it answers again", self.key)
         with self._lock:
             self.seen = Seen(reading, reading.log_lines)
 
     def _find(self, site: Site, now: float) -> bool:
-        """Search the target for a training where the expected one was not found; return whether there is one."""
+        """Search the target for a named training where the expected one was not found; return whether there is one."""
         is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
-        is_known = self._state.cursor is not None or self._state.identity is not None
-        if is_known or self._is_named or not is_due:
+        if self.spec.job is None or self.is_found or not self._is_lost or not is_due:
             return False
         self._found_at = now
         try:
@@ -184,6 +245,79 @@ class FleetMember:
         if meant.not_seen or not found or found[0].job == self.job:
             return False
         self.job, self._state = found[0].job, self._new_state()
+        return True
+
+    # ------------------------------------------------------------ trainings that a search finds
+
+    def _is_search_due(self, now: float) -> bool:
+        """Return whether to search now: for one that names no training, but not on an instance whose log is known."""
+        is_due = self._search.is_due(now) or (self._is_over and self._is_lost)
+        if self.spec.which is not None or self._is_named or not is_due:
+            return False
+        return self.instance is None or self.training is not None or self._is_lost
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether it was looked for, and nothing of it was ever seen, or can be seen now that its pod has ended."""
+        if self._is_over:
+            return self.job.log_file != CONTAINER_LOG
+        is_absent = self.seen.reading is not None and self.seen.reading.absent is not None
+        return is_absent and self._state.cursor is None and self._state.identity is None
+
+    def _take_found(self, found: Found, others: Collection[FleetMember]) -> list[FleetMember]:
+        """Make each training that was found a member beside this one, or its own; return those to look at again."""
+        found = found.without(lambda each: any(other.watches(each) for other in others))
+        own, new = self._choose_own(found)
+        known = {identity_of(each.job): each for each in self.beside}
+        beside = {} if found.is_complete else {each.key: each for each in self.beside}
+        for each in found.every:
+            spec = replace(self.spec, job=each.job.job_id or str(each.job.pid or each.job.log_file))
+            member = known.get(identity_of(each.job))
+            if each is own or beside.get(spec.key, member) is not member:  # the PID of one that ended is used again
+                continue
+            if member is None:
+                member = FleetMember(spec, *self._common, found=each)
+                member.listed, member.was_over = self.listed, each in found.ended
+                member.target = self.target
+                new.append(member)
+            elif member._follow(each):
+                new.append(member)
+            beside[member.key] = member
+        self.beside, self.left_out = tuple(beside.values())[:MOST_BESIDE], max(0, len(beside) - MOST_BESIDE)
+        return [each for each in new if each in (self, *self.beside)]
+
+    def _choose_own(self, found: Found) -> tuple[MeantTraining | None, list[FleetMember]]:
+        """Return which of these is the training of this member itself, and this member if it is another one now.
+
+        Where one runs, and its log is known, that log is followed: the next training may write another one.
+        """
+        own = next((each for each in found.every if self.watches(each)), None)
+        is_gone = self.training is not None and own is None and found.is_complete
+        if is_gone or self._is_lost:
+            shown = {identity_of(each.job) for each in self.beside}
+            rest = found.every or found.last
+            own = next((each for each in rest if identity_of(each.job) not in shown), next(iter(rest), None))
+        elif own is None or (self.training is None and len(found.running) < 2):
+            return own, []
+        return own, [self] if self._follow(own) else []
+
+    def watches(self, meant: MeantTraining) -> bool:
+        """Return whether its training is the one that was found."""
+        if self.training is not None or identity_of(meant.job) == identity_of(self.job):
+            return identity_of(meant.job) == identity_of(self.job)
+        is_same_log = not {self.job.log_file, self._log_path}.isdisjoint((meant.job.log_file or "", *meant.logs))
+        return is_same_log or (self.job.pid is not None and self.job.pid == meant.job.pid)
+
+    def _follow(self, meant: MeantTraining | None) -> bool:
+        """Watch a training that was found, or none; return whether another one, or another log, is watched now."""
+        job, before = meant.job if meant else self._by_log, self.job
+        self.training = name_of(meant) if meant else None
+        if identity_of(job) == identity_of(before) and job.log_file in (None, before.log_file):
+            return False
+        self.job, generation = job, self._state.generation + 1
+        self._state, self._lines = self._new_state(), LastLines()
+        self._state.generation, self._log_path = generation, None
+        self._extra.clear()
         return True
 
     def _new_state(self) -> WatchState:
@@ -212,7 +346,8 @@ class FleetMember:
         """Build the reading from the answers. Raises when the training could not be asked for."""
         host: LogHost = answers[-1].value or LogHost(None, None, None)
         look, absent = self._read(answers[:-1])
-        if look.log and look.log.missing and not look.log_tail and (self._state.cursor or not look.view):
+        is_seen = look.view is not None or (self.job.process is not None and look.process is not None)
+        if look.log and look.log.missing and not look.log_tail and (self._state.cursor or not is_seen):
             absent = absent or self._say_without_log(look)
         moved = None not in (host.log_path, self._log_path) and host.log_path != self._log_path
         self._log_path = host.log_path or self._log_path
@@ -225,7 +360,8 @@ class FleetMember:
             self._state.totals.epochs = look.epochs
         if look.log:
             self._take_log(look.log, look.log_tail)
-        if _was_just_written(look.log) and look.process and look.process.running is False:
+        is_gone = look.process is not None and look.process.running is False
+        if look.process and is_gone and self.job.process is None and _was_just_written(look.log):
             look = replace(look, process=replace(look.process, running=None))  # something still writes the log
         if absent is None:
             self._state.open_looks(self.target, self.job, look)
@@ -317,7 +453,7 @@ class FleetMember:
             seen = replace(seen, error=listed.error, missing=False, stale_since=listed.stale_since)
         elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._fresh_seconds:
             seen = replace(seen, error="nobody has looked since", stale_since=seen.reading.timestamp)
-        return metrics_of(self.spec, listed, seen, now)
+        return metrics_of(self.spec, listed, seen, now, training=self.training, is_found=self.is_found)
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
         """Return the sample for the rules and whether it is new; only new ones are stored.

@@ -101,6 +101,7 @@ class TrainingMetrics:
             failed because there is no such target.
         verdict: what `judge` says of the training; None for a machine that is not up, and for a row made by hand.
         explained: the last roll call before the training, or an earlier attempt of it, was ended for a hang.
+        found: whether nobody named the training: it runs beside the one of another member, whose row has the costs.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -149,6 +150,7 @@ class TrainingMetrics:
     verdict: Verdict | None = None
     missing: bool = False
     explained: KeptRollCall | None = None
+    found: bool = False
 
     def progress_percentage(self) -> float | None:
         """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps; None if unknown."""

@@ -2,8 +2,8 @@
 
 https://prometheus.io/docs/instrumenting/exposition_formats/ defines the format, docs/metrics.md lists the metrics. All
 are gauges in base units. What is unknown has no sample; what the log of a training shows may be NaN or infinite. Labels
-are masked, printable and bounded, and their values are keys, names of the settings, or words of this package: reasons
-and messages are in no label.
+are masked, printable and bounded, and their values are keys, names of the settings, of GPUs or of scripts, or words of
+this package: reasons and messages are in no label.
 """
 
 from __future__ import annotations
@@ -296,6 +296,10 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
     "members_omitted": (
         f"Members beyond {MOST_MEMBERS}, which have no series of their own.",
         lambda s: max(0, len(s.rows) - MOST_MEMBERS),
+    ),
+    "trainings_omitted": (
+        "Trainings on the targets of members, beyond those that a member shows.",
+        lambda s: s.summary.left_out,
     ),
     "account_up": (
         "Whether the account's machines could be listed (1 or 0).",

@@ -74,8 +74,25 @@ class Listed:
     billed: Billed | None = None
 
 
-def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> TrainingMetrics:
-    """Build the row of one member; its errors are those of `seen`."""
+def metrics_of(
+    spec: MemberSpec,
+    listed: Listed,
+    seen: Seen,
+    now: float,
+    *,
+    training: str | None = None,
+    is_found: bool = False,
+) -> TrainingMetrics:
+    """Build the row of one member; its errors are those of `seen`.
+
+    Args:
+        spec: what is watched.
+        listed: what the account says of its machine.
+        seen: the looks at it.
+        now: epoch seconds.
+        training: the display name of the training that a search found.
+        is_found: whether it is there only because of that: what its machine costs is in the row of another member.
+    """
     row, reading = listed.row or {}, seen.reading
     status = "lost" if listed.lost else _status(spec, listed.row, reading)
     is_up = status not in _DOWN
@@ -88,7 +105,7 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
         last_updated=max((when for when in times if when is not None), default=None),
         recent_logs=deque((clean_text(line, MOST_LINE) for line in seen.logs[-KEPT_LOGS:]), maxlen=KEPT_LOGS),
         key=spec.key,
-        name=_name(spec, row),
+        name=_name(spec, row, training, is_found=is_found),
         groups=spec.groups,
         message=_message(row, reading, is_up),
         error=_error(spec, seen),
@@ -96,7 +113,8 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
         stale_since=seen.stale_since,
         verdict=_verdict(reading, is_up),
         explained=reading.explained if reading else None,
-        **_costs(row, status, listed.listed_at if listed.lost else now, listed.billed),
+        found=is_found,
+        **({} if is_found else _costs(row, status, listed.listed_at if listed.lost else now, listed.billed)),
         **(_progress(reading, is_up) if reading else {}),
         **(_values(row, listed.listed_at, reading) if is_up else {}),
     )
@@ -130,16 +148,16 @@ def _instance_id(spec: MemberSpec, listed: Mapping[str, Any]) -> int | str:
     return number if type(number) is int else spec.name or spec.target
 
 
-def _name(spec: MemberSpec, listed: Mapping[str, Any]) -> str:
-    """Return the display name: that of the spec, else the label and the job or log, else the id.
+def _name(spec: MemberSpec, listed: Mapping[str, Any], training: str | None, *, is_found: bool) -> str:
+    """Return the display name: that of the spec, else the label and the training, job or log, else the id.
 
-    A label of ours is shown as its job; the job or log distinguishes members on one target.
+    A label of ours is shown as its job; the training, job or log distinguishes members on one target.
     """
     label = listed.get("label")
     ours = read_label(label)
     rented_as = clean_text(ours[1]) if ours else _words(label)
-    called = " ".join(word for word in (rented_as, _words(spec.which)) if word)
-    return spec.name or called or str(_instance_id(spec, listed))
+    called = " ".join(word for word in (rented_as, _words(training or spec.which)) if word)
+    return (None if is_found else spec.name) or called or str(_instance_id(spec, listed))
 
 
 def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str | None:
@@ -329,6 +347,7 @@ def summarize(
     credit: float | None,
     thresholds: Thresholds,
     now: float,
+    left_out: int = 0,
 ) -> FleetSummary:
     """Sum up a fleet. A machine with several members is counted once.
 
@@ -340,11 +359,12 @@ def summarize(
         credit: of the account, dollars; None: unknown.
         thresholds: for the health of the members.
         now: epoch seconds.
+        left_out: trainings that were found and are not among the rows.
     """
     burn = forecast_burn(_priced_rows(rows) if listed is None else listed, credit)
     hidden = forecast_burn([row for row in listed or () if row.get("id") not in shown], None)
     levels = Counter(row.health(thresholds, now).level for row in rows)
-    totals = {row.instance_id: row.total_cost for row in rows if is_rented(row)}
+    totals = {row.instance_id: row.total_cost for row in rows if pays(row)}
     return FleetSummary(
         levels={level: levels[level] for level in HEALTH_LEVELS},
         dollars_per_hour=burn.dollars_per_hour,
@@ -355,6 +375,7 @@ def summarize(
         credit_hours=burn.hours_left,
         hidden=hidden.instances,
         hidden_dollars_per_hour=hidden.dollars_per_hour,
+        left_out=left_out,
         **_completion(rows, now),
     )
 
@@ -364,16 +385,21 @@ def is_rented(row: TrainingMetrics) -> bool:
     return type(row.instance_id) is int
 
 
+def pays(row: TrainingMetrics) -> bool:
+    """Return whether the row of a rented machine has what that costs."""
+    return is_rented(row) and not row.found
+
+
 def _priced_rows(rows: Sequence[TrainingMetrics]) -> list[dict[str, float | None]]:
     """Return the rented members in the format of a listing."""
-    prices = {row.instance_id: row.cost_per_hour for row in rows if is_rented(row) and row.status != "lost"}
+    prices = {row.instance_id: row.cost_per_hour for row in rows if pays(row) and row.status != "lost"}
     return [{"dph_total": price} for price in prices.values()]
 
 
 def _completion(rows: Sequence[TrainingMetrics], now: float) -> dict[str, Any]:
     """Estimate the rest of the trainings; running ones without an ETA are counted apart."""
     longest, without = None, 0
-    ends, prices = dict[int | str, float](), dict[int | str, float | None]()  # by rented machine
+    ends, prices = dict[int | str, float](), {row.instance_id: row.cost_per_hour for row in rows if pays(row)}
     for row in rows:
         seconds = _seconds_left(row, now)
         if seconds is None:
@@ -382,8 +408,7 @@ def _completion(rows: Sequence[TrainingMetrics], now: float) -> dict[str, Any]:
         longest = seconds if longest is None else max(longest, seconds)
         if is_rented(row):
             ends[row.instance_id] = max(seconds, ends.get(row.instance_id, 0.0))
-            prices[row.instance_id] = row.cost_per_hour
-    costs = [seconds / HOUR * price for place, seconds in ends.items() if (price := prices[place]) is not None]
+    costs = [seconds / HOUR * price for place, seconds in ends.items() if (price := prices.get(place)) is not None]
     return {
         "dollars_to_completion": sum(costs) if costs else None,
         "without_price": len(ends) - len(costs),

@@ -117,6 +117,7 @@ class FleetSummary:
             rented machines with an ETA and no price.
         seconds_to_completion: until the last of them ends; `without_eta` counts running ones without an ETA.
         hidden: instances of the account that are not shown, and their known cost per hour.
+        left_out: trainings that were found on the members' targets and are not shown: one shows 20 beside its own.
     """
 
     levels: Mapping[str, int] = field(default_factory=dict)
@@ -132,6 +133,7 @@ class FleetSummary:
     without_eta: int = 0
     hidden: int = 0
     hidden_dollars_per_hour: float = 0.0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,12 +65,14 @@ class MeantTraining:
 class Meant:
     """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
 
-    `is_last`: none runs, it is the one that was seen last. `has_ray`: there may be a Ray.
+    `is_last`: none runs, it is the one that was seen last. `has_ended`: it is that of a pod that has ended. `has_ray`:
+    there may be a Ray.
     """
 
     trainings: tuple[MeantTraining, ...]
     not_seen: tuple[NotSeen, ...] = ()
     is_last: bool = False
+    has_ended: bool = False
     has_ray: bool = True
 
 
@@ -132,7 +134,7 @@ def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
 
 def _of_ended(site: Site, text: str = "") -> Meant:
     job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
-    return Meant((MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called),))
+    return Meant((MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called),), has_ended=True)
 
 
 def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:

@@ -197,7 +197,7 @@ class Board:
 
 def _rows_with_cost(snapshot: FleetSnapshot) -> list[TrainingMetrics]:
     """Return the members with a known price or cost, the dearest first; one of those that share a machine."""
-    on_machines = {row.instance_id: row for row in snapshot.rows}
+    on_machines = {row.instance_id: row for row in snapshot.rows if not row.found}
     rows = [row for row in on_machines.values() if row.cost_per_hour is not None or row.total_cost is not None]
     return sorted(rows, key=lambda row: -(row.cost_per_hour or 0.0))
 

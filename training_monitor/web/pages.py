@@ -171,6 +171,8 @@ def _tiles(summary: FleetSummary) -> Iterator[tuple[str, str, str]]:
     if summary.hidden:
         price = summary.hidden_dollars_per_hour
         yield "Not shown", plural(summary.hidden, "instance"), f"{format_price(price)}/h" if price else ""
+    if summary.left_out:
+        yield "Left out", plural(summary.left_out, "training"), "more than a member shows"
 
 
 def event_of(alert: FleetAlert) -> str:

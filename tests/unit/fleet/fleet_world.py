@@ -64,6 +64,8 @@ class Machine:
             return "", 0
         if is_call(script, "job", "look"):
             return "state=missing\n", 0
+        if call and call.subject in ("find_trainings", "jobs", "ray", "ray_signs", "recent_logs"):
+            return "", 1  # nobody knows what else runs there
         raise AssertionError(f"unexpected script: {script[-300:]}")
 
     def write_log(self, text: str, age: float) -> None:

@@ -45,7 +45,7 @@ class Bench:
 def test_one_round_trip_tells_of_log_process_gpus_disk_and_memory() -> None:
     bench = Bench()
     reading = bench.look().reading
-    assert bench.machine.asked == 1 and len(bench.machine.scripts) == 6
+    assert bench.machine.asked == 1 and len(bench.machine.scripts) == 6 + 5, "and those of a search"
     assert reading.status.progress.step == 1 and reading.status.is_running
     assert [gpu.utilization for gpu in reading.gpus] == [97]
     assert (reading.disk_percent, reading.ram_percent) == (30.0, 75.0)

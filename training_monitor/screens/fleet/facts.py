@@ -101,7 +101,7 @@ def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str
     yield "trains", NOT_KNOWN if row.runtime_seconds is None else f"for {format_duration(row.runtime_seconds)}"
     yield "seen", NOT_KNOWN if row.last_updated is None else f"{format_age(member.now - row.last_updated)} ago"
     yield "groups", ", ".join(row.groups) or NOT_KNOWN
-    yield "target", row.key
+    yield "target", f"{row.key}{', found there' if row.found else ''}"
     for name, value in row.extra.items():
         yield name, format_number(value)
 

@@ -280,6 +280,8 @@ def _money(summary: FleetSummary) -> list[str]:
     if summary.hidden:
         hidden = summary.hidden_dollars_per_hour
         parts.append(f"{summary.hidden} not shown" + (f": {format_price(hidden)}/h of that" if hidden else ""))
+    if summary.left_out:
+        parts.append(f"{plural(summary.left_out, 'training')} left out")
     return parts
 
 

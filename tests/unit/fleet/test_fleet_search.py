@@ -1,0 +1,223 @@
+"""The trainings of a member that names none: a row each, in one round trip, also once they have ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import read_call
+from tests.unit.fleet.fleet_world import Machine, Watch, row, unreachable
+from tests.unit.observe.printed_processes import reply
+from training_monitor.core.store import Store
+from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.member import MOST_BESIDE
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.prometheus import format_metrics
+from training_monitor.fleet.search import FIND_SECONDS
+from training_monitor.fleet.values import MemberSpec
+from training_monitor.observe.remembered import KEPT_SECONDS, forget
+from training_monitor.targets.target import parse_target
+
+LOCAL = (MemberSpec("local"),)
+
+
+class Host(Machine):
+    """A machine without a log where one is expected, and trainings: processes by PID, each with its script and log."""
+
+    def __init__(self, **scripts: str) -> None:
+        super().__init__(path="", pid=None)
+        self.trainings: dict[int, tuple[str, str]] = {}
+        self.begun: dict[int, int] = {}
+        self.logs: dict[str, str] = {}
+        self.is_hidden = False
+        for number, (log, script) in enumerate(scripts.items()):
+            self.start(10 + number, script, log)
+
+    def start(self, pid: int, script: str, log: str, text: str = "step 1/100 loss 0.5\n", begun: int = 5000) -> None:
+        self.trainings[pid], self.begun[pid] = (script, f"/w/{log}.log"), begun
+        self.logs[f"/w/{log}.log"] = text
+
+    def answer(self, script: str) -> tuple[str, int]:
+        call = read_call(script)
+        subject, given = (call.subject, call.given) if call else ("", {})
+        if subject == "find_trainings" and not self.is_hidden:
+            found = [
+                {
+                    "pid": str(pid),
+                    "start": str(self.begun[pid]),
+                    "command": f"python {name}",
+                    "cwd": "/w",
+                    "fds": f"1 -> {log}",
+                }
+                for pid, (name, log) in self.trainings.items()
+            ]
+            self.scripts.append(script)
+            return reply(*found, word=given["word"], spelling=given["spelling"]), 0
+        if subject in (of := {"jobs": "", "ray": "[]\nhttp 200\n", "ray_signs": "none\n", "recent_logs": "now 1000\n"}):
+            self.scripts.append(script)
+            return of[subject], 0
+        pid = int(given.get("pid") or 0)
+        is_same = pid in self.trainings and given["was_start"] in ("", str(self.begun[pid]))
+        self.pid = pid if is_same else None
+        self.path = given.get("file", "") if given.get("file", "") in self.logs else ""
+        self.log, self.inode = self.logs.get(self.path, ""), hash(self.path) % 1000
+        return super().answer(script)
+
+    def _process(self) -> str:
+        return super()._process().replace("start=1\nboot=b\n", f"start={self.begun.get(self.pid or 0)}\nboot=b0\n")
+
+
+class Fleet(Watch):
+    def __init__(self, host: Host, specs: tuple[MemberSpec, ...] = LOCAL, **options: Any) -> None:
+        super().__init__(specs=specs, **options)
+        self.host = self.world.machines["local"] = host
+
+    def names(self, after: float = FIND_SECONDS) -> list[str]:
+        return [each.name for each in self.look(after).values()]
+
+    def named(self, name: str) -> TrainingMetrics:
+        [found] = [each for each in self.monitor.snapshot().rows if each.name == name]
+        return found
+
+
+def test_each_training_has_a_row_in_the_round_trip_of_its_member() -> None:
+    fleet = Fleet(Host(a="train_one.py", b="train_two.py", c="train_two.py"))
+    rows = fleet.look()
+    assert [each.name for each in rows.values()] == ["train_one.py 10", "train_two.py 11", "train_two.py 12"]
+    assert list(rows) == ["local", "local#11", "local#12"]
+    assert [each.found for each in rows.values()] == [False, True, True]
+    assert {(each.instance_id, each.status, each.step) for each in rows.values()} == {("local", "running", 1)}
+    assert fleet.host.asked == 2, "what was found only then is looked at once more"
+    fleet.host.logs["/w/b.log"] += "step 2/100 loss 0.4\n"
+    assert fleet.look()["local#11"].step == 2
+    fleet.look(FIND_SECONDS)
+    assert fleet.host.asked == 4
+
+
+def test_a_search_is_part_of_a_look_every_minute_only() -> None:
+    fleet = Fleet(Host(a="train_one.py"))
+    for _ in range(int(FIND_SECONDS / 10) + 1):
+        fleet.look(10)
+    asked = [call for script in fleet.host.scripts if (call := read_call(script)) and call.subject == "find_trainings"]
+    assert len(asked) == 2
+    assert not [script for script in fleet.host.scripts[60:] if script.startswith(": ray ")], "no sign of Ray"
+
+
+def test_one_that_names_its_training_has_one_row(subtests: pytest.Subtests) -> None:
+    for specs, config in (
+        ((MemberSpec("local", "10"),), FleetConfig()),
+        ((MemberSpec("local", log_paths=("/w/a.log",)),), FleetConfig()),
+        (LOCAL, FleetConfig(log_paths=("/w/*.log",))),
+    ):
+        with subtests.test(specs=specs):
+            assert len(Fleet(Host(a="train_one.py", b="train_two.py"), specs, config=config).names()) == 1
+
+
+def test_a_training_that_another_member_names_is_not_found_again() -> None:
+    fleet = Fleet(
+        Host(a="train_one.py", b="train_two.py"), (MemberSpec("local", "11"), MemberSpec("local", log_paths=("/w/c",)))
+    )
+    assert fleet.names() == ["11", "w/c"]
+    fleet = Fleet(fleet.host, (MemberSpec("local", "11"), *LOCAL))
+    assert fleet.names() == ["11", "train_one.py 10"]
+
+
+def test_one_that_ended_keeps_its_row_and_one_that_cannot_be_asked_has_not_ended() -> None:
+    fleet = Fleet(Host(a="train_one.py", b="train_two.py", c="train_three.py"))
+    fleet.look()
+    fleet.host.logs["/w/b.log"] += "step 100/100 loss 0.1\nTraining finished\n"
+    del fleet.host.trainings[11], fleet.host.trainings[12]
+    for _ in range(2):
+        assert fleet.names() == ["train_one.py 10", "train_two.py 11", "train_three.py 12"]
+        states = [each.verdict.state for each in fleet.monitor.snapshot().rows if each.verdict]
+        assert states == ["running", "finished", "failed"]
+    assert [told for told in fleet.told if told != "epoch"] == ["finished", "failed"]
+    fleet.host.error = unreachable()
+    assert fleet.names() == ["train_one.py 10", "train_two.py 11", "train_three.py 12"]
+    assert all("refused" in (each.error or "") for each in fleet.monitor.snapshot().rows)
+    fleet.host.error = None
+    fleet.host.is_hidden = True
+    assert len(fleet.names()) == 3, "a search that failed has not found that they are gone"
+
+
+def test_a_later_training_of_the_same_script_takes_the_place_of_one_that_ended() -> None:
+    fleet = Fleet(Host(a="train_one.py", b="train_two.py"))
+    fleet.look()
+    del fleet.host.trainings[10], fleet.host.trainings[11]
+    fleet.host.start(20, "train_two.py", "again")
+    assert fleet.names() == ["train_one.py 10", "train_two.py 20"]
+    fleet.host.start(30, "train_one.py", "other", "step 7/100 loss 0.3\n")
+    rows = fleet.look(FIND_SECONDS)
+    assert [(key, each.name, each.step) for key, each in rows.items()] == [
+        ("local", "train_one.py 30", 7),
+        ("local#20", "train_two.py 20", 1),
+    ]
+
+
+def test_a_fleet_that_begins_later_and_a_check_know_the_same(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    fleet = Fleet(Host(a="train_one.py", b="train_two.py"), store=store)
+    fleet.look()
+    fleet.host.trainings.clear()
+    later = Fleet(fleet.host, store=store)
+    assert later.names(20) == ["train_one.py 10", "train_two.py 11"]
+    assert {each.verdict and each.verdict.state for each in later.monitor.snapshot().rows} == {"failed"}
+    forget(store, parse_target("local"))
+    assert later.names() == ["local"]
+    assert later.monitor.snapshot().rows[0].health().brief == "no training found"
+
+
+def test_one_that_has_the_pid_of_one_that_ended_takes_its_row() -> None:
+    fleet = Fleet(Host(a="train_one.py", b="train_two.py", c="train_three.py"))
+    fleet.look()
+    fleet.host.start(11, "train_other.py", "other", begun=9000)
+    rows = fleet.look(FIND_SECONDS)
+    assert [each.name for each in rows.values()] == ["train_one.py 10", "train_three.py 12", "train_other.py 11"]
+
+
+def test_what_ended_is_forgotten_after_a_day() -> None:
+    fleet = Fleet(Host(a="train_one.py", b="train_two.py"))
+    fleet.look()
+    del fleet.host.trainings[11]
+    assert fleet.names() == ["train_one.py 10", "train_two.py 11"]
+    assert fleet.names(KEPT_SECONDS) == ["train_one.py 10"]
+
+
+def test_of_many_trainings_it_says_how_many_are_left_out() -> None:
+    fleet = Fleet(Host(**{f"log{number}": f"train{number}.py" for number in range(MOST_BESIDE + 4)}))
+    rows = fleet.look()
+    assert len(rows) == 1 + MOST_BESIDE
+    snapshot = fleet.monitor.snapshot()
+    assert snapshot.summary.left_out == 3
+    text = format_metrics(snapshot, FleetConfig().thresholds)
+    assert "training_monitor_trainings_omitted 3\n" in text
+    assert text.count("training_monitor_step{") == 1 + MOST_BESIDE
+    assert 'training_monitor_member_info{member="local#11",name="train1.py 11"' in text
+
+
+def test_a_machine_is_paid_and_reported_once() -> None:
+    host = Host(a="train_one.py", b="train_two.py")
+    fleet = Fleet(host, (), whole_account=True)
+    fleet.world.rows[1], fleet.world.machines["vast-1"] = row(1), host
+    rows = fleet.look()
+    assert [(each.name, each.instance_id, each.cost_per_hour) for each in rows.values()] == [
+        ("train_one.py 10", 1, 0.5),
+        ("train_two.py 11", 1, None),
+    ]
+    summary = fleet.monitor.snapshot().summary
+    assert (summary.dollars_per_hour, summary.without_total, summary.unpriced) == (0.5, 0, 0)
+    assert summary.dollars_spent == pytest.approx(0.5, rel=0.02)
+    del fleet.world.rows[1]
+    fleet.look()
+    assert [each.kind for each in fleet.monitor.snapshot().alerts if each.key] == ["lost"]
+    fleet.monitor.act("stop", ["vast://1#11"])
+    assert fleet.told[-1] == "refused"
+
+
+def test_an_instance_whose_log_is_known_has_one_row_and_is_not_searched() -> None:
+    watch = Watch(1)
+    watch.look()
+    assert [*watch.look(FIND_SECONDS)] == ["vast://1"]
+    assert not [script for script in watch.world.machine(1).scripts if script.startswith(": find_trainings ")]
