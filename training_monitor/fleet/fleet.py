@@ -262,10 +262,8 @@ class FleetMonitor(Engine):
         member = self._members.get(key)
         if member:
             self._record.remember(member, self.clock.time())
-            with self._lock:
-                here = [each for each in self._members.values() if each.target == member.target]
-            member.look(self.clock.time(), self._transport, [each for each in here if each is not member])
-            for each in member.beside:
+            member.look(self.clock.time(), self._transport, partial(self._others_on, member))
+            for each in member.beside.members:
                 self._record.remember(each, self.clock.time())
         elif key == ACCOUNT and self._lister:
             self._lister.look()
@@ -279,7 +277,7 @@ class FleetMonitor(Engine):
         """Record why a look failed; the last reading is kept."""
         member = self._members.get(key)
         if member:
-            for each in (member, *member.beside):
+            for each in (member, *member.beside.members):
                 each.fail(error, self.clock.time())
         elif key == ACCOUNT and self._lister:
             self._lister.fail(str(error))
@@ -321,6 +319,10 @@ class FleetMonitor(Engine):
         with self._lock:
             return [each for member in self._members.values() for each in member.shown]
 
+    def _others_on(self, member: FleetMember) -> list[FleetMember]:
+        with self._lock:
+            return [each for each in self._members.values() if each is not member and each.target == member.target]
+
     def _member(self, key: str) -> FleetMember | None:
         return next((each for each in self._all_members() if each.key == key), None)
 
@@ -338,7 +340,7 @@ class FleetMonitor(Engine):
             credit=account.credit,
             thresholds=self.config.thresholds,
             now=now,
-            left_out=sum(member.left_out for member in members),
+            left_out=sum(member.beside.left_out for member in members),
         )
         view = FleetSnapshot(
             timestamp=now,

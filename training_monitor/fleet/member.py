@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -24,7 +24,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, JobStatus, NewLog, Question
 from training_monitor.core.read_fence import keep_configured
@@ -60,7 +60,7 @@ from training_monitor.watch.state import WatchState
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
-FIND_SECONDS = 300.0  # between two searches for a named training that was not found
+FIND_NAMED_SECONDS = 300.0  # between two searches for a named training that was not found
 MOST_BESIDE = 20  # trainings beside a member, running ones first, that are looked at
 KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
 KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
@@ -76,7 +76,7 @@ class FleetMember:
     the training of a member that a search found.
 
     Attributes:
-        beside: the members for the other trainings of its target; `left_out` counts those beyond MOST_BESIDE.
+        beside: the members for the other trainings of its target.
         training: the display name of the training that a search found for it.
 
     Raises:
@@ -95,23 +95,17 @@ class FleetMember:
     ) -> None:
         self.spec, self.key, self._turn = spec, spec.key, turn or threading.Lock()
         self.target = parse_target(spec.target, namespace=namespace)
-        self._by_log = WatchedJob(log_paths=spec.log_paths or config.log_paths)
+        self._config, self._namespace = config, namespace
         self.job = found.job if found else named_job(spec.job) if spec.job else self._by_log
-        self.training, self.is_found = name_of(found) if found else None, found is not None
-        self.beside, self.left_out = tuple[FleetMember, ...](), 0
-        self._search, self._common = Search(store), (config, patterns, namespace, self._turn, store)
-        own = [each for group in config.groups.values() for each in group if each.target == spec.target]
-        self._configured = [*config.log_paths, *(path for each in own for path in each.log_paths)]
+        self.training, self.beside = name_of(found) if found else None, NONE_BESIDE
+        self._search = Search(store)
         keep_configured(self.target, self._configured)
-        self._is_named = bool(spec.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log
-        self._found_at: float | None = None  # when its training was last searched for
         self.seen, self.listed = Seen(), Listed()
         self.told = ToldMember()
         self.before: TrainingMetrics | None = None  # the last judged row
         self.ending: str | None = None  # the action in progress: stop or destroy
         self.remembered = False
-        self.was_over = False  # its training had ended before it was found
-        self._patterns, self._fresh_seconds = tuple(patterns), config.fresh_seconds
+        self._patterns = tuple(patterns)
         self._store = store
         self._state = self._new_state()
         self._lines, self._extra = LastLines(), dict[str, float]()
@@ -126,6 +120,12 @@ class FleetMember:
         self._address: tuple[list[tuple[object, object]], Target] | None = None  # as listed, and read
 
     @property
+    def _configured(self) -> list[str]:
+        """The logs that the settings name for its target."""
+        own = [each for group in self._config.groups.values() for each in group if each.target == self.spec.target]
+        return [*self._config.log_paths, *(path for each in own for path in each.log_paths)]
+
+    @property
     def instance(self) -> int | None:
         """The id of a rented instance; None for another target."""
         return self.target.instance_id
@@ -133,7 +133,17 @@ class FleetMember:
     @property
     def shown(self) -> list[FleetMember]:
         """This member and those beside it, but for what a person had stopped before it was found."""
-        return [self, *(each for each in self.beside if not (each.was_over and each.was_stopped))]
+        beside = self.beside
+        return [self, *(each for each in beside.members if not (each.was_stopped and each.key in beside.over))]
+
+    @property
+    def is_found(self) -> bool:
+        """Whether nobody named its training, and it is beside another member."""
+        return self.training is not None and self.spec.job is not None
+
+    @property
+    def _by_log(self) -> WatchedJob:
+        return WatchedJob(log_paths=self.spec.log_paths or self._config.log_paths)
 
     @property
     def was_stopped(self) -> bool:
@@ -174,11 +184,11 @@ class FleetMember:
         except TargetUnreachable:
             return True
 
-    def look(self, now: float, transport: Transport | None, others: Collection[FleetMember] = ()) -> None:
+    def look(self, now: float, transport: Transport | None, others: Others = tuple) -> None:
         """Look at it and at those beside it in one round trip, and in a second one at what was found only now.
 
         Args:
-            others: members whose trainings are not found again.
+            others: returns the members whose trainings are not found again.
 
         Raises:
             TrainingMonitorError: there was no answer; the last good reading is kept.
@@ -192,9 +202,9 @@ class FleetMember:
             self.target = site.target
             keep_configured(self.target, self._configured)
         questions = self._search.questions() if self._is_search_due(now) else []
-        answers = self._ask(site, (self, *self.beside), now, questions)
+        answers = self._ask(site, (self, *self.beside.members), now, questions)
         if questions:
-            if new := self._take_found(self._search.read(site, answers, now), others):
+            if new := self._take_found(self._search.read(site, answers, now), others()):
                 self._ask(site, new, now)
         elif self._is_search_due(now) or self._find(site, now):
             self.look(now, transport, others)
@@ -233,10 +243,10 @@ class FleetMember:
 
     def _find(self, site: Site, now: float) -> bool:
         """Search the target for a named training where the expected one was not found; return whether there is one."""
-        is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
+        is_due = self._search.is_due(now, FIND_NAMED_SECONDS)
         if self.spec.job is None or self.is_found or not self._is_lost or not is_due:
             return False
-        self._found_at = now
+        self._search.searched_at = now
         try:
             meant = find_meant(site, self.spec.job)
         except TrainingMonitorError:
@@ -252,7 +262,8 @@ class FleetMember:
     def _is_search_due(self, now: float) -> bool:
         """Return whether to search now: for one that names no training, but not on an instance whose log is known."""
         is_due = self._search.is_due(now) or (self._is_over and self._is_lost)
-        if self.spec.which is not None or self._is_named or not is_due:
+        is_named = self.spec.which is not None or self._config.log_paths != DEFAULT_LOG_PATHS
+        if is_named or not is_due:
             return False
         return self.instance is None or self.training is not None or self._is_lost
 
@@ -264,27 +275,29 @@ class FleetMember:
         is_absent = self.seen.reading is not None and self.seen.reading.absent is not None
         return is_absent and self._state.cursor is None and self._state.identity is None
 
-    def _take_found(self, found: Found, others: Collection[FleetMember]) -> list[FleetMember]:
+    def _take_found(self, found: Found, others: Iterable[FleetMember]) -> list[FleetMember]:
         """Make each training that was found a member beside this one, or its own; return those to look at again."""
         found = found.without(lambda each: any(other.watches(each) for other in others))
         own, new = self._choose_own(found)
-        known = {identity_of(each.job): each for each in self.beside}
-        beside = {} if found.is_complete else {each.key: each for each in self.beside}
+        known = {identity_of(each.job): each for each in self.beside.members}
+        beside = {} if found.is_complete else {each.key: each for each in self.beside.members}
+        over = set(self.beside.over)
         for each in found.every:
             spec = replace(self.spec, job=each.job.job_id or str(each.job.pid or each.job.log_file))
             member = known.get(identity_of(each.job))
             if each is own or beside.get(spec.key, member) is not member:  # the PID of one that ended is used again
                 continue
             if member is None:
-                member = FleetMember(spec, *self._common, found=each)
-                member.listed, member.was_over = self.listed, each in found.ended
-                member.target = self.target
+                member = FleetMember(spec, self._config, self._patterns, self._namespace, self._turn, self._store, each)
+                member.listed, member.target = self.listed, self.target
+                over |= {member.key} if each in found.ended else set()
                 new.append(member)
             elif member._follow(each):
                 new.append(member)
             beside[member.key] = member
-        self.beside, self.left_out = tuple(beside.values())[:MOST_BESIDE], max(0, len(beside) - MOST_BESIDE)
-        return [each for each in new if each in (self, *self.beside)]
+        shown = tuple(beside.values())[:MOST_BESIDE]
+        self.beside = Beside(shown, len(beside) - len(shown), frozenset(over & beside.keys()))
+        return [each for each in new if each in (self, *shown)]
 
     def _choose_own(self, found: Found) -> tuple[MeantTraining | None, list[FleetMember]]:
         """Return which of these is the training of this member itself, and this member if it is another one now.
@@ -294,7 +307,7 @@ class FleetMember:
         own = next((each for each in found.every if self.watches(each)), None)
         is_gone = self.training is not None and own is None and found.is_complete
         if is_gone or self._is_lost:
-            shown = {identity_of(each.job) for each in self.beside}
+            shown = {identity_of(each.job) for each in self.beside.members}
             rest = found.every or found.last
             own = next((each for each in rest if identity_of(each.job) not in shown), next(iter(rest), None))
         elif own is None or (self.training is None and len(found.running) < 2):
@@ -451,7 +464,7 @@ class FleetMember:
     def _make_row(self, seen: Seen, listed: Listed, now: float) -> TrainingMetrics:
         if not self.is_asked:
             seen = replace(seen, error=listed.error, missing=False, stale_since=listed.stale_since)
-        elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._fresh_seconds:
+        elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._config.fresh_seconds:
             seen = replace(seen, error="nobody has looked since", stale_since=seen.reading.timestamp)
         return metrics_of(self.spec, listed, seen, now, training=self.training, is_found=self.is_found)
 
@@ -496,6 +509,22 @@ class FleetMember:
     def recent_losses(self) -> list[float | None]:
         """Return the losses of its recent samples, oldest first."""
         return self._past.values("loss")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The members beside one, for the trainings that a search found.
+
+    `left_out` counts those beyond MOST_BESIDE, `over` has the keys of those whose training had ended before.
+    """
+
+    members: tuple[FleetMember, ...] = ()
+    left_out: int = 0
+    over: frozenset[str] = frozenset()
+
+
+NONE_BESIDE = Beside()
+Others = Callable[[], Iterable[FleetMember]]
 
 
 def _was_just_written(log: NewLog | None) -> bool:

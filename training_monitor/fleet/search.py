@@ -48,14 +48,16 @@ class Search:
     What it saw is remembered with what `check` saw; without a store, by itself.
     """
 
+    __slots__ = ("_has_ray", "_kept", "_store", "searched_at")
+
     def __init__(self, store: Store | None) -> None:
         self._store, self._kept = store, tuple[KeptTraining, ...]()
-        self._searched_at: float | None = None
+        self.searched_at: float | None = None
         self._has_ray = True
 
-    def is_due(self, now: float) -> bool:
-        """Return whether it is time for the next search, at the latest one after a clock was set back."""
-        return self._searched_at is None or not 0.0 <= now - self._searched_at < FIND_SECONDS
+    def is_due(self, now: float, seconds: float = FIND_SECONDS) -> bool:
+        """Return whether it is time for the next search, which a clock that was set back does not delay."""
+        return self.searched_at is None or not 0.0 <= now - self.searched_at < seconds
 
     def questions(self) -> list[Question[Any]]:
         """Return what to ask."""
@@ -64,7 +66,7 @@ class Search:
     def read(self, site: Site, answers: Sequence[Answer[Any]], now: float) -> Found:
         """Read the answers to the questions."""
         meant = read_all(site, answers)
-        self._searched_at, self._has_ray = now, meant.has_ray
+        self.searched_at, self._has_ray = now, meant.has_ray
         if meant.has_ended:
             return Found(last=meant.trainings, is_complete=True)
         if meant.not_seen:
