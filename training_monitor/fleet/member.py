@@ -199,8 +199,9 @@ class FleetMember:
         site = Site(address, transport)
         if self.instance is None:
             site = reach(site)
-            self.target = site.target
-            keep_configured(self.target, self._configured)
+            if site.target is not self.target:  # in the container of a pod
+                self.target = site.target
+                keep_configured(self.target, self._configured)
         questions = self._search.questions() if self._is_search_due(now) else []
         answers = self._ask(site, (self, *self.beside.members), now, questions)
         if questions:
