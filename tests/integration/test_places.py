@@ -122,14 +122,14 @@ OTHERS = "another user's"
 NOBODY = 65534
 ANOTHER = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
 # A folder that every user can read, and is gone with the namespace of the training.
-OPEN = f"mount -t tmpfs -o mode=755 none /mnt; cp train.py /mnt; chown -R {NOBODY} /mnt; "
+OPEN = f"mount -t tmpfs -o mode=755 none /mnt; cp train.py $(command -v date) /mnt; chown -R {NOBODY} /mnt; "
 # An ssh server that the user nobody can log in to.
 LOG_IN = f"""
 sed 's,^nobody:.*,nobody:x:{NOBODY}:{NOBODY}::/mnt:/bin/sh,' /etc/passwd >/mnt/passwd
 mount --bind /mnt/passwd /etc/passwd
 cp "$KEYS/host_key" "$KEYS/user_key.pub" /mnt; chmod 644 /mnt/user_key.pub
 "$SSHD" -f /dev/null -h /mnt/host_key -p "$PORT" -o ListenAddress=127.0.0.1 -o PidFile=none -o StrictModes=no \\
-  -o AuthorizedKeysFile=/mnt/user_key.pub
+  -o AuthorizedKeysFile=/mnt/user_key.pub -o SetEnv=PATH=/mnt:/usr/bin:/bin
 """
 # By the first column of the table: how it is started, and what the command is given.
 HERE = {
@@ -153,6 +153,10 @@ HERE = {
     "Lightning": ("$PY train_lightning.py $STATE 2>&1 | cat >/dev/null &", "local"),
     "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", "local"),
     "a systemd unit": ("sh unit.sh $PY train.py $STATE", "local"),
+    "over ssh": (
+        f"{OPEN} cd /mnt; {ANOTHER} $PLAIN train.py $STATE >run.log 2>&1 & {LOG_IN}",
+        "ssh://nobody@127.0.0.1:$PORT",
+    ),
     "another user's": ("$PY train.py $STATE >run.log 2>&1 &", "local"),
     "another user's, over ssh": (f"$PY train.py $STATE >run.log 2>&1 & {OPEN}{LOG_IN}", "ssh://nobody@127.0.0.1:$PORT"),
 }
@@ -230,14 +234,14 @@ def test_the_first_command_answers_for_each_place_on_this_machine(
     set_clock(state, surroundings.tools)
     server = SshServer(surroundings.folder / "sshd")
     server.write_client(surroundings.tools)
-    tools = {"SSHD": require("sshd"), "KEYS": str(server.folder), "PORT": str(free_port())}
+    tools = {"SSHD": require("sshd"), "KEYS": str(server.folder)}
     tools["JOURNALD"] = require("systemd-journald")
     told = {}
     with ThreadPoolExecutor(4) as pool:
         for place, (start, what) in HERE.items():
             check = f"{ANOTHER if place == OTHERS else ''} {CHECK} {what}"
             folder = surroundings.folder / re.sub(r"\W+", "_", place)
-            told[place] = pool.submit(run_here, start, check, state, folder, tools)
+            told[place] = pool.submit(run_here, start, check, state, folder, {**tools, "PORT": str(free_port())})
     for place, found in told.items():
         with subtests.test(place=place):
             said, whole = found.result()
