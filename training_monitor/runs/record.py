@@ -145,9 +145,9 @@ class GrowingHistory:
             self.add(*point)
 
     def add(self, step: int, value: float | None) -> None:
-        """Add a value; one of an earlier step takes the place of all that came after it."""
+        """Add a value; it takes the place of those of its step and of all later ones."""
         self._last = step, value
-        while self._kept and self._kept[-1][0] > step:
+        while self._kept and self._kept[-1][0] >= step:
             self._kept.pop()
         if len(self._kept) == MOST_POINTS - 1:
             del self._kept[1::2]

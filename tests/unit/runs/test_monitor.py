@@ -564,8 +564,8 @@ def test_the_values_of_a_long_run_are_thinned_evenly() -> None:
 
 def test_a_value_of_an_earlier_step_takes_the_place_of_later_ones() -> None:
     history = GrowingHistory([(1, 1.0), (50, 0.5), (90, None)])
-    for step in (60, 61):
-        history.add(step, step / 10)
+    for step, value in ((60, 6.0), (61, 7.0), (61, 6.1)):
+        history.add(step, value)
     assert history.written() == {"steps": [1, 50, 60, 61], "values": [1.0, 0.5, 6.0, 6.1]}
 
 
