@@ -71,9 +71,10 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
         return None
     if last.is_running is None:
         return _judge_log_end(seen, policy)
-    if last.finished or all_steps_done(last) or last.exit_code == 0:
+    has_failed = _names_failure(last) or last.exit_code
+    if last.finished or last.exit_code == 0 or (all_steps_done(last) and not has_failed):
         return _finished(seen)
-    if _names_failure(last) or last.exit_code or _is_partial(last):
+    if has_failed or _is_partial(last):
         return _failed(seen)
     return Verdict("unknown", "unknown", "it ended; no log tells how", _ended_at(seen))
 
@@ -81,7 +82,7 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
 def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
     """Do the same by its log alone, when it is unknown whether its processes run."""
     last = seen[-1]
-    if last.finished or all_steps_done(last):
+    if last.finished or (all_steps_done(last) and not _names_failure(last)):
         return _finished(seen)
     age = last.log_age or 0.0
     before = seen[-2] if len(seen) > 1 else last
