@@ -30,16 +30,17 @@ class Process(subprocess.Popen[str]):
 class Script:
     """A Python script that runs in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "progress" / "run.json"
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+        self.folder, self.file, self._python = folder, folder / "progress" / "run.json", python
 
     def start(self, body: str, *options: str, begin: str = BEGIN, host: str = "", **environ: str) -> Process:
         """Start it, on a machine of another name where `host` names one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "train.py").write_text(begin + textwrap.dedent(body))
         surroundings = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
         elsewhere = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"] if host else []
         return Process(
-            [*elsewhere, sys.executable, "train.py", *options],
+            [*elsewhere, self._python, "train.py", *options],
             cwd=self.folder,
             env=surroundings,
             stdin=subprocess.DEVNULL,

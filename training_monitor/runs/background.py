@@ -26,6 +26,7 @@ from training_monitor.runs.progress_file import parse_control_file, parse_progre
 from training_monitor.runs.record import RunRecord
 from training_monitor.runs.resources import INTERVAL, Busiest, OwnResourceReader
 from training_monitor.runs.values import RUNNING, OwnResources
+from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.tee import start_tee
 from training_monitor.targets.transport import Transport
 
@@ -62,12 +63,15 @@ class Background:
         clock: Clock,
         transport: Transport | None,
         fall_silent: Callable[[str | None], None],
+        has_begun: Callable[[], bool],
         is_alone: bool,
+        heir_of: Identity | None,
     ) -> None:
         self.files = self.wanted = files
         self._is_settled = False  # whether we own `files`
         self._place: Place | None = None  # None until the identity of this process is known
-        self._fall_silent, self._is_alone = fall_silent, is_alone
+        self._fall_silent, self._has_begun = fall_silent, has_begun
+        self._is_alone, self._heir_of = is_alone, heir_of
         self._record, self._metadata = record, metadata
         self._interval = min(max(0.01, interval), HEARTBEAT) if isinstance(interval, int | float) else 0.25
         self._troubles, self._clock = troubles, clock
@@ -88,7 +92,9 @@ class Background:
         """End the run that an earlier monitor of this process writes to the same file: a notebook cell ran again."""
         for thread in threading.enumerate():
             if isinstance(thread, _Writer) and thread.background.wanted.progress_path == self.wanted.progress_path:
-                thread.background._leave()
+                path = self.wanted.progress_path
+                thread.background._fall_silent(f"a newer monitor writes {path!r}: this one does nothing any more")
+                thread.background.leave()
 
     def start(self) -> None:
         """Start the thread. With tees, wait until they work, so that the first lines are in the files."""
@@ -117,10 +123,11 @@ class Background:
         if not self.is_final:
             atexit.register(self.finish)
 
-    def _leave(self) -> None:
-        """End without a last document: a newer monitor owns the file."""
+    def leave(self) -> None:
+        """End without a last document: a newer run has the file."""
+        if self._pid != os.getpid():  # a forked child: the run is its parent's
+            return
         self._has_left = True  # also stops a thread that hangs now and resumes later
-        self._fall_silent(f"a newer monitor writes {self.wanted.progress_path!r}: this one does nothing any more")
         self._end_thread()
         atexit.unregister(self.finish)
         self.stop_copying()
@@ -181,10 +188,10 @@ class Background:
 
     def _prepare(self) -> Place:
         """Find out the identity of this process, and where its output goes."""
-        me = this_process(is_alone=self._is_alone)
+        me = this_process(is_alone=self._is_alone, heir_of=self._heir_of)
         self._metadata |= encode(me.process)
         self._metadata["stdout_path"], self._metadata["stderr_path"] = _regular_target(1), _regular_target(2)
-        self._place = Place(self.wanted, me, self._clock)
+        self._place = Place(self.wanted, me, self._clock, has_begun=self._has_begun, heir_of=self._heir_of)
         return self._place
 
     def _settle(self, place: Place, *, is_last: bool = False) -> bool:

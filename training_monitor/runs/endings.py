@@ -1,13 +1,14 @@
 """How a script ends, seen from inside: the meaning of an exception, and the hooks that see it.
 
-SIGKILL, os._exit and the like cannot be seen from inside; a reader of the file then finds the process gone. Nothing
-raises into a training: each kind of trouble becomes a warning, once.
+SIGKILL and a crash in C cannot be seen from inside; a reader of the file then finds the process gone. Nothing raises
+into a training: each kind of trouble becomes a warning, once.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import os
 import signal
 import sys
 import threading
@@ -15,11 +16,12 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import redact
+from training_monitor.runs.ownership import started_by
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 MOST_MESSAGE = 2000
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MOST_WARNINGS = 50
+_EXIT_LIMIT = 2.0  # how many seconds os._exit waits for the last write
+_CANCELLATIONS = ("CancelledError", "Cancelled")  # of asyncio, concurrent.futures and trio
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="TrainingMonitor")
@@ -50,19 +54,24 @@ def outcome_of(error: BaseException | None) -> Outcome:
     """Return how a script ends with this exception, or without one."""
     if error is None:
         return Outcome(FINISHED)
-    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+    if isinstance(error, KeyboardInterrupt | GeneratorExit) or type(error).__name__ in _CANCELLATIONS:
         return Outcome(CANCELED, type(error).__name__, is_exit=True)
     if isinstance(error, SystemExit):
-        return outcome_of_exit(error.code)
+        return outcome_of_exit(error.code, error.__context__)
     return Outcome(FAILED, bounded(f"{type(error).__name__}: {text_of(error)}"))
 
 
-def outcome_of_exit(code: object) -> Outcome:
-    """Return how a script ends with this argument of sys.exit: None, a number, or a text (exit status 1)."""
+def outcome_of_exit(code: object, handled: BaseException | None = None) -> Outcome:
+    """Return how a script ends with this argument of sys.exit: None, a number, or a text (exit status 1).
+
+    Args:
+        handled: the exception that was handled at that time: it is why the script exits with a number other than 0.
+    """
     if code is None or code == 0:
         return Outcome(FINISHED, is_exit=True, exit_code=0)
     if isinstance(code, int):
-        return Outcome(FAILED, is_exit=True, exit_code=code & 0xFF if abs(code) < 2**63 else 255)
+        why = outcome_of(handled).message if isinstance(handled, Exception) else None
+        return Outcome(FAILED, why, is_exit=True, exit_code=code & 0xFF if abs(code) < 2**63 else 255)
     return Outcome(FAILED, bounded(text_of(code)), is_exit=True, exit_code=1)
 
 
@@ -80,47 +89,92 @@ def bounded(text: str) -> str:
 class Hooks:
     """The hooks in the interpreter while a run is watched; they are removed at its end.
 
-    `sys.exit`, `exit` and `quit`, `sys.excepthook` and the handlers of SIGTERM and SIGINT call what was there before. A
-    handler is only set in the main thread, and never if the signal is ignored or handled outside of Python. Hooks that
-    others have put over ours stay, and ours below them only pass on.
+    One table for every way in which a script can end, whether Python calls a hook there, a function is replaced by one
+    that looks and then calls it, or the standard library keeps a list of what to call:
+
+    * exits: `sys.exit`, `exit` and `quit`, `os._exit`, and atexit at the end of the script. Children of multiprocessing
+      do not run atexit, but their finalizers.
+    * exceptions: `sys.excepthook`, `threading.excepthook`, the end of a cell of IPython, and what the worker of a pool
+      makes of the exception of a task before it returns it.
+    * SIGTERM and SIGINT: handlers that call what was there before. They are only set in the main thread, and never if
+      the signal is ignored or handled outside of Python.
+
+    Hooks that others have put over ours stay, and ours below them only pass on.
     """
 
     def __init__(self, ending: TrainingMonitor) -> None:
         self._ending = ending
-        self._exit: Callable[..., Any] = sys.exit
-        self._excepthook = sys.excepthook
-        self._quitter = getattr(sys.modules.get("_sitebuiltins"), "Quitter", None)  # class of `exit` and `quit`
-        self._quit: Callable[..., Any] | None = None
+        self._replaced: list[tuple[object, str, Any, Any]] = []  # owner, name, what was there, what is there now
         self._handlers: dict[int, Any] = {}
+        self._finalizers: list[Any] = []  # of multiprocessing, in a child of it
+        self._notebook: Any = None  # the shell of IPython
+        self._before_cell: tuple[object, object] = (None, None)  # the script's count and the last error, before a cell
         self._noted: tuple[Outcome, int] | None = None  # a possible end, and the script's count at that time
+        self._delayed: int | None = None  # a signal that ends the process once its end is written
         self._is_active = False
-        self._our_exit, self._our_excepthook, self._our_quit = self._see_exit, self._see_exception, self._quitting()
+        self.is_over = False  # whether the process itself ends
         self._our_handler = self._see_signal
 
     def install(self, *, signals: bool) -> None:
         self._is_active = True
-        self._exit, self._excepthook = sys.exit, sys.excepthook
-        sys.exit = self._our_exit
-        sys.excepthook = self._our_excepthook
-        if self._quitter:
-            self._quit, self._quitter.__call__ = self._quitter.__call__, self._our_quit
+        quitter = getattr(sys.modules.get("_sitebuiltins"), "Quitter", None)  # class of `exit` and `quit`
+        self._replace(sys, "exit", self._see_exit)
+        self._replace(quitter, "__call__", lambda quitter, code=None: self._see_exit(code))
+        self._replace(os, "_exit", self._see_exit_at_once)
+        self._replace(sys, "excepthook", self._see_exception, is_after=True)
+        self._replace(threading, "excepthook", self._see_exception_of_thread, is_after=True)
+        self._replace(sys.modules.get("multiprocessing.pool"), "ExceptionWithTraceback", self._see_exception_of_task)
+        self._replace(
+            sys.modules.get("concurrent.futures.process"), "_ExceptionWithTraceback", self._see_exception_of_task
+        )
         atexit.register(self._at_exit)
+        if module := started_by():
+            util = sys.modules[module.__name__.replace(".process", ".util")]
+            self._finalizers = [util.Finalize(None, self._at_exit, exitpriority=0)]
+        with suppress(Exception):  # an interpreter without IPython, or with an older one
+            self._notebook = sys.modules["IPython"].get_ipython()
+            self._notebook.events.register("pre_run_cell", self._see_cell_begin)
+            self._notebook.events.register("post_run_cell", self._see_cell_end)
+            self._before_cell = None, getattr(sys, "last_value", None)
         if signals and threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 self._handle(number)
 
     def remove(self) -> None:
         self._is_active = False
-        if sys.exit is self._our_exit:
-            sys.exit = self._exit
-        if sys.excepthook is self._our_excepthook:
-            sys.excepthook = self._excepthook
-        if self._quit and self._quitter and self._quitter.__call__ is self._our_quit:
-            self._quitter.__call__ = self._quit
+        for owner, name, before, ours in self._replaced:
+            if getattr(owner, name, None) is ours:
+                setattr(owner, name, before)
+        for finalizer in self._finalizers:
+            finalizer.cancel()
         with suppress(Exception):  # during the exit callbacks themselves
             atexit.unregister(self._at_exit)
+        with suppress(Exception):
+            self._notebook.events.unregister("pre_run_cell", self._see_cell_begin)
+            self._notebook.events.unregister("post_run_cell", self._see_cell_end)
         for number in list(self._handlers):
             self._restore(number)
+
+    def _replace(self, owner: object, name: str, see: Callable[..., None], *, is_after: bool = False) -> None:
+        """Let a function be seen when it is called, before or after what it does."""
+        if (before := getattr(owner, name, None)) is None:
+            return
+
+        @functools.wraps(before, updated=())
+        def ours(*arguments: Any, **options: Any) -> Any:
+            if self._is_active and not is_after:
+                with suppress(Exception):
+                    see(*arguments, **options)
+            try:
+                return before(*arguments, **options)
+            finally:
+                if self._is_active and is_after:
+                    see(*arguments, **options)
+
+        setattr(owner, name, ours)
+        self._replaced.append((owner, name, before, ours))
+
+    # ------------------------------------------------------------ signals
 
     def _handle(self, number: int) -> None:
         before = signal.getsignal(number)
@@ -143,51 +197,97 @@ class Hooks:
         return before
 
     def _see_signal(self, number: int, frame: FrameType | None) -> None:
-        before = self._before(number)
-        if self._is_active:
+        before, worker = self._before(number), _worker_at(frame)
+        if self._is_active and not worker:
             self._ending.note_signal(signal.Signals(number).name)
         if callable(before):
             before(number, frame)
             return
         with suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
-        if self._is_active:
+        if self._is_active and not worker:
             raise SystemExit(128 + number)
+        if self._is_active and worker == "exits":  # its end is written first, perhaps by what was interrupted
+            self._delayed = number
+            return
+        if self._is_active:
+            self._at_exit()
         signal.raise_signal(number)
 
-    def _see_exit(self, code: Any = None, /) -> NoReturn:
-        self._note(code)
-        self._exit(code)
-        raise SystemExit(code)  # in case a replaced sys.exit returned
+    # ------------------------------------------------------------ exits
 
-    def _quitting(self) -> Callable[..., None]:
-        def call(quitter: Callable[..., None], code: Any = None) -> None:
-            self._note(code)
-            assert self._quit is not None
-            self._quit(quitter, code)
+    def _see_exit(self, code: object = None, /) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._noted = self._outcome_of_exit(code), self._ending.count()
 
-        return call
+    def _see_exit_at_once(self, status: int) -> None:
+        """Write the end before `os._exit`, which whoever calls it expects to be quick."""
+        arguments = (self._outcome_of_exit(status),)
+        last = threading.Thread(target=self._ending.end, args=arguments, name="training_monitor ends", daemon=True)
+        last.start()
+        last.join(_EXIT_LIMIT)
 
-    def _note(self, code: object) -> None:
-        if self._is_active and threading.current_thread() is threading.main_thread():
-            self._noted = outcome_of_exit(code), self._ending.count()
-
-    def _see_exception(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        try:
-            self._excepthook(kind, error, traceback)
-        finally:
-            if self._is_active and not hasattr(sys, "ps1"):  # not for an error at an interactive prompt
-                if sys.flags.interactive:
-                    self._noted = outcome_of(error), self._ending.count()
-                else:
-                    self._ending.end(outcome_of(error))
+    def _outcome_of_exit(self, code: object) -> Outcome:
+        """Return the outcome of an exit that is called now; it counts as one if the training is still under way."""
+        outcome = outcome_of_exit(code, sys.exc_info()[1])
+        return replace(outcome, is_exit=bool(outcome.exit_code) or self._ending.is_within(sys._getframe()))
 
     def _at_exit(self) -> None:
-        noted = self._noted
-        if noted and noted[1] == self._ending.count():  # otherwise it was caught, and the script continued
+        """End the run with its process. In a child of multiprocessing the exception of its function is on its way."""
+        self.is_over, noted, error = True, self._noted, sys.exc_info()[1]
+        if error is not None:
+            self._ending.end(outcome_of(error))
+        elif noted and noted[1] == self._ending.count():  # otherwise it was caught, and the script continued
             self._ending.end(noted[0])
         else:
             self._ending.end(Outcome(FINISHED))
+        if self._delayed is not None:
+            signal.raise_signal(self._delayed)
+
+    # ------------------------------------------------------------ exceptions
+
+    def _see_exception(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if hasattr(sys, "ps1"):  # an error at an interactive prompt
+            return
+        if sys.flags.interactive:
+            self._noted = outcome_of(error), self._ending.count()
+        else:
+            self.is_over = True
+            self._ending.end(outcome_of(error))
+
+    def _see_exception_of_thread(self, failure: threading.ExceptHookArgs) -> None:
+        if self._ending.is_trained_here() and failure.exc_value is not None:
+            self._ending.end(outcome_of(failure.exc_value))
+
+    def _see_exception_of_task(self, error: BaseException, traceback: TracebackType | None) -> None:
+        if self._ending.is_trained_here():
+            self._ending.end(outcome_of(error))
+
+    def _see_cell_begin(self, info: object) -> None:
+        self._before_cell = self._ending.count(), getattr(sys, "last_value", None)
+
+    def _see_cell_end(self, result: Any) -> None:
+        """End the run with an error of the cell that trained; that of `%run` is only found at `sys.last_value`."""
+        count, earlier = self._before_cell
+        last = getattr(sys, "last_value", None)
+        error = result.error_in_exec or (last if last is not earlier else None)
+        if error is not None and count != self._ending.count():
+            self._ending.end(outcome_of(error))
+
+
+def _worker_at(frame: FrameType | None) -> str:
+    """Return "waits" in the worker of a pool without a task, "exits" in a child of multiprocessing that ends, else "".
+
+    A pool ends its workers by SIGTERM, whatever they do: an exception of ours would show as one of multiprocessing.
+    """
+    while frame is not None:
+        match frame.f_code.co_name, frame.f_globals.get("__name__"):
+            case "worker", "multiprocessing.pool" | "multiprocess.pool":
+                return "" if frame.f_locals.get("func") else "waits"
+            case "_exit_function", "multiprocessing.util" | "multiprocess.util":
+                return "exits"
+        frame = frame.f_back
+    return ""
 
 
 class Warnings:
@@ -210,13 +310,10 @@ def harmless(default: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         @functools.wraps(method)
         def call(self: S, /, *args: P.args, **options: P.kwargs) -> R:
-            if not self.is_active:
-                self.note_inactive_call()
-                return default
+            name = method.__name__
             try:
-                return method(self, *args, **options)
+                return method(self, *args, **options) if self.takes_call(name) else default
             except Exception as error:
-                name = method.__name__
                 self.troubles.warn(name, f"{name}() did nothing: {type(error).__name__}: {text_of(error)}", 2)
                 return default
 

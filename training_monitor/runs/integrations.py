@@ -1,6 +1,6 @@
 """Use a TrainingMonitor through the callbacks of training frameworks and through `logging`; none of them is imported.
 
-    trainer = transformers.Trainer(..., callbacks=[HuggingFaceCallback(TrainingMonitor("progress/llama.json"))])
+    trainer = transformers.Trainer(..., callbacks=[HuggingFaceCallback("progress/llama.json")])
     trainer = lightning.Trainer(..., callbacks=[LightningCallback(TrainingMonitor("progress/llama.json"))])
     logging.getLogger().addHandler(MonitorHandler(monitor))
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,6 +25,18 @@ from training_monitor.runs.stack_answers import answer_requests
 
 MOST_LOG = 200
 _Hook = Callable[..., None]
+Monitored = TrainingMonitor | str | os.PathLike[str] | None
+
+
+def monitor_of(monitor: object) -> TrainingMonitor:
+    """Return a monitor, also for the path of its file or None; for anything else one that writes nothing, and warn."""
+    if isinstance(monitor, TrainingMonitor):
+        return monitor
+    if monitor is None or isinstance(monitor, str | os.PathLike):
+        return TrainingMonitor(monitor)
+    silent = TrainingMonitor(rank=1)
+    silent.troubles.warn("monitor", f"progress is not written: {type(monitor).__name__} is no TrainingMonitor", 4)
+    return silent
 
 
 def _nothing(*arguments: object, **options: object) -> None:
@@ -52,8 +65,8 @@ def _guarded(method: _Hook) -> _Hook:
 class _Hooks:
     """A callback that accepts every hook, `on_...`; other unknown attributes raise AttributeError."""
 
-    def __init__(self, monitor: TrainingMonitor) -> None:
-        self.monitor = monitor
+    def __init__(self, monitor: Monitored = None) -> None:
+        self.monitor = monitor_of(monitor)
 
     def __getattr__(self, name: str) -> _Hook:
         if name.startswith("on_"):
@@ -64,11 +77,11 @@ class _Hooks:
 class HuggingFaceCallback(_Hooks):
     """For `transformers.Trainer(callbacks=[...])`; only the trainer's first process reports.
 
-    The run is finished when the training ends, so use one monitor per `train()`. The monitor itself reports exceptions
-    of the training.
+    The run is finished when the training ends; another `train()` begins another run in the same file. The monitor
+    itself reports exceptions of the training.
     """
 
-    def __init__(self, monitor: TrainingMonitor) -> None:
+    def __init__(self, monitor: Monitored = None) -> None:
         super().__init__(monitor)
         self._epoch: int | None = None  # the last one that began, from 0
         self._first_step = 0  # of this epoch
@@ -83,6 +96,7 @@ class HuggingFaceCallback(_Hooks):
         self._epoch = None
         self.monitor.start_monitoring()
         self.monitor.set_initial_step(state.global_step)
+        self.monitor.is_within_fit = True
         if state.max_steps and state.max_steps > 0:
             self.monitor.set_remaining_steps(max(0, state.max_steps - state.global_step))
 
@@ -108,6 +122,8 @@ class HuggingFaceCallback(_Hooks):
     def on_prediction_step(
         self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **others: Any
     ) -> None:
+        if self.monitor.has_ended:  # `evaluate` after `train`
+            return
         if not self._is_validating:
             self._is_validating = True
             self.monitor.start_validation(_length(eval_dataloader))
@@ -143,8 +159,9 @@ class HuggingFaceCallback(_Hooks):
 class LightningCallback(_Hooks):
     """For `lightning.Trainer(callbacks=[...])` and `pytorch_lightning`; only the process of global rank 0 reports.
 
-    An edited variable is applied between two batches. The run is finished when the fit ends; an exception that the
-    trainer sees, even one that it handles, ends it as failed, and Ctrl-C as canceled.
+    An edited variable is applied between two batches. The run is finished when the fit ends, and another fit begins
+    another run in the same file; an exception that the trainer sees, even one that it handles, ends it as failed, and
+    Ctrl-C as canceled.
     """
 
     state_key = "training_monitor"
@@ -206,21 +223,25 @@ class LightningCallback(_Hooks):
         parts = int(trainer.accumulate_grad_batches) if is_divided else 1
         self.monitor.update_metrics(loss=loss if parts == 1 else loss * parts)
 
+    def _shows(self, trainer: Any) -> bool:
+        """Return whether a validation is one of the run: not the one before the fit, and none after it."""
+        return not trainer.sanity_checking and not self.monitor.has_ended
+
     @_guarded
     def on_validation_epoch_start(self, trainer: Any, module: Any) -> None:
-        if not trainer.sanity_checking:
+        if self._shows(trainer):
             self.monitor.start_validation(_total(trainer.num_val_batches))
 
     @_guarded
     def on_validation_batch_start(
         self, trainer: Any, module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if not trainer.sanity_checking:
+        if self._shows(trainer):
             self.monitor.start_batch()
 
     @_guarded
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        if not trainer.sanity_checking:
+        if self._shows(trainer):
             self.monitor.end_validation()
             self.monitor.update_metrics(_numbers(trainer.callback_metrics))
 
@@ -241,7 +262,7 @@ class LightningCallback(_Hooks):
 class MonitorHandler(logging.Handler):
     """A logging handler that shows the last warning or error as the metric `last_log`."""
 
-    def __init__(self, monitor: TrainingMonitor, level: int = logging.WARNING) -> None:
+    def __init__(self, monitor: Monitored, level: int = logging.WARNING) -> None:
         wrong = SettingsError("level", level, "a level of logging, such as logging.WARNING")
         if isinstance(level, bool) or not isinstance(level, (int, str)):
             raise wrong
@@ -249,7 +270,7 @@ class MonitorHandler(logging.Handler):
             super().__init__(level)
         except ValueError:
             raise wrong from None
-        self.monitor = monitor
+        self.monitor = monitor_of(monitor)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

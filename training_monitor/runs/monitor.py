@@ -34,7 +34,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from training_monitor.core.arguments import check_value
@@ -56,12 +56,15 @@ from training_monitor.runs.record import (
 )
 from training_monitor.runs.stack_answers import answer_requests
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, Estimate, Scalar
-from training_monitor.targets.proc_stat import RANK_VARIABLES
+from training_monitor.targets.proc_stat import RANK_VARIABLES, Identity
+from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import Transport
 
-_NO_SETTINGS: Mapping[str, Scalar] = {}
 _NO_CHANGES: tuple[Change, ...] = ()
 _WITHIN_NODES = ("LOCAL_RANK", "NODE_RANK")
+_OF_WANDB = ("wandb_run_name", "wandb_url")
+_BEGINNINGS = ("start_monitoring", "start_epoch", "start_training")  # the calls that begin another run after an end
+_OTHER_CALLS = ("_attend", "start_phase", "start_validation")  # with them, the calls that begin a run in a copy
 
 
 class TrainingMonitor:
@@ -101,43 +104,69 @@ class TrainingMonitor:
     ) -> None:
         check_value("clock", clock, Clock)
         self.troubles = Warnings()
-        self._record = record = RunRecord(clock)
+        self._file = output_file
+        self._clock, self._transport = clock, transport
+        self._options: dict[str, Any] = {  # also those of a copy
+            "wandb_run_name": wandb_run_name,
+            "wandb_url": wandb_url,
+            "run_name": run_name,
+            "rank": rank,
+            "tee_outputs": tee_outputs,
+            "handle_signals": handle_signals,
+            "interval": interval,
+            "config": {} if config is None else self._settings(config),
+            "initial_step": initial_step,
+        }
+        self._heir_of: Identity | int | None = None  # the process that this monitor was copied from, or its pid
+        self._set_up()
+        if self._background is not None:
+            os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
+
+    def _set_up(self) -> None:
+        """Be ready to write a run that has not begun."""
+        rank, heir_of = self._options["rank"], self._heir_of
+        self._record = record = RunRecord(self._clock)
         self._metrics = record.metrics
         self._batches = record.training
         self._offset: int | None = None
-        self._hooks, self._handle_signals = Hooks(self), handle_signals
+        self._hooks = Hooks(self)
+        self._trainer: tuple[int, CodeType | None] | None = None  # the thread that trains, and the code of its epochs
+        self.is_within_fit = False  # set by the callback of a framework, from the begin of a training to its end
         self._is_monitoring = False
+        self._wakes_at: tuple[str, ...] = ()  # of a monitor that waits: the calls that let it have a run
         self._background: Background | None = None
         self.is_active, self.why_silent = is_rank_zero(rank), ""
         self._answers_in: int | None = None  # the process that only answers requests for stacks, from the next call on
-        files = self._files(output_file) if self.is_active else None
+        files = self._files(self._file) if self.is_active else None
         if files is None:
             self._become_inert()
             self._answers_in, record.needs_training_thread = os.getpid(), True
             return
+        self._file = files.progress_path
         self._background = Background(
             record,
             files,
-            metadata(run_name or files.name, rank, wandb_run_name, wandb_url)
-            | {"config": self._settings({} if config is None else config)},
-            interval=interval,
-            tee_outputs=tee_outputs,
+            metadata(self._options["run_name"] or files.name, rank, *map(self._options.get, _OF_WANDB))
+            | {"config": self._options["config"]},
+            interval=self._options["interval"],
+            tee_outputs=self._options["tee_outputs"],
             troubles=self.troubles,
-            clock=clock,
-            transport=transport,
+            clock=self._clock,
+            transport=self._transport,
             fall_silent=self._fall_silent,
-            is_alone=rank is not None,
+            has_begun=lambda: _has_begun(record),
+            is_alone=rank is not None and heir_of is None,
+            heir_of=identify(heir_of) if isinstance(heir_of, int) else heir_of,
         )
-        if initial_step is not None:
+        if (initial_step := self._options["initial_step"]) is not None:
             self.set_initial_step(initial_step)
-        os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
 
     # ------------------------------------------------------------ each step
 
     def start_batch(self, batch: int | None = None) -> None:
         """Begin a batch: the next one, or that of this number; pending edits are applied first."""
         if self._record.needs_training_thread:
-            self._attend()
+            self._attend(is_batch=True)
         number = next(self._batches)
         if batch is not None:
             self._place(batch, number)
@@ -163,7 +192,13 @@ class TrainingMonitor:
 
     @harmless(None)
     def start_monitoring(self) -> None:
-        """Begin to write, and to answer requests for stacks, once; `with` and the first start of anything do so too."""
+        """Begin to write, and to answer requests for stacks, once; `with` and the first start of anything do so too.
+
+        After the end of a run this begins another one, in the same file; `start_epoch` and `start_training` do so too.
+        """
+        self._start()
+
+    def _start(self) -> None:
         record = self._record
         with record.lock:
             record.needs_training_thread = False
@@ -175,7 +210,8 @@ class TrainingMonitor:
             return
         answer_requests(record.training, record.validation)
         self._background.replace_earlier()
-        self._hooks.install(signals=self._handle_signals)
+        self._trainer = threading.get_ident(), None
+        self._hooks.install(signals=self._options["handle_signals"])
         self._background.start()
 
     def set_finished(self) -> None:
@@ -210,8 +246,8 @@ class TrainingMonitor:
         self.end(outcome_of(error))
 
     def end(self, outcome: Outcome) -> None:
-        """End the run, unless its end was reported before; an earlier signal makes it CANCELED."""
-        self._finish(self._record.after_signal(outcome), is_explicit=False)
+        """End the run, unless its end was reported before; an earlier signal makes it CANCELED, an early exit too."""
+        self._finish(self._record.before_its_time(self._record.after_signal(outcome)), is_explicit=False)
 
     def note_signal(self, name: str) -> None:
         """Remember a signal; called by its handler."""
@@ -223,20 +259,54 @@ class TrainingMonitor:
         record = self._record
         return counted(record.training) + counted(record.validation) + record.calls
 
+    def is_trained_here(self) -> bool:
+        """Return whether this thread was the last one that began something."""
+        return self._trainer is not None and self._trainer[0] == threading.get_ident()
+
+    def is_within(self, frame: FrameType | None) -> bool:
+        """Return whether the code that began the epoch is still on the stack, or a framework trains."""
+        while frame is not None and not (self._trainer and frame.f_code is self._trainer[1]):
+            frame = frame.f_back
+        return frame is not None or self.is_within_fit
+
+    def takes_call(self, name: str) -> bool:
+        """Return whether a method does anything now; before that, begin what it begins, or say why it does nothing."""
+        if self.is_active and not (name in _BEGINNINGS and self.has_ended and not self._hooks.is_over):
+            return True
+        if self.is_active:
+            path, status = self._file, self._record.status
+            self.troubles.warn("again", f"the run in {path!r} has ended ({status}): another one begins in its place", 3)
+            self._options = {**self._options, "initial_step": None}
+        if self.is_active or name in self._wakes_at:
+            variables, background = self._record.variables, self._background
+            if background is not None:
+                background.leave()
+            self._set_up()
+            self._record.variables = variables
+        if not self.is_active and name != "_finish":
+            self.note_inactive_call()
+        return self.is_active
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end of the run is known."""
+        return self._record.status != RUNNING
+
     def note_inactive_call(self) -> None:
         """Say why a call does nothing; a process that does not write begins to answer requests for its stacks."""
-        if self.why_silent:
-            self.troubles.warn("silent", self.why_silent, 3)
+        if self._wakes_at or is_data_worker():
             return
         self._record.needs_training_thread = False
-        if self._answers_in == os.getpid() and not is_data_worker():
+        if self.why_silent:
+            self.troubles.warn("silent", self.why_silent, 4)
+        elif self._answers_in == os.getpid():
             answer_requests(self._record.training)
         self._answers_in = None
 
     @harmless(None)
     def _set(self, outcome: Outcome) -> None:
         """End the run by the script's own report, which counts for less while a signal makes the script end."""
-        self.start_monitoring()
+        self._start()
         if self._record.signal and isinstance(sys.exc_info()[1], SystemExit | KeyboardInterrupt):
             self.end(outcome)
         else:
@@ -260,6 +330,7 @@ class TrainingMonitor:
             self._hooks.remove()
             self._metrics = Discarded()
             record.metrics.clear()
+            record.needs_training_thread = not self._hooks.is_over  # for a warning if it is used again
 
     # ------------------------------------------------------------ epochs and parts
 
@@ -304,7 +375,7 @@ class TrainingMonitor:
     ) -> None:
         """Begin an epoch; without a number the next one. Epochs that count from 0 are shown from 1."""
         numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
-        self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training")
+        self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training", trains=True)
 
     @harmless(None)
     def end_epoch(self) -> None:
@@ -313,7 +384,7 @@ class TrainingMonitor:
     @harmless(None)
     def start_training(self, total_batches: int | None = None) -> None:
         total = whole("total_batches", total_batches)
-        self._at_safe_point(lambda: self._record.progress.start_training(total), counts="training")
+        self._at_safe_point(lambda: self._record.progress.start_training(total), counts="training", trains=True)
 
     @harmless(None)
     def end_training(self) -> None:
@@ -391,10 +462,14 @@ class TrainingMonitor:
     # ------------------------------------------------------------ inside
 
     @harmless(None)
-    def _attend(self) -> None:
+    def _attend(self, *, is_batch: bool = False) -> None:
         """Start monitoring if needed; apply the edits, and call the callbacks."""
-        self.start_monitoring()
+        self._start()
         record = self._record
+        if is_batch and self.has_ended:
+            self.troubles.warn(
+                "ended", f"the run has ended ({record.status}): start_monitoring() begins another one", 4
+            )
         with record.lock:
             record.needs_training_thread = False
             changes = record.variables.apply(record.clock.time())
@@ -402,9 +477,11 @@ class TrainingMonitor:
         for failure in record.variables.tell_callbacks(changes):
             self.troubles.warn(failure, failure)
 
-    def _at_safe_point(self, tell: Callable[[], None], *, counts: str | None = None) -> None:
+    def _at_safe_point(self, tell: Callable[[], None], *, counts: str | None = None, trains: bool = False) -> None:
         self._attend()
         record = self._record
+        if trains:
+            self._trainer = threading.get_ident(), sys._getframe(3).f_code  # of whoever called our caller
         with record.lock:
             record.observe()
             tell()
@@ -435,24 +512,55 @@ class TrainingMonitor:
             self.troubles.warn("output_file", f"progress is not written: {error}", 3)
             return None
 
-    @harmless(_NO_SETTINGS)
-    def _settings(self, config: object) -> Mapping[str, Scalar]:
-        return plain_settings(config if isinstance(config, Mapping) else vars(config))
+    def _settings(self, config: object) -> dict[str, Scalar]:
+        try:
+            return plain_settings(config if isinstance(config, Mapping) else vars(config))
+        except Exception as error:  # of any object
+            self.troubles.warn("config", f"the settings are not kept: {type(error).__name__}: {text_of(error)}", 3)
+            return {}
 
     def _become_inert(self) -> None:
         self.is_active = False
         self._metrics = Discarded()  # a child must not free its parent's tensors: they stay in the record
         self._record.needs_training_thread = False
 
-    def _fall_silent(self, why: str | None) -> None:
-        """Do nothing from now on, as another monitor has the run; give the reason if it is used again."""
+    def _wait_for_call(self, heir_of: Identity | int, *, has_ended: bool = False) -> None:
+        """Do nothing until a call begins something: of the processes with this monitor the first one has the run."""
         self._become_inert()
-        self.why_silent, self._record.needs_training_thread = why or "", bool(why)
+        self._heir_of, self._record.needs_training_thread = heir_of, not has_ended
+        self._wakes_at = _BEGINNINGS if has_ended else (*_BEGINNINGS, *_OTHER_CALLS)
+
+    def _fall_silent(self, why: str | None) -> None:
+        """Do nothing from now on, as another monitor has the run; give the reason if it is used again.
+
+        One that has not counted anything only waits: it may be used after the other one.
+        """
+        if why is None and not _has_begun(self._record):
+            self._wait_for_call(self._heir_of or os.getpid())
+        else:
+            self._become_inert()
+            self.why_silent, self._record.needs_training_thread = why or "", bool(why)
         self._hooks.remove()
         self._record.metrics.clear()
 
-    def __reduce__(self) -> tuple[Callable[[], TrainingMonitor], tuple[object, ...]]:
-        return _idle_monitor, ()
+    @property
+    def _may_move(self) -> bool:
+        """Whether a copy in another process may have the run: nothing was reported here, or all was."""
+        return (self.is_active or bool(self._wakes_at)) and (self.has_ended or not _has_begun(self._record))
+
+    def _live_elsewhere(self, of: Identity | int, *, may_move: bool, has_ended: bool) -> None:
+        """Become the monitor of another process than that which it is of."""
+        is_used = self.is_active or may_move
+        self._become_inert()
+        if may_move:
+            self._wait_for_call(of, has_ended=has_ended)
+        elif is_used:
+            pid = of if isinstance(of, int) else of.pid
+            self.why_silent = f"process {pid} writes {self._file!r}: a copy of its monitor does nothing"
+            self._record.needs_training_thread = True
+
+    def __reduce__(self) -> tuple[Callable[..., TrainingMonitor], tuple[object, ...]]:
+        return _copied, (self._file, self._options, identify(), self.is_active, self._may_move, self.has_ended)
 
     def __deepcopy__(self, memo: object) -> TrainingMonitor:
         return self
@@ -461,18 +569,27 @@ class TrainingMonitor:
         return self
 
 
-def _idle_monitor() -> TrainingMonitor:
-    """Return what a pickled monitor becomes elsewhere: it neither writes nor answers."""
-    monitor = TrainingMonitor(rank=1)
-    monitor._answers_in, monitor._record.needs_training_thread = None, False
+def _has_begun(record: RunRecord) -> bool:
+    """Return whether the script has reported anything; called in any thread."""
+    return bool(counted(record.training) or counted(record.validation) or record.calls)
+
+
+def _copied(
+    file: str | None, options: dict[str, Any], of: Identity, is_active: bool, may_move: bool, has_ended: bool
+) -> TrainingMonitor:
+    """Return what a pickled monitor becomes elsewhere: it has the run if nothing was reported where it comes from."""
+    monitor = TrainingMonitor(file, **options)
+    monitor.is_active, monitor._answers_in = is_active, None
+    monitor._live_elsewhere(of, may_move=may_move and of != identify(), has_ended=has_ended)
     return monitor
 
 
 def _forget(reference: weakref.ref[TrainingMonitor]) -> None:
-    """Disable the monitor in a forked child: the run is its parent's, and an absent thread may hold a lock."""
+    """Let a monitor wait in a forked child: an absent thread may hold a lock, and the run may be its parent's."""
     monitor = reference()
     if monitor is not None:
-        monitor._become_inert()
+        may_move, has_ended = monitor._may_move, monitor.has_ended
+        monitor._live_elsewhere(os.getppid(), may_move=may_move, has_ended=has_ended)
         monitor._record.lock = threading.RLock()
         monitor._hooks.remove()
 

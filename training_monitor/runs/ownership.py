@@ -13,8 +13,11 @@ import errno
 import itertools
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
+from types import ModuleType
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
@@ -32,7 +35,7 @@ from training_monitor.runs.files import (
     write_new,
 )
 from training_monitor.runs.progress_file import parse_owner, parse_progress_file
-from training_monitor.runs.values import Owner
+from training_monitor.runs.values import Owner, Run
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import identify, is_alive, read_process
 
@@ -59,9 +62,17 @@ class Standing(Enum):
 
 
 class Ownership:
-    """The record of one run's files, used by a process that wants to write them."""
+    """The record of one run's files, used by a process that wants to write them.
 
-    def __init__(self, files: RunFiles, me: Owner, clock: Clock) -> None:
+    Args:
+        has_begun: whether this process has anything to write: until then it leaves a run that it has lost to the other.
+        heir_of: the process from which this one has its monitor: a run that has not begun there is this one's.
+    """
+
+    def __init__(
+        self, files: RunFiles, me: Owner, clock: Clock, *, has_begun: Callable[[], bool], heir_of: Identity | None
+    ) -> None:
+        self._has_begun, self._heir_of = has_begun, heir_of
         self.holder: Owner | None = None  # the other process that has the files
         self._files, self._path, self._me, self._clock = files, owner_path(files), me, clock
         self._text = format_record(encode(me) | {"token": os.urandom(8).hex()})
@@ -77,7 +88,7 @@ class Ownership:
             found = self._read()
             standing = Standing.OURS if found is None else self._judge(found)
             if self._is_lost and standing is not Standing.RELATED:
-                standing = Standing.TAKEN
+                standing = Standing.TAKEN if self._has_begun() else Standing.RELATED
             if standing is not Standing.OURS:
                 self.holder = parse_owner(found[0]) if found else None
                 return standing
@@ -133,9 +144,15 @@ class Ownership:
             is_there = self._has_beaten(found)
         if is_there is None:
             return Standing.UNSURE
-        if not is_there or (owner is not None and precedes(self._me, owner)):
+        if owner is None or not is_there:
+            return Standing.TAKEN if is_there else Standing.OURS
+        if owner.process == self._heir_of and not self._has_begun_there():
             return Standing.OURS
-        return Standing.RELATED if owner is not None and is_related(self._me, owner) else Standing.TAKEN
+        is_of_heir = owner.parent == self._me.process and (not self._has_begun() or self._heir_of == self._me.process)
+        if precedes(self._me, owner) and not is_of_heir:
+            return Standing.OURS
+        is_left = is_of_heir and not self._has_begun()
+        return Standing.RELATED if is_left or is_related(self._me, owner) else Standing.TAKEN
 
     def _has_beaten(self, found: _Found) -> bool | None:
         """Return whether there was a beat since the first look; None while it may still come."""
@@ -163,19 +180,30 @@ class Ownership:
 
     def _is_of_another(self) -> bool:
         """Return whether the progress file is another process's, which took over and may have ended since."""
+        run = self._run()
+        return run is not None and run.process is not None and run.process != self._me.process
+
+    def _has_begun_there(self) -> bool:
+        """Return whether the process from which this one has its monitor has reported anything since."""
+        run = self._run()
+        return run is not None and run.process == self._heir_of and (run.step or run.epoch) is not None
+
+    def _run(self) -> Run | None:
         try:
-            run = parse_progress_file(read_text(self._files.progress_path), self._files.unread())
+            return parse_progress_file(read_text(self._files.progress_path), self._files.unread())
         except (OSError, ParseError):
-            return False
-        return run.process is not None and run.process != self._me.process
+            return None
 
 
 class Place:
     """The place of a run: the requested files, or files beside them if another process writes those."""
 
-    def __init__(self, wanted: RunFiles, me: Owner, clock: Clock) -> None:
+    def __init__(
+        self, wanted: RunFiles, me: Owner, clock: Clock, *, has_begun: Callable[[], bool], heir_of: Identity | None
+    ) -> None:
         self.files = wanted
-        self._wanted, self._me, self._clock = wanted, me, clock
+        self._wanted = wanted
+        self._ask = partial(Ownership, me=me, clock=clock, has_begun=has_begun, heir_of=heir_of)
         self._asked: dict[RunFiles, Ownership] = {}
         self._held: Ownership | None = None
 
@@ -199,7 +227,7 @@ class Place:
         self._held = None
         for number in itertools.count():
             files = _renamed(self._wanted, number)
-            ownership = self._asked.setdefault(files, Ownership(files, self._me, self._clock))
+            ownership = self._asked.setdefault(files, self._ask(files))
             standing = ownership.take()
             if standing is Standing.OURS:
                 self.files, self._held = files, ownership
@@ -227,19 +255,25 @@ def _renamed(files: RunFiles, number: int) -> RunFiles:
     return run_files(files.progress_path.removesuffix(SUFFIX) + suffix + SUFFIX)
 
 
-def this_process(*, is_alone: bool = False) -> Owner:
+def started_by() -> ModuleType | None:
+    """Return the module of the multiprocessing that started this process; None if none did."""
+    modules = [sys.modules.get(name) for name in _MULTIPROCESSING]
+    return next((module for module in modules if module and module.parent_process() is not None), None)
+
+
+def this_process(*, is_alone: bool = False, heir_of: Identity | None = None) -> Owner:
     """Return this process and its place among the processes of multiprocessing, also nested ones.
 
     Args:
         is_alone: it has a run of its own, whoever started it.
+        heir_of: the process whose monitor was copied or forked into this one.
     """
     me = identify()
-    for name in _MULTIPROCESSING:
-        module = None if is_alone else sys.modules.get(name)
-        parent = module.parent_process() if module else None
-        if module and parent is not None and parent.pid:
-            return Owner(me, identify(parent.pid), tuple(module.current_process()._identity))
-    return Owner(me)
+    module = None if is_alone else started_by()
+    parent = module.parent_process() if module else None
+    if module and parent is not None and parent.pid:
+        return Owner(me, identify(parent.pid), tuple(module.current_process()._identity))
+    return Owner(me, heir_of, (me.pid,)) if heir_of and heir_of != me else Owner(me)
 
 
 def precedes(one: Owner, other: Owner) -> bool:

@@ -27,14 +27,15 @@ from typing import Any
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import text_of
-from training_monitor.core.frozen import asdict, dataclass
+from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.masking import redact, redact_named
 from training_monitor.core.regex import regex
-from training_monitor.runs.clock import VALIDATION, RunClock
+from training_monitor.runs.clock import IDLE, VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
 from training_monitor.runs.progress_file import MAX_VALUE, MOST_ATTEMPTS, Edit, convert
 from training_monitor.runs.resources import Busiest
 from training_monitor.runs.values import (
+    CANCELED,
     FAILED,
     FINISHED,
     KILLED,
@@ -518,6 +519,30 @@ class RunRecord:
             if self.signal is None or (outcome.status == FINISHED and self.progress.is_complete):
                 return outcome
         return outcome_after(self.signal, outcome)
+
+    def before_its_time(self, outcome: Outcome) -> Outcome:
+        """Return how the run ended, with where it stood if that was not its announced end.
+
+        An exit with status 0 in the middle of an epoch is CANCELED, if the training was left by it. A loop may end
+        early, as may the whole script: that is FINISHED.
+        """
+        with self.lock:
+            self.observe()
+            progress = self.progress
+            batch, total = progress.training.batch or 0, progress.training.total or 0
+            is_within_epoch = progress.mode != IDLE and batch < total
+            where = []
+            if progress.epoch and (progress.total_epochs or 0) > 1:
+                where.append(f"epoch {progress.epoch} of {progress.total_epochs}")
+            if is_within_epoch:
+                where.append(f"batch {batch} of {total}")
+            if not where and progress.total_steps:
+                where.append(f"step {self._step} of {progress.made_before + progress.total_steps}")
+        if outcome.status != FINISHED or outcome.message or not where or progress.is_complete:
+            return outcome
+        how = "ended" if outcome.exit_code is None else "exited with status 0"
+        status = CANCELED if outcome.is_exit and is_within_epoch else FINISHED
+        return replace(outcome, status=status, message=f"{how} at {', '.join(where)}")
 
     def document(self, metadata: Mapping[str, object], resources: OwnResources, busiest: Busiest) -> dict[str, object]:
         """Return the progress file of docs/progress_files.md."""

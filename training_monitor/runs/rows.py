@@ -97,6 +97,8 @@ def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> L
         return _by_word(run, look.timestamp, life.reason, changed_at)
     if run.error and not life.is_alive:  # its unreadable file may say how it ended
         return Life(UNKNOWN, f"{life.reason}, and its file cannot be read: {run.error}", False)
+    if life.status == KILLED and is_complete(run):
+        return Life(FINISHED, f"{life.reason}, after the last batch: how it exited is not known", False)
     return replace(life, reason=life.reason or run.error) if run.error else life
 
 
@@ -423,6 +425,17 @@ def total_steps_of(run: Run, step: int | None) -> int | None:
     if step is None or run.batch is None or run.total_batches is None or run.epoch is None or run.total_epochs is None:
         return None
     return step + max(0, run.total_batches - run.batch) + max(0, run.total_epochs - run.epoch) * run.total_batches
+
+
+def is_complete(run: Run) -> bool:
+    """Return whether the last batch of a run has begun, and no validation since is unfinished, by what it announced."""
+    if run.phase == "validation" and (run.validation_batch or 0) < (run.total_validation_batches or 1):
+        return False
+    if run.total_steps:
+        return (run.step or 0) >= run.total_steps
+    if not run.total_epochs or not run.total_batches:
+        return False
+    return (run.epoch or 0) >= run.total_epochs and (run.batch or 0) >= run.total_batches
 
 
 def epochs_done(run: Run) -> float | None:

@@ -16,7 +16,7 @@ import tracemalloc
 import warnings
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -207,11 +207,9 @@ def test_the_first_word_of_the_script_is_its_last_one_but_no_failure_is_lost(
     monitor.start_batch()
     for word in words.split():
         if word == "raise":
-            with pytest.raises(KeyError), monitor:
-                raise KeyError("theirs")
+            monitor.__exit__(KeyError, KeyError("theirs"), None)
         elif word == "pass":
-            with monitor:
-                pass
+            monitor.__exit__(None, None, None)
         elif word == "failed":
             monitor.set_failed(ValueError("mine"))
         else:
@@ -412,9 +410,59 @@ def test_a_pickled_monitor_does_nothing_and_a_copied_one_is_the_same(tmp_path: P
     monitor = monitor_in(tmp_path)
     assert copy.deepcopy(monitor) is monitor is copy.copy(monitor)
     other = pickle.loads(pickle.dumps(monitor))
-    with other:
+    with told() as messages, other:
         other.start_batch()
     assert list(tmp_path.iterdir()) == []
+    assert len(messages) == 1 and "a copy of its monitor does nothing" in messages[0]
+
+
+def test_a_run_after_the_end_of_one_takes_its_place_and_says_so(tmp_path: Path) -> None:
+    monitor, mine = monitor_in(tmp_path), {"lr": 0.1}
+    monitor.track_variables(mine)
+    monitor.start_epoch(1, 2, 1)
+    monitor.start_batch()
+    monitor.set_failed("the first")
+    with told() as messages:
+        monitor.start_batch()
+        monitor.start_batch()
+    assert len(messages) == 1 and "has ended (FAILED)" in messages[0]
+    with told() as messages, monitor:
+        monitor.start_epoch(1, 3, 1)
+        for _ in range(3):
+            monitor.start_batch()
+        monitor.update_metrics(loss=2.0)
+    assert len(messages) == 1 and "another one begins in its place" in messages[0]
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["error_message"], document["state"]["step"]) == ("FINISHED", None, 3)
+    assert document["metrics"] == {"loss": 2.0} and list(document["variables"]) == ["lr"]
+    monitor.end_epoch()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "message"),
+    [
+        ({}, "FINISHED", None),
+        ({"total_batches": 2, "total_epochs": 1}, "FINISHED", None),
+        ({"total_batches": 20}, "CANCELED", "exited with status 0 at batch 2 of 20"),
+        ({"total_batches": 20, "total_epochs": 3}, "CANCELED", "exited with status 0 at epoch 1 of 3, batch 2 of 20"),
+        ({"total_batches": 2, "total_epochs": 3}, "FINISHED", "exited with status 0 at epoch 1 of 3"),
+    ],
+)
+def test_an_exit_before_the_announced_end_says_where_it_was(
+    tmp_path: Path, report: dict[str, int], status: str, message: str | None
+) -> None:
+    for name, exits in (("exit.json", True), ("end.json", False)):
+        with suppress(SystemExit), monitor_in(tmp_path, name) as monitor:
+            monitor.start_epoch(1, **report)
+            monitor.start_batch()
+            monitor.start_batch()
+            if exits:
+                raise SystemExit(0)
+    document = read(tmp_path / "exit.json")
+    assert (document["status"], document["error_message"]) == (status, message)
+    document, ended = read(tmp_path / "end.json"), message and message.replace("exited with status 0", "ended")
+    assert (document["status"], document["error_message"]) == ("FINISHED", ended)
 
 
 def test_a_failing_callback_is_told_and_the_value_applied(tmp_path: Path) -> None:

@@ -68,6 +68,23 @@ def test_a_run_whose_process_is_gone_was_killed(subtests: pytest.Subtests) -> No
                 assert "process 100" in row.reason
 
 
+def test_a_run_that_had_begun_its_last_batch_is_finished_when_its_process_is_gone(subtests: pytest.Subtests) -> None:
+    last = {"epoch": 2, "total_epochs": 2, "batch": 9, "total_batches": 9}
+    for known, status in [
+        (last, FINISHED),
+        ({**last, "batch": 8}, KILLED),
+        ({**last, "epoch": 1}, KILLED),
+        ({**last, "total_epochs": None}, KILLED),
+        ({**last, "phase": "validation", "validation_batch": 1, "total_validation_batches": 2}, KILLED),
+        ({**last, "phase": "validation", "validation_batch": 2, "total_validation_batches": 2}, FINISHED),
+        ({"step": 7, "total_steps": 7}, FINISHED),
+        ({**last, "step": 6, "total_steps": 7}, KILLED),
+    ]:
+        with subtests.test(known=known):
+            row = judged(look(replace(run(updated_at=EPOCH - 1), **known), machine()))  # type: ignore[arg-type]
+            assert (row.status, row.is_alive) == (status, False) and "process 100 is gone" in row.reason
+
+
 def test_a_run_that_ended_after_the_processes_were_read_ended_as_it_wrote() -> None:
     for status in (FINISHED, FAILED, CANCELED):
         assert judged(look(run(status=status, updated_at=EPOCH), machine())).status == status
