@@ -6,6 +6,7 @@ Only the last document is written by the thread that ends the run, under the sam
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import stat
@@ -38,6 +39,7 @@ _DRAIN_LIMIT = 2.0  # how many seconds an ending script waits for its tees
 _WATCH_INTERVAL = 0.25
 _DESCRIPTORS = (1, 2)
 _THREAD = "training_monitor output"
+_IMPORTED_LATE = ("hashlib", "subprocess")  # a child that is forked while a thread imports them waits for ever
 
 
 class _Writer(threading.Thread):
@@ -98,6 +100,8 @@ class Background:
 
     def start(self) -> None:
         """Start the thread. With tees, wait until they work, so that the first lines are in the files."""
+        for name in _IMPORTED_LATE:
+            importlib.import_module(name)
         try:
             self._thread = _Writer(self, self._run)
             self._thread.start()

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 MOST_MESSAGE = 2000
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MOST_WARNINGS = 50
+_FORKING = ("_launch", "main")  # the functions of multiprocessing, and of its forkserver, in which a child begins
 _EXIT_LIMIT = 2.0  # how many seconds os._exit waits for the last write
 _CANCELLATIONS = ("CancelledError", "Cancelled")  # of asyncio, concurrent.futures and trio
 P = ParamSpec("P")
@@ -93,7 +95,7 @@ class Hooks:
     that looks and then calls it, or the standard library keeps a list of what to call:
 
     * exits: `sys.exit`, `exit` and `quit`, `os._exit`, and atexit at the end of the script. Children of multiprocessing
-      do not run atexit, but their finalizers.
+      run atexit from Python 3.13 on, and before that only finalizers.
     * exceptions: `sys.excepthook`, `threading.excepthook`, the end of a cell of IPython, and what the worker of a pool
       makes of the exception of a task before it returns it.
     * SIGTERM and SIGINT: handlers that call what was there before. They are only set in the main thread, and never if
@@ -131,6 +133,7 @@ class Hooks:
         if module := started_by():
             util = sys.modules[module.__name__.replace(".process", ".util")]
             self._finalizers = [util.Finalize(None, self._at_exit, exitpriority=0)]
+            self._replace(traceback, "print_exc", self._see_exception_of_child)
         with suppress(Exception):  # an interpreter without IPython, or with an older one
             self._notebook = sys.modules["IPython"].get_ipython()
             self._notebook.events.register("pre_run_cell", self._see_cell_begin)
@@ -217,6 +220,8 @@ class Hooks:
     # ------------------------------------------------------------ exits
 
     def _see_exit(self, code: object = None, /) -> None:
+        if _is_of_multiprocessing(sys._getframe(2)) and self._noted:  # the exit of a child after what was noted
+            return
         if threading.current_thread() is threading.main_thread():
             self._noted = self._outcome_of_exit(code), self._ending.count()
 
@@ -239,6 +244,8 @@ class Hooks:
             self._ending.end(outcome_of(error))
         elif noted and noted[1] == self._ending.count():  # otherwise it was caught, and the script continued
             self._ending.end(noted[0])
+        elif code := _code_of_child(sys._getframe()):
+            self._ending.end(outcome_of_exit(code))
         else:
             self._ending.end(Outcome(FINISHED))
         if self._delayed is not None:
@@ -246,7 +253,7 @@ class Hooks:
 
     # ------------------------------------------------------------ exceptions
 
-    def _see_exception(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    def _see_exception(self, kind: type[BaseException], error: BaseException, raised: TracebackType | None) -> None:
         if hasattr(sys, "ps1"):  # an error at an interactive prompt
             return
         if sys.flags.interactive:
@@ -259,9 +266,14 @@ class Hooks:
         if self._ending.is_trained_here() and failure.exc_value is not None:
             self._ending.end(outcome_of(failure.exc_value))
 
-    def _see_exception_of_task(self, error: BaseException, traceback: TracebackType | None) -> None:
+    def _see_exception_of_task(self, error: BaseException, raised: TracebackType | None) -> None:
         if self._ending.is_trained_here():
             self._ending.end(outcome_of(error))
+
+    def _see_exception_of_child(self, *arguments: object, **options: object) -> None:
+        """Note the exception of a child, which runs atexit only after it was handled (Python 3.13)."""
+        if sys._getframe(2).f_code.co_name == "_bootstrap" and (error := sys.exc_info()[1]):
+            self._noted = outcome_of(error), self._ending.count()
 
     def _see_cell_begin(self, info: object) -> None:
         self._before_cell = self._ending.count(), getattr(sys, "last_value", None)
@@ -281,13 +293,27 @@ def _worker_at(frame: FrameType | None) -> str:
     A pool ends its workers by SIGTERM, whatever they do: an exception of ours would show as one of multiprocessing.
     """
     while frame is not None:
-        match frame.f_code.co_name, frame.f_globals.get("__name__"):
-            case "worker", "multiprocessing.pool" | "multiprocess.pool":
-                return "" if frame.f_locals.get("func") else "waits"
-            case "_exit_function", "multiprocessing.util" | "multiprocess.util":
-                return "exits"
+        name, is_inside = frame.f_code.co_name, _is_of_multiprocessing(frame)
+        if is_inside and name == "worker":
+            return "" if frame.f_locals.get("func") else "waits"
+        if name == "run":  # of the child's process, or of anything that it calls
+            return ""
+        if is_inside and name in ("_bootstrap", *_FORKING, "spawn_main"):
+            return "exits"
         frame = frame.f_back
     return ""
+
+
+def _code_of_child(frame: FrameType | None) -> Any:
+    """Return the exit code with which a forked child of multiprocessing ends; 0 if it is not known yet."""
+    names = ("_bootstrap", *_FORKING)
+    while frame is not None and not (frame.f_code.co_name in names and _is_of_multiprocessing(frame)):
+        frame = frame.f_back
+    return frame.f_locals.get("code", 0) if frame and frame.f_code.co_name != "_bootstrap" else 0
+
+
+def _is_of_multiprocessing(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in ("multiprocessing", "multiprocess")
 
 
 class Warnings:
