@@ -5,8 +5,8 @@ docs/top.md has the table: a row here is a row there.
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +20,8 @@ import pytest
 from tests.integration.conftest import wait_until
 from tests.integration.notebook_pages import ROOT
 from tests.integration.scripts import Script
-from tests.requirements import miss
+from tests.integration.test_notebook import a_kernel
+from tests.requirements import miss, require_package
 from training_monitor.runs import RunCollector, open_runs
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -171,6 +172,13 @@ ROWS = (
         "monitor = new()\nif os.fork() == 0: steps(monitor, leave)\nos.wait()", "FAILED", exit_code=3),
 )  # fmt: skip
 
+BY_HAND = (  # the rows of the manual that other tests below show
+    ("torch.multiprocessing.spawn", "exception", "FAILED"),
+    ("cell of a notebook", "exception, also of `%run`", "FAILED"),
+    ("cell of a notebook", "interrupted", "CANCELED"),
+    ("cell of a notebook", "ends well; the kernel is shut down later", "FINISHED"),
+)
+
 
 def pythons() -> dict[str, str]:
     """The interpreters that are here, by their versions: on PATH, or of pyenv."""
@@ -215,5 +223,171 @@ def test_every_ending_has_its_status(tmp_path: Path, version: str, subtests: pyt
 
 def test_the_manual_has_every_ending() -> None:
     manual = (ROOT / "docs" / "top.md").read_text(encoding="utf-8")
-    for row in ROWS:
-        assert re.search(rf"^\| {re.escape(row.lives)} \| {re.escape(row.ends)} \| {row.status}\b", manual, re.M), row
+    table = manual.partition("| lives as | ends by | status |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    written = {tuple(each.strip() for each in line.strip("|").split("|")) for line in table.splitlines()}
+    assert {(row.lives, row.ends, row.status) for row in ROWS} | set(BY_HAND) == written
+
+
+# ---------------------------------------------------------------- frameworks, with the Python of the tests
+
+TORCH = """
+import torch
+import torch.multiprocessing
+from training_monitor.runs.integrations import HuggingFaceCallback, LightningCallback
+
+def ranked(rank, monitor, end=None):
+    copied(rank, monitor, end if not rank else None)
+
+def launched(monitor):
+    copied(int(os.environ["RANK"]), monitor)
+
+def launch(monitor):  # as accelerate's notebook_launcher does
+    from accelerate.utils import PrepareForLaunch
+    torch.multiprocessing.start_processes(PrepareForLaunch(launched, "MULTI_CPU"), (monitor,), 2, start_method="fork")
+
+def failing(rank, end):
+    train(end)
+"""
+LIGHTNING = """
+import lightning
+
+class Model(lightning.LightningModule):
+    def __init__(self, end=None):
+        super().__init__()
+        self.layer, self.end = torch.nn.Linear(2, 1), end
+    def training_step(self, batch, number):
+        if self.end and number == 5:
+            self.end()
+        self.log("mine", float(self.global_rank))
+        return self.layer(batch).sum()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+def fit(monitor, end=None, fits=1, **options):
+    options = {"max_epochs": 1, "logger": False, "enable_checkpointing": False, **options}
+    options |= {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
+    callback, loader = LightningCallback(monitor), torch.utils.data.DataLoader(torch.randn(20, 2))
+    for _ in range(fits):
+        lightning.Trainer(callbacks=[callback], **options).fit(Model(end), loader)
+"""
+TRAINER = """
+import transformers
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 20
+    def __getitem__(self, number):
+        return {"x": torch.ones(2)}
+
+class Model(torch.nn.Module):
+    def __init__(self, end):
+        super().__init__()
+        self.layer, self.end, self.called = torch.nn.Linear(2, 1), end, 0
+    def forward(self, x, **ignored):
+        self.called += 1
+        if self.end and self.called == 6:
+            self.end()
+        return {"loss": self.layer(x).sum()}
+
+def fit(monitor, end=None, fits=1):
+    options = {"num_train_epochs": 1, "per_device_train_batch_size": 1, "report_to": [], "save_strategy": "no"}
+    args = transformers.TrainingArguments("out", use_cpu=True, disable_tqdm=True, **options)
+    callbacks = [HuggingFaceCallback(monitor)]
+    trainer = transformers.Trainer(Model(end), args, train_dataset=Data(), callbacks=callbacks)
+    for _ in range(fits):
+        trainer.train()
+    trainer.evaluate(Data())
+"""
+SECOND = "has ended (FINISHED): another one begins in its place"
+FRAMEWORKS = (
+    ("torch", "torch.multiprocessing.spawn(failing, (fail,), 1)", "FAILED", BOOM, 6, None),
+    ("torch", "torch.multiprocessing.spawn(ranked, (new(),), 2)", "FINISHED", None, 20, None),
+    ("torch", "with new() as made: torch.multiprocessing.spawn(ranked, (made, fail), 2)", "FAILED", BOOM, 6, None),
+    ("accelerate", "launch(new())", "FINISHED", None, 20, None),
+    ("lightning", "fit(new(), strategy='ddp_notebook', devices=2)", "FINISHED", None, 10, None),
+    ("lightning", "fit(new(), strategy='ddp_spawn', devices=2)", "FINISHED", None, 10, None),
+    ("lightning", "fit(new(), fail, strategy='ddp_fork', devices=2)", "FAILED", BOOM, 6, None),
+    ("lightning", "fit(new(), lambda: sys.exit(0))", "CANCELED", "exited with status 0 at batch 6 of 20", 6, None),
+    ("lightning", "fit(RUN, fits=2)", "FINISHED", None, 20, SECOND),
+    ("transformers", "fit(RUN)", "FINISHED", None, 20, None),
+    ("transformers", "fit(new(), fail)", "FAILED", BOOM, 6, None),
+    ("transformers", "fit(new(), lambda: sys.exit(0))", "CANCELED", "exited with status 0 at batch 6 of 20", 6, None),
+    ("transformers", "fit(new(), fits=2)", "FINISHED", None, 20, SECOND),
+    ("transformers", "fit(7)", None, None, None, "int is no TrainingMonitor"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("package", ["torch", "accelerate", "lightning", "transformers"])
+def test_a_framework_reports_the_run_of_rank_zero(tmp_path: Path, package: str, subtests: pytest.Subtests) -> None:
+    require_package("torch")
+    require_package(package)
+    begin, _, end = BEGIN.rpartition("if __name__")
+    begin += TORCH + {"lightning": LIGHTNING, "transformers": TRAINER}.get(package, "") + "\nif __name__" + end
+    for number, (needed, body, status, message, step, told) in enumerate(FRAMEWORKS):
+        if needed != package:
+            continue
+        with subtests.test(body=body):
+            script = Script(tmp_path / str(number))
+            environ = {"CUDA_VISIBLE_DEVICES": "", "HOME": str(tmp_path)}
+            _, _, err = script.run("", begin=f"{begin}    {body}", **environ)
+            warned = [line for line in err.splitlines() if "training_monitor: " in line]
+            assert len(warned) == bool(told) and (told or "") in "".join(warned), err[-2000:]
+            if status is None:
+                assert not script.file.parent.exists() and "Error" not in err
+                continue
+            document = script.read()
+            said = document["status"], document["error_message"], document["state"]["step"]
+            assert said == (status, message, step), err[-2000:]
+            assert not document["metrics"].get("mine")
+
+
+# ---------------------------------------------------------------- notebooks
+
+CELLS = """
+    import os, sys, time
+    os.chdir({folder!r})
+    from training_monitor.runs.monitor import TrainingMonitor
+    def steps(name, end=None):
+        global monitor
+        monitor = TrainingMonitor(f"progress/{{name}}.json", interval=0.02)
+        monitor.start_epoch(1, 20, 1)
+        for batch in range(20):
+            monitor.start_batch()
+            if end and batch == 5:
+                end()
+    def fail():
+        raise ValueError("boom")
+    def wait():
+        while True:
+            time.sleep(.1)
+    with open("train.py", "w") as file:
+        file.write("steps('run', fail)")
+"""
+
+
+def test_every_ending_of_a_cell_has_its_status(tmp_path: Path) -> None:
+    def is_said(name: str, *said: object) -> bool:
+        path = tmp_path / "progress" / f"{name}.json"
+        document = json.loads(path.read_text()) if path.exists() else {}
+        return (document.get("status"), document.get("error_message")) == said
+
+    with a_kernel(tmp_path) as kernel:
+        kernel.begin(CELLS.format(folder=str(tmp_path)))
+        kernel.begin("steps('failed', fail)")
+        assert wait_until(lambda: is_said("failed", "FAILED", BOOM))
+        kernel.begin("steps('exits', lambda: sys.exit(0))")
+        assert wait_until(lambda: is_said("exits", "CANCELED", "exited with status 0 at batch 6 of 20"))
+        kernel.begin("%run -i train.py")
+        assert wait_until(lambda: is_said("run", "FAILED", BOOM))
+        number = kernel.begin("steps('interrupted', wait)")
+        assert wait_until(lambda: is_said("interrupted", "RUNNING", None))
+        assert kernel.interrupt(number)["ename"] == "KeyboardInterrupt"
+        assert wait_until(lambda: is_said("interrupted", "CANCELED", "SIGINT"))
+        kernel.begin("monitor.start_epoch(1, 2, 1)\nmonitor.start_batch()")
+        assert wait_until(lambda: is_said("interrupted", "RUNNING", None))
+        kernel.begin("steps('done')")
+        kernel.client.execute("nonsense", stop_on_error=False)
+        kernel.begin("open('nonsense', 'w').close()")
+        assert wait_until((tmp_path / "nonsense").exists) and wait_until(lambda: is_said("done", "RUNNING", None))
+        kernel.manager.shutdown_kernel()
+        assert wait_until(lambda: is_said("done", "FINISHED", None))

@@ -13,12 +13,14 @@ saves them.
 
 * Of the processes of one training only one writes: that of rank 0 by RANK, SLURM_PROCID and similar variables. Without
   a rank, of the processes that multiprocessing started for one file, the first one; `rank=0` gives each its own run.
-* In a forked child, a pickled copy or a DataLoader worker the monitor does nothing. A script that forks itself into the
-  background must create its monitor afterwards.
+* A monitor that is forked or pickled into another process has the run there, if nothing was reported where it comes
+  from; otherwise it does nothing, and warns. In a DataLoader worker it does nothing.
+* After the end of a run, `start_monitoring`, `with` or `start_epoch` begins another one in the same file, and warns.
 * Every other process of the training, of any rank, answers requests for its Python stacks from a thread of its own.
 * If another process writes the file, on whatever host, this run warns and writes under a name beside it. A monitor of
   the same process and file ends where a newer one begins.
-* `sys.exit(3)` and `exit(3)` count as a failure; `raise SystemExit(3)` only within `with`, since nothing else sees it.
+* `sys.exit(3)`, `exit(3)` and `os._exit(3)` count as a failure; `raise SystemExit(3)` only within `with` and in
+  children of multiprocessing, since nothing else sees it. `sys.exit(0)` in the middle of an epoch is CANCELED.
 * A metric is its value at the call, and is shown until the next one. A tensor on a GPU is copied there at the call and
   read in the background, at most once per write. That waits for the GPU and is not allowed while CUDA graphs are
   captured: use `loss.item()` where that matters.
