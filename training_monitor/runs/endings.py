@@ -200,8 +200,10 @@ class Hooks:
         return before
 
     def _see_signal(self, number: int, frame: FrameType | None) -> None:
-        before, worker = self._before(number), _worker_at(frame)
-        if self._is_active and not worker:
+        before, worker = self._before(number), _worker_at(frame) if self._finalizers else ""
+        if self._is_active and worker == "waits":
+            self._at_exit()
+        elif self._is_active and not worker:
             self._ending.note_signal(signal.Signals(number).name)
         if callable(before):
             before(number, frame)
@@ -213,8 +215,6 @@ class Hooks:
         if self._is_active and worker == "exits":  # its end is written first, perhaps by what was interrupted
             self._delayed = number
             return
-        if self._is_active:
-            self._at_exit()
         signal.raise_signal(number)
 
     # ------------------------------------------------------------ exits
@@ -298,10 +298,10 @@ def _worker_at(frame: FrameType | None) -> str:
             return "" if frame.f_locals.get("func") else "waits"
         if name == "run":  # of the child's process, or of anything that it calls
             return ""
-        if is_inside and name in ("_bootstrap", *_FORKING, "spawn_main"):
+        if is_inside and name in ("_bootstrap", *_FORKING):
             return "exits"
         frame = frame.f_back
-    return ""
+    return "exits"
 
 
 def _code_of_child(frame: FrameType | None) -> Any:

@@ -88,7 +88,7 @@ class Ownership:
             found = self._read()
             standing = Standing.OURS if found is None else self._judge(found)
             if self._is_lost and standing is not Standing.RELATED:
-                standing = Standing.TAKEN if self._has_begun() else Standing.RELATED
+                standing = Standing.TAKEN if self._has_begun() and not self._is_of_sibling() else Standing.RELATED
             if standing is not Standing.OURS:
                 self.holder = parse_owner(found[0]) if found else None
                 return standing
@@ -182,6 +182,12 @@ class Ownership:
         """Return whether the progress file is another process's, which took over and may have ended since."""
         run = self._run()
         return run is not None and run.process is not None and run.process != self._me.process
+
+    def _is_of_sibling(self) -> bool:
+        """Return whether a child of multiprocessing lost its run to one that precedes it: on its host no other can."""
+        run = self._run()
+        process = run.process if run and self._me.parent else None
+        return process is not None and process.hostname == self._me.process.hostname
 
     def _has_begun_there(self) -> bool:
         """Return whether the process from which this one has its monitor has reported anything since."""
