@@ -68,12 +68,13 @@ class Background:
         has_begun: Callable[[], bool],
         is_alone: bool,
         heir_of: Identity | None,
+        heir_since: float | None,
     ) -> None:
         self.files = self.wanted = files
         self._is_settled = False  # whether we own `files`
         self._place: Place | None = None  # None until the identity of this process is known
         self._fall_silent, self._has_begun = fall_silent, has_begun
-        self._is_alone, self._heir_of = is_alone, heir_of
+        self._is_alone, self._heir_of, self._heir_since = is_alone, heir_of, heir_since
         self._record, self._metadata = record, metadata
         self._interval = min(max(0.01, interval), HEARTBEAT) if isinstance(interval, int | float) else 0.25
         self._troubles, self._clock = troubles, clock
@@ -195,7 +196,14 @@ class Background:
         me = this_process(is_alone=self._is_alone, heir_of=self._heir_of)
         self._metadata |= encode(me.process)
         self._metadata["stdout_path"], self._metadata["stderr_path"] = _regular_target(1), _regular_target(2)
-        self._place = Place(self.wanted, me, self._clock, has_begun=self._has_begun, heir_of=self._heir_of)
+        self._place = Place(
+            self.wanted,
+            me,
+            self._clock,
+            has_begun=self._has_begun,
+            heir_of=self._heir_of,
+            heir_since=self._heir_since,
+        )
         return self._place
 
     def _settle(self, place: Place, *, is_last: bool = False) -> bool:

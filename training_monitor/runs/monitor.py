@@ -120,6 +120,7 @@ class TrainingMonitor:
             "initial_step": initial_step,
         }
         self._heir_of: Identity | int | None = None  # the process that this monitor was copied from, or its pid
+        self._heir_since: float | None = None
         self._set_up()
         if self._background is not None:
             os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
@@ -159,6 +160,7 @@ class TrainingMonitor:
             has_begun=lambda: _has_begun(record),
             is_alone=rank is not None and heir_of is None,
             heir_of=identify(heir_of) if isinstance(heir_of, int) else heir_of,
+            heir_since=self._heir_since,
         )
         if (initial_step := self._options["initial_step"]) is not None:
             self.set_initial_step(initial_step)
@@ -553,6 +555,7 @@ class TrainingMonitor:
     def _live_elsewhere(self, of: Identity | int, *, may_move: bool, has_ended: bool) -> None:
         """Become the monitor of another process than that which it is of."""
         is_used = self.is_active or may_move
+        self._heir_since = self._clock.time()
         self._become_inert()
         if may_move:
             self._wait_for_call(of, has_ended=has_ended)

@@ -67,12 +67,20 @@ class Ownership:
     Args:
         has_begun: whether this process has anything to write: until then it leaves a run that it has lost to the other.
         heir_of: the process from which this one has its monitor: a run that has not begun there is this one's.
+        heir_since: when it got the monitor, in epoch seconds.
     """
 
     def __init__(
-        self, files: RunFiles, me: Owner, clock: Clock, *, has_begun: Callable[[], bool], heir_of: Identity | None
+        self,
+        files: RunFiles,
+        me: Owner,
+        clock: Clock,
+        *,
+        has_begun: Callable[[], bool],
+        heir_of: Identity | None = None,
+        heir_since: float | None = None,
     ) -> None:
-        self._has_begun, self._heir_of = has_begun, heir_of
+        self._has_begun, self._heir_of, self._heir_since = has_begun, heir_of, heir_since
         self.holder: Owner | None = None  # the other process that has the files
         self._files, self._path, self._me, self._clock = files, owner_path(files), me, clock
         self._text = format_record(encode(me) | {"token": os.urandom(8).hex()})
@@ -86,7 +94,7 @@ class Ownership:
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
         for _ in range(_TRIES):
             found = self._read()
-            standing = Standing.OURS if found is None else self._judge(found)
+            standing = self._judge_unowned() if found is None else self._judge(found)
             if self._is_lost and standing is not Standing.RELATED:
                 standing = Standing.TAKEN if self._has_begun() and not self._is_of_sibling() else Standing.RELATED
             if standing is not Standing.OURS:
@@ -183,6 +191,13 @@ class Ownership:
         run = self._run()
         return run is not None and run.process is not None and run.process != self._me.process
 
+    def _judge_unowned(self) -> Standing:
+        """Return RELATED if another process with a copy of the same monitor has had the run, and its end."""
+        run = None if self._heir_since is None else self._run()
+        if run is None or run.ended_at is None or run.process in (None, self._heir_of, self._me.process):
+            return Standing.OURS
+        return Standing.RELATED if run.ended_at > (self._heir_since or 0.0) else Standing.OURS
+
     def _is_of_sibling(self) -> bool:
         """Return whether a child of multiprocessing lost its run to one that precedes it: on its host no other can."""
         run = self._run()
@@ -205,11 +220,18 @@ class Place:
     """The place of a run: the requested files, or files beside them if another process writes those."""
 
     def __init__(
-        self, wanted: RunFiles, me: Owner, clock: Clock, *, has_begun: Callable[[], bool], heir_of: Identity | None
+        self,
+        wanted: RunFiles,
+        me: Owner,
+        clock: Clock,
+        *,
+        has_begun: Callable[[], bool],
+        heir_of: Identity | None = None,
+        heir_since: float | None = None,
     ) -> None:
         self.files = wanted
         self._wanted = wanted
-        self._ask = partial(Ownership, me=me, clock=clock, has_begun=has_begun, heir_of=heir_of)
+        self._ask = partial(Ownership, me=me, clock=clock, has_begun=has_begun, heir_of=heir_of, heir_since=heir_since)
         self._asked: dict[RunFiles, Ownership] = {}
         self._held: Ownership | None = None
 

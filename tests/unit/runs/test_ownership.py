@@ -24,7 +24,7 @@ def on(host: str, pid: int = 7) -> Owner:
 
 
 def place(folder: Path, host: str, clock: FakeClock) -> Place:
-    return Place(run_files(folder / RUN), on(host), clock, has_begun=lambda: True, heir_of=None)
+    return Place(run_files(folder / RUN), on(host), clock, has_begun=lambda: True)
 
 
 def test_an_owner_elsewhere_is_alive_when_it_beats_and_dead_when_it_does_not(tmp_path: Path) -> None:
