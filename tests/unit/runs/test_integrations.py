@@ -326,3 +326,18 @@ def test_the_last_warning_is_shown_without_its_secrets(monitor: TrainingMonitor,
         logger.warning("token=%s %s", "abcdefgh12345678", "x" * 1000)
     said = written(tmp_path)["metrics"]["last_log"]
     assert said.startswith("WARNING: token=***") and len(said) <= 200
+
+
+def test_a_path_does_in_place_of_a_monitor_and_anything_else_warns_once(tmp_path: Path) -> None:
+    train_with_hugging_face(HuggingFaceCallback(str(tmp_path / "run.json")))
+    assert written(tmp_path)["status"] == "FINISHED"
+    for make in (HuggingFaceCallback, LightningCallback, MonitorHandler):
+        wrong: Any = TrainingMonitor
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = make(wrong)
+            made.monitor.start_epoch(1)
+            made.monitor.start_batch()
+            made.monitor.set_finished()
+        assert len(caught) == 1 and "type is no TrainingMonitor" in str(caught[0].message)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
