@@ -295,7 +295,8 @@ def _worker_at(frame: FrameType | None) -> str:
     while frame is not None:
         name, is_inside = frame.f_code.co_name, _is_of_multiprocessing(frame)
         if is_inside and name == "worker":
-            return "" if frame.f_locals.get("func") else "waits"
+            has_returned = frame.f_locals.get("func") is None or frame.f_locals.get("result") is not None
+            return "waits" if has_returned else ""
         if name == "run":  # of the child's process, or of anything that it calls
             return ""
         if is_inside and name in ("_bootstrap", *_FORKING):
