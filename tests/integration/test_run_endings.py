@@ -238,6 +238,10 @@ from training_monitor.runs.integrations import HuggingFaceCallback, LightningCal
 def ranked(rank, monitor, end=None):
     copied(rank, monitor, end if not rank else None)
 
+def late():  # the other rank has begun by then
+    time.sleep(4)
+    fail()
+
 def launched(monitor):
     copied(int(os.environ["RANK"]), monitor)
 
@@ -302,7 +306,7 @@ SECOND = "has ended (FINISHED): another one begins in its place"
 FRAMEWORKS = (
     ("torch", "torch.multiprocessing.spawn(failing, (fail,), 1)", "FAILED", BOOM, 6, None),
     ("torch", "torch.multiprocessing.spawn(ranked, (new(),), 2)", "FINISHED", None, 20, None),
-    ("torch", "with new() as made: torch.multiprocessing.spawn(ranked, (made, fail), 2)", "FAILED", BOOM, 6, None),
+    ("torch", "with new() as made: torch.multiprocessing.spawn(ranked, (made, late), 2)", "FAILED", BOOM, 6, None),
     ("accelerate", "launch(new())", "FINISHED", None, 20, None),
     ("lightning", "fit(new(), strategy='ddp_notebook', devices=2)", "FINISHED", None, 10, None),
     ("lightning", "fit(new(), strategy='ddp_spawn', devices=2)", "FINISHED", None, 10, None),
