@@ -324,10 +324,20 @@ class NcclTransport:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How a container ended that is not started again; `at` is in epoch seconds."""
+
+    reason: str | None
+    exit_code: int | None
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PodState:
     """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
 
-    `ended_container` is the container of that end. `containers` are those it has, with GPUs first. `main_container` is
+    Of a pod that has ended they are those of the container that failed, that of the training before others.
+    `ended_container` is the container of that end; `ends` are those of all that have ended for good. `containers` are those it has, with GPUs first. `main_container` is
     the one that is meant where none is named: of a pod that has ended with an error the one that failed, else the only
     one with GPUs in its limits; None: that is not known, or it has one container only.
     """
@@ -347,6 +357,8 @@ class PodState:
     ended_container: str | None = None
     containers: tuple[str, ...] = ()
     main_container: str | None = None
+    ends: Mapping[str, ContainerEnd] = field(default_factory=dict)
+    created_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -423,7 +423,7 @@ class Supervisor(Hands):
             self.ended_since = now
             self.exit_watch.close()
             self.tell(run, "detected", view.message or "")
-        if moved := self._replaced(run):
+        if moved := self._replaced(run, pod.terminated_at):
             return moved
         if run.labels and now - self.ended_since < REPLACED_SECONDS:
             self.clock.sleep(self.policy.check_interval)
@@ -496,9 +496,9 @@ class Supervisor(Hands):
         self.clock.sleep(self.policy.check_interval)
         return run
 
-    def _replaced(self, run: RunState) -> RunState | None:
+    def _replaced(self, run: RunState, ended_at: float | None = None) -> RunState | None:
         """Move to the pod that took the place of the target's; None if there is none."""
-        found = self.site.target.find_replacement(run.labels, self.site.transport)
+        found = self.site.target.find_replacement(run.labels, self.site.transport, ended_at)
         if found is None:
             return None
         self.tell(run, "moved", f"{self.site} was replaced by {found}")

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.models import PodState
+from training_monitor.core.frozen import replace
+from training_monitor.core.models import ContainerEnd, PodState
 from training_monitor.core.records import table_in, tables_in
 from training_monitor.core.units import format_local
 
@@ -79,14 +80,21 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     metadata, status = table_in(item, "metadata"), table_in(item, "status")
     containers = tables_in(status.get("containerStatuses"))
     everything = containers + tables_in(status.get("initContainerStatuses"))
-    reason, message = _reason(status, everything)
     spec = tables_in(table_in(item, "spec").get("containers"))
     names, with_gpus = _names(spec), _names(filter(_has_gpus, spec))
     first = (with_gpus or names or ("",))[0]
     of_training = sorted(everything, key=lambda each: each.get("name") != first)
-    ends = [(end, container) for container in of_training for end in _ends(container)]
-    ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
-    exit_code, phase = _code(ended.get("exitCode")), str(status.get("phase") or "Unknown")
+    phase, policy = str(status.get("phase") or "Unknown"), table_in(item, "spec").get("restartPolicy")
+    now = [(end, each) for each in of_training if each in containers and (end := _end_of(each))]
+    if phase in ENDED and now:
+        ended, of_container = next((pair for pair in now if pair[0].get("exitCode") != 0), now[0])
+        reason, message = _reason(status, [{"state": {"terminated": ended}}])
+    else:
+        ends = [(end, container) for container in of_training for end in _ends(container)]
+        ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
+        reason, message = _reason(status, everything)
+    exit_code = _code(ended.get("exitCode"))
+    for_good = [pair for pair in now if policy == "Never" or (policy == "OnFailure" and pair[0].get("exitCode") == 0)]
     main = first if len(with_gpus) == 1 else None
     if phase in ENDED:
         main = _text(of_container.get("name")) if exit_code else first
@@ -106,6 +114,8 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         ended_container=_text(of_container.get("name")),
         containers=(*with_gpus, *(each for each in names if each not in with_gpus)),
         main_container=main if len(names) > 1 else None,
+        ends={str(each.get("name")): _container_end(end) for end, each in for_good},
+        created_at=_time(metadata.get("creationTimestamp")),
     )
 
 
@@ -148,6 +158,37 @@ def _ends(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for key in ("state", "lastState"):
         if ended := table_in(table_in(container, key), "terminated"):
             yield ended
+
+
+def _end_of(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    return table_in(table_in(container, "state"), "terminated")
+
+
+def _container_end(end: Mapping[str, Any]) -> ContainerEnd:
+    return ContainerEnd(_text(end.get("reason")), _code(end.get("exitCode")), _time(end.get("finishedAt")))
+
+
+def end_of_container(pod: PodState, container: str | None) -> PodState | None:
+    """Return the pod as ended, where this container of it has ended for good while others live on; else None.
+
+    Args:
+        container: None for the only one.
+    """
+    name = container or (pod.containers[0] if len(pod.containers) == 1 else None)
+    if name is None or name not in pod.ends:
+        return None
+    end = pod.ends[name]
+    return replace(
+        pod,
+        name=f"{pod.name}/{name}",
+        phase="Failed" if end.exit_code else "Succeeded",
+        reason=None,
+        message=None,
+        terminated=end.reason,
+        exit_code=end.exit_code,
+        terminated_at=end.at,
+        ended_container=name,
+    )
 
 
 def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:

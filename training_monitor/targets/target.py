@@ -118,7 +118,9 @@ class Target:
         """Return the other pods of its training. Raises CommandError: they could not be asked for."""
         return tuple(pod for pod in self.find_pods_of_training(transport) if pod.name != self.name)
 
-    def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> Target | None:
+    def find_replacement(
+        self, labels: Mapping[str, str], transport: Transport | None, ended_at: float | None = None
+    ) -> Target | None:
         """Return the one pod that took the place of this one, which had these labels; None if that is not known."""
         return None
 

@@ -9,7 +9,7 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.judging.failure import classify_failure
-from training_monitor.targets.pods import describe_end, parse_pods
+from training_monitor.targets.pods import describe_end, end_of_container, parse_pods
 
 
 def container(state: dict[str, Any] | None = None, last: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
@@ -144,3 +144,62 @@ def test_anything_else_is_an_error(subtests: pytest.Subtests) -> None:
         with subtests.test(text=text):
             with pytest.raises(ParseError):
                 parse_pods(text)
+
+
+# ---------------------------------------------------------------- ends
+
+
+def ended_pod(phase: str, ends: dict[str, dict[str, Any]], **spec: Any) -> PodState:
+    """A pod by the states of its containers; the first one has GPUs."""
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    containers = [{"name": name, **(limits if not at else {})} for at, name in enumerate(ends)]
+    statuses = [{"name": name, **state} for name, state in ends.items()]
+    [pod] = parse_pods(
+        json.dumps(
+            {
+                "kind": "Pod",
+                "metadata": {"name": "w"},
+                "spec": {"containers": containers, **spec},
+                "status": {"phase": phase, "containerStatuses": statuses},
+            }
+        )
+    )
+    return pod
+
+
+def terminated(code: int, reason: str, at: str = "2030-01-02T00:00:00Z") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}
+
+
+OLD_KILL = {"lastState": terminated(137, "OOMKilled", "2029-12-20T00:00:00Z")}
+
+
+def test_a_pod_ended_as_its_container_ended_now_and_not_as_one_did_before() -> None:
+    sidecar = {"state": terminated(0, "Completed"), **OLD_KILL}
+    pod = ended_pod("Failed", {"trainer": {"state": terminated(1, "Error"), **OLD_KILL}, "proxy": sidecar})
+    assert (pod.reason, pod.terminated, pod.exit_code, pod.ended_container) == ("Error", "Error", 1, "trainer")
+    assert pod.main_container == "trainer"
+    pod = ended_pod("Succeeded", {"trainer": {"state": terminated(0, "Completed"), **OLD_KILL}, "proxy": sidecar})
+    assert (pod.reason, pod.exit_code, pod.ended_container) == (None, 0, "trainer")
+
+
+def test_the_container_that_failed_is_the_reason_although_that_of_the_training_ended_well() -> None:
+    both = {"trainer": {"state": terminated(0, "Completed")}, "proxy": {"state": terminated(137, "OOMKilled")}}
+    pod = ended_pod("Failed", both)
+    assert (pod.reason, pod.exit_code, pod.ended_container, pod.main_container) == ("OOMKilled", 137, "proxy", "proxy")
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "phase"),
+    [("Never", 0, "Succeeded"), ("Never", 1, "Failed"), ("OnFailure", 0, "Succeeded"), ("OnFailure", 1, None), (None, 0, None)],
+)  # fmt: skip
+def test_a_container_has_ended_for_good_where_its_pod_does_not_start_it_again(
+    policy: str | None, code: int, phase: str | None
+) -> None:
+    trainer = {"state": terminated(code, "Error" if code else "Completed")}
+    spec = {} if policy is None else {"restartPolicy": policy}
+    pod = ended_pod("Running", {"trainer": trainer, "proxy": {"state": {"running": {}}, **OLD_KILL}}, **spec)
+    ended = end_of_container(pod, pod.main_container)
+    assert (ended.phase if ended else None) == phase and end_of_container(pod, "proxy") is None
+    if ended:
+        assert (ended.name, ended.exit_code, ended.reason) == ("w/trainer", code, None)

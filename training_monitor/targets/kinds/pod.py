@@ -11,7 +11,7 @@ from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import CommandResult, PodState
 from training_monitor.core.regex import regex
-from training_monitor.targets.pods import ENDED, parse_pods
+from training_monitor.targets.pods import ENDED, end_of_container, parse_pods
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import KubectlTransport, LocalTransport, Transport, explain_failure
 
@@ -163,8 +163,13 @@ class PodTarget(Target):
             return own
         return self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
 
-    def find_replacement(self, labels: Mapping[str, str], transport: Transport | None) -> PodTarget | None:
+    def find_replacement(
+        self, labels: Mapping[str, str], transport: Transport | None, ended_at: float | None = None
+    ) -> PodTarget | None:
         """Return the pod that replaced it: same Ray cluster and node type, else same labels and name prefix.
+
+        Args:
+            ended_at: when it ended. Its replacement was created then or later; other workers of its Job were before.
 
         Returns:
             None if there is none yet, or more than one candidate.
@@ -174,6 +179,8 @@ class PodTarget(Target):
         if not wanted:
             return None
         prefix = re.sub(r"-[a-z0-9]{4,10}$", "-", self.name)
+        made_at = self.listed.created_at if self.listed else None
+        after = ended_at or (made_at and made_at + 1.0)
         try:
             pods = self.list_pods(
                 selector=",".join(f"{key}={value}" for key, value in wanted.items()), transport=transport
@@ -186,8 +193,12 @@ class PodTarget(Target):
             if pod.phase == "Running"
             and not pod.deleting
             and (ray or (prefix != self.name and pod.name.startswith(prefix)))
+            and (after is None or pod.created_at is None or pod.created_at >= after)
         ]
-        return replace(self, name=running[0].name) if len(running) == 1 else None
+        if len(running) != 1:
+            return None
+        chosen = self.container if self.container != (self.listed and self.listed.main_container) else None
+        return replace(self, name=running[0].name, container=chosen, listed=None, is_settled=False)
 
     def read_output(self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False) -> str:
         """Return its container's log with times, by `kubectl logs`; of `since` the API keeps whole seconds only."""
@@ -202,8 +213,9 @@ class PodTarget(Target):
         return result.stdout
 
     def read_ending(self, transport: Transport | None) -> PodState | None:
-        pods = self.list_pods(self.name, transport=transport)
-        return next((pod for pod in pods if pod.phase in ENDED), None)
+        for pod in self.list_pods(self.name, transport=transport):
+            return pod if pod.phase in ENDED else end_of_container(pod, self.container or pod.main_container)
+        return None
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
         result = self._get("events", "--field-selector", "type!=Normal", transport=transport, timeout=timeout)
