@@ -1,4 +1,4 @@
-"""Draw a time series as SVG. Pure.
+"""Draw a series over time or steps as SVG. Pure.
 
 The picture has no style sheet and needs none: it is drawn in `currentColor`, so that it suits light and dark, and its
 classes (`grid`, `label`, `band`, `line`, `odd`, `point`) let a page choose others. Each point has a `<title>` with its
@@ -11,7 +11,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from math import ceil, floor, fsum, isfinite, log10, nan
+from math import ceil, floor, fsum, inf, isfinite, log10, nan
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.fleet.values import FleetSample
@@ -23,8 +23,10 @@ MOST_HELD = 600.0  # seconds for which a value holds: thinned samples are 300 s 
 GAP = 4.0  # as many times the distance of the points around it
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 22
 _TICKS, _LABEL_WIDTH = 4, 90
+_HALF_LABEL = 18  # pixels of a short one
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 _DAY = 86_400
+_LONG_STEP = 1e10  # its label is rounded
 _SMALLEST, _LARGEST, _NOISE = 1e-290, 1e300, 1e-9
 
 Format = Callable[[float | None], str]
@@ -62,13 +64,17 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time and size of a chart: epoch seconds, pixels, and seconds by which local time is ahead of UTC."""
+    """The time and size of a chart: epoch seconds, pixels, and seconds by which local time is ahead of UTC.
+
+    `by_step`: it shows steps instead; `begin`, `end` and the `timestamp` of each point are steps.
+    """
 
     begin: float
     end: float
     width: int = 640
     height: int = 180
     utc_offset: float = 0.0
+    by_step: bool = False
 
 
 CHARTS = (
@@ -142,15 +148,17 @@ def draw_chart(points: Sequence[Point], chart: Chart, window: Window) -> str:
         max([high for _, high in known] + ([] if chart.most is None else [chart.most]), default=1.0),
     )
     width, height = window.width, window.height
-    frame = _Frame(replace(window, end=max(window.end, window.begin + 1.0)), bottom, top)
+    frame = _Frame(replace(window, end=max(window.end, window.begin + 1)), bottom, top)
+    runs = [*_runs(points, inf if window.by_step else GAP)]
     parts = [
         *_grid(frame, ticks, chart.show),
-        *(_band(frame, run) for run in _runs(points) if len(run) > 1),
-        *(_line(frame, run) for run in _runs(points)),
+        *(_band(frame, run) for run in runs if len(run) > 1),
+        *(_line(frame, run) for run in runs),
         *(_mark(frame, point, chart) for point in points if point.value is not None),
     ]
     if not known:
-        parts.append(_text(width / 2, height / 2, "nothing is known of this time", "middle"))
+        why = "no value is finite" if window.by_step else "nothing is known of this time"
+        parts.append(_text(width / 2, height / 2, why, "middle"))
     told = escape(describe_points(points, chart), quote=True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{told}" width="{width}"'
@@ -207,20 +215,28 @@ def _axis(low: float, high: float) -> tuple[float, float, list[float]]:
     elif high - low <= size * _NOISE:
         low, high = low - size * 0.1, high + size * 0.1
     rough = (high - low) / _TICKS
-    unit = 10.0 ** floor(log10(rough))
-    step = next((unit * times for times in (1.0, 2.0, 2.5, 5.0) if unit * times >= rough), unit * 10.0)
+    step = _round_up(rough, (1.0, 2.0, 2.5, 5.0))
     first, last = floor(low / step), ceil(high / step)
     ticks = [number * step for number in range(first, last + 1)]
     return ticks[0], ticks[-1], ticks
 
 
-def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Yield the points that a line connects: it ends at unknown values, and where nothing was seen for long."""
+def _round_up(rough: float, factors: Sequence[float]) -> float:
+    """Return the next round number: a power of ten, times one of the factors."""
+    unit = 10.0 ** floor(log10(rough))
+    return next((unit * times for times in factors if unit * times >= rough), unit * 10.0)
+
+
+def _runs(points: Sequence[Point], most: float) -> Iterator[list[Point]]:
+    """Yield the points that a line connects: it ends at unknown values, and where nothing was seen for long.
+
+    `most` is the longest distance of two points, as a multiple of the distances around it.
+    """
     gaps = [after.timestamp - before.timestamp for before, after in zip(points, points[1:])]
     run: list[Point] = []
     for place, point in enumerate(points):
         around = [gaps[at] for at in (place - 2, place) if 0 <= at < len(gaps)]
-        is_late = place > 0 and bool(around) and gaps[place - 1] > GAP * max(around)
+        is_late = place > 0 and bool(around) and gaps[place - 1] > most * max(around)
         is_known = point.low is not None
         if run and (is_late or not is_known):
             yield run
@@ -237,12 +253,19 @@ def _grid(frame: _Frame, ticks: Sequence[float], show: Format) -> Iterator[str]:
         y = frame.y(tick)
         yield f'<path class="grid" d="M{left} {y:.1f}H{right}" stroke="currentColor" stroke-opacity="0.15"/>'
         yield _text(left - 6, y + 4, _short(show(tick)), "end")
-    bottom, span = window.height - _BOTTOM, window.end - window.begin
+    bottom = window.height - _BOTTOM
     for at in _times(window):
-        x, is_midnight = frame.x(at), (at + window.utc_offset) % _DAY == 0
-        pattern = "%H:%M:%S" if span < 300 else "%m-%d" if span > _DAY and is_midnight else "%H:%M"
+        x = frame.x(at)
         yield f'<path class="grid" d="M{x:.1f} {bottom}v4" stroke="currentColor" stroke-opacity="0.4"/>'
-        yield _text(x, window.height - 5, format_time(at, window.utc_offset, pattern), "middle")
+        yield _text(x, window.height - 5, _label(at, window), "middle" if x < right - _HALF_LABEL else "end")
+
+
+def _label(at: float, window: Window) -> str:
+    if window.by_step:
+        return f"{at:,.0f}" if at < _LONG_STEP else f"{at:.0e}"
+    span, is_midnight = window.end - window.begin, (at + window.utc_offset) % _DAY == 0
+    pattern = "%H:%M:%S" if span < 300 else "%m-%d" if span > _DAY and is_midnight else "%H:%M"
+    return format_time(at, window.utc_offset, pattern)
 
 
 def _short(text: str) -> str:
@@ -251,8 +274,12 @@ def _short(text: str) -> str:
 
 
 def _times(window: Window) -> Iterator[float]:
-    """Yield round local times, as many as there is room for."""
+    """Yield round local times or steps, as many as there is room for."""
     rough = (window.end - window.begin) * _LABEL_WIDTH / max(1, window.width - _LEFT - _RIGHT)
+    if window.by_step:
+        step = max(1, round(_round_up(rough, (1, 2, 5))))
+        yield from range(ceil(window.begin / step) * step, floor(window.end) + 1, step)
+        return
     step = next((each for each in _STEPS if each >= rough), ceil(rough / _DAY) * _DAY)
     first = ceil((window.begin + window.utc_offset) / step)
     last = floor((window.end + window.utc_offset) / step)
@@ -276,7 +303,8 @@ def _line(frame: _Frame, run: Sequence[Point]) -> str:
 
 
 def _mark(frame: _Frame, point: Point, chart: Chart) -> str:
-    x, when = frame.x(point.timestamp), format_time(point.timestamp, frame.window.utc_offset)
+    x, window = frame.x(point.timestamp), frame.window
+    when = f"step {point.timestamp}" if window.by_step else format_time(point.timestamp, window.utc_offset)
     told = f"<title>{escape(f'{when}  {describe_point(point, chart)}')}</title>"
     if point.value is None or not isfinite(point.value):
         cross = f"M{x - 4:.1f} {_TOP}l8 8m0 -8l-8 8"

@@ -85,6 +85,24 @@ def test_what_is_not_known_is_said() -> None:
         assert svg.attrib["aria-label"] == "Loss: nothing is known" and not lines_of(svg)
 
 
+def test_a_chart_by_step_names_steps_and_connects_what_is_far_apart() -> None:
+    steps = [0, 10, 20, 2000, 2010, 3000]
+    svg = drawn(tuple(Point(step, 1.0, 1.0, 1.0, 1) for step in steps), window=Window(0, 3000, by_step=True))
+    assert len(lines_of(svg)) == 1
+    assert [each.text for each in svg.iter(f"{SVG}title")][-1] == "step 3000  1.000 nats"
+    assert {"0", "500", "1,000", "3,000"} <= {each.text for each in svg.iter(f"{SVG}text")}
+    odd = drawn((Point(0, nan, None, None, 1),), window=Window(0, 3000, by_step=True))
+    assert "no value is finite" in [each.text for each in odd.iter(f"{SVG}text")]
+
+
+def test_any_steps_are_well_formed_and_inside_their_frame() -> None:
+    for steps in ([], [7], [2**62], [2**62, 2**62 + 1], [0, 2**63 - 1], [1, 2]):
+        points = tuple(Point(step, 1.0, 1.0, 1.0, 1) for step in steps)
+        svg = drawn(points, window=Window(min(steps, default=0), max(steps, default=0), 240, by_step=True))
+        assert all(0 <= float(circle.attrib["cx"]) <= 240 for circle in svg.iter(f"{SVG}circle")), steps
+        assert len(list(svg.iter(f"{SVG}text"))) < 20, steps
+
+
 def test_a_screen_reader_gets_the_extremes() -> None:
     points = points_of(samples([3.0, 1.0, 2.0]), "loss", NOW, NOW + 100)
     assert describe_points(points, LOSS) == "Loss: from 3.000, to 2.000, between 1.000 and 3.000 nats"
