@@ -41,6 +41,7 @@ from training_monitor.vast.instances import (
 if TYPE_CHECKING:
     from training_monitor.fleet.history import History
     from training_monitor.notify.heartbeat import Heartbeat  # imports all that requests need
+    from training_monitor.runs.values import Run
 
 CREDIT_SECONDS = 300.0
 MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, per look
@@ -228,6 +229,11 @@ class FleetMonitor(Engine):
         """Return the samples of a member from the last hours, oldest first."""
         member = self._member(key)
         return member.recent() if member else ()
+
+    def read_run(self, key: str) -> Run | None:
+        """Read the progress file of a member now; None if its training writes none. Raises TrainingMonitorError."""
+        member = self._member(key)
+        return member.read_run(self._transport) if member else None
 
     def act(self, action: str, keys: Sequence[str]) -> None:
         """Begin to `stop` or `destroy` members; the results are reported as alerts. Raises SettingsError."""

@@ -15,7 +15,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import (
     JobNotFound,
@@ -40,7 +40,7 @@ from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, Membe
 from training_monitor.health.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern, parse_metrics
-from training_monitor.logs.sources import CONTAINER_LOG
+from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, place_of
 from training_monitor.observe.kept_looks import Looks, last_roll_call
 from training_monitor.observe.looks import (
     FRESH_SECONDS,
@@ -57,6 +57,9 @@ from training_monitor.targets.kinds.vast import addresses_of
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.watch.state import WatchState
+
+if TYPE_CHECKING:
+    from training_monitor.runs.values import Run
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
@@ -241,6 +244,24 @@ class FleetMember:
             get_logger().info("%s: it answers again", self.key)
         with self._lock:
             self.seen = Seen(reading, reading.log_lines)
+
+    def read_run(self, transport: Transport | None) -> Run | None:
+        """Read the progress file that its training writes in one round trip; None if no such file is its output.
+
+        Raises:
+            TrainingMonitorError: the file cannot be read now.
+        """
+        source = self.job.log_file or ""
+        if not source.startswith(PROGRESS):
+            return None
+        address = self.address()
+        if address is None:
+            raise TargetUnreachable("it is not running, or has no address yet", target=str(self.target))
+        from training_monitor.runs.progress_source import ProgressSource  # few trainings write such a file
+
+        site = Site(address, transport)
+        site = site if self.instance is not None else site.resolve()
+        return site.ask_one(ProgressSource(place_of(source), self.key).read_run())
 
     def _find(self, site: Site, now: float) -> bool:
         """Search the target for a named training where the expected one was not found; return whether there is one."""

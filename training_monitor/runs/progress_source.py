@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.logs.events import find_phase
@@ -36,19 +37,38 @@ class ProgressSource(Polled):
         self, cursor: LogCursor | None = None, limit_bytes: int = _MOST_BYTES, *, oldest_first: bool = False
     ) -> Question[NewLog]:
         """Ask what the file tells that it did not at `cursor`."""
-        whole = FileSource.named(self.name, self.label).read(None, min(_MOST_BYTES, MAX_FILE_BYTES))
+        whole = self._whole()
 
         def parse(reply: Reply) -> NewLog:
             return _tell(whole.parse(reply), cursor, self.name)
 
         return replace(whole, parse=parse)
 
+    def read_run(self) -> Question[Run]:
+        """Ask for all that the file has. The answer fails where it is not there."""
+        whole = self._whole()
+
+        def parse(reply: Reply) -> Run:
+            found = whole.parse(reply)
+            if found.missing:
+                raise TrainingMonitorError(f"there is no file {self.name}")
+            return _parse(found, self.name)
+
+        return replace(whole, parse=parse)  # type: ignore[arg-type, return-value]
+
+    def _whole(self) -> Question[NewLog]:
+        return FileSource.named(self.name, self.label).read(None, min(_MOST_BYTES, MAX_FILE_BYTES))
+
+
+def _parse(found: NewLog, path: str) -> Run:
+    return parse_progress_file(found.text + found.partial, Run("", path, ""))
+
 
 def _tell(found: NewLog, cursor: LogCursor | None, path: str) -> NewLog:
     """Return the lines of a file that was read whole."""
     if found.missing:
         return NewLog("", cursor, missing=True)
-    run = parse_progress_file(found.text + found.partial, Run("", path, ""))
+    run = _parse(found, path)
     text = "".join(f"{line}\n" for line in _lines(run))
     at = f"{run.started_at} {run.status} {run.phase} {step_of(run)} {run.epoch} {run.validation_batch}"
     if cursor and cursor.check == at:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from tests.fakes import read_call
 from tests.unit.fleet.fleet_world import Machine, Watch, row, unreachable
 from tests.unit.observe.printed_processes import reply
+from training_monitor.core.errors import TargetUnreachable
 from training_monitor.core.store import Store
+from training_monitor.core.values import WatchedJob
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.member import MOST_BESIDE
 from training_monitor.fleet.metrics import TrainingMetrics
@@ -221,3 +224,31 @@ def test_an_instance_whose_log_is_known_has_one_row_and_is_not_searched() -> Non
     watch.look()
     assert [*watch.look(FIND_SECONDS)] == ["vast://1"]
     assert not [script for script in watch.world.machine(1).scripts if script.startswith(": find_trainings ")]
+
+
+def test_the_progress_file_of_a_training_is_read_when_it_is_asked_for() -> None:
+    fleet = Fleet(host := Host(other="train_two.py"))
+    host.trainings[20], host.begun[20] = ("train.py", "pipe:[1]|3 -> /w/.run.json.owner"), 5000
+    history = {"loss": {"steps": [1, 9], "values": [3.0, 2.0]}}
+    host.logs["/w/run.json"] = json.dumps({"status": "RUNNING", "history": history})
+    keys = {each.name: key for key, each in fleet.look().items()}
+    run = fleet.monitor.read_run(keys["train.py 20"])
+    assert run and run.history["loss"].values == (3.0, 2.0)
+    asked = host.asked
+    assert fleet.monitor.read_run(keys["train_two.py 10"]) is None and fleet.monitor.read_run("gone") is None
+    assert host.asked == asked
+    host.error = unreachable()
+    with pytest.raises(TargetUnreachable):
+        fleet.monitor.read_run(keys["train.py 20"])
+
+
+def test_the_progress_file_of_an_instance_that_is_not_running_is_unknown() -> None:
+    watch = Watch(30)
+    watch.look()
+    member = watch.monitor._member("vast://30")
+    assert member
+    member.job = WatchedJob(log_file="progress:/w/run.json")
+    watch.world.rows[30] = row(30, actual_status="exited")
+    watch.look()
+    with pytest.raises(TargetUnreachable, match="not running"):
+        watch.monitor.read_run("vast://30")

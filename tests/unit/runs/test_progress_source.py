@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.models import LogCursor, NewLog, Reply
 from training_monitor.logs.events import find_phase
 from training_monitor.logs.sources import PROGRESS, source_named
 from training_monitor.logs.training_log import parse_progress
+from training_monitor.runs.progress_source import ProgressSource
+from training_monitor.runs.values import Run
 
 STATE = {"phase": "training", "epoch": 2, "total_epochs": 5, "batch": 73, "total_batches": 200, "step": 273}
 DOCUMENT = {
@@ -29,10 +32,29 @@ def document(**changes: Any) -> dict[str, Any]:
     return {**DOCUMENT, **changes, "state": {**DOCUMENT["state"], **changes.get("state", {})}}  # type: ignore[dict-item]
 
 
+def head(size: int, age: int = 3) -> str:
+    return f"state=read\nheld=0\nreset=\noffset={size}\ninode=7\ncheck=\nskipped=0\nage={age}\nlog\n"
+
+
 def read(text: str, cursor: LogCursor | None = None, age: int = 3) -> NewLog:
-    head = f"state=read\nheld=0\nreset=\noffset={len(text)}\ninode=7\ncheck=\nskipped=0\nage={age}\nlog\n"
     question = source_named(f"{PROGRESS}/p/run.json", "run").read(cursor, 1000)
-    return question.parse(Reply(f"{head}{text}", 0, 0.1))
+    return question.parse(Reply(f"{head(len(text), age)}{text}", 0, 0.1))
+
+
+def read_run(printed: str) -> Run:
+    return ProgressSource("/p/run.json", "run").read_run().parse(Reply(printed, 0, 0.1))
+
+
+def test_the_whole_run_can_be_read() -> None:
+    history = {"loss": {"steps": [1, 2], "values": [3.0, "nan"]}}
+    run = read_run(f"{head(0)}{json.dumps(document(history=history, attempt=2))}")
+    assert run.attempt == 2 and run.history["loss"].steps == (1, 2) and run.path == "/p/run.json"
+
+
+def test_a_run_without_a_file_or_with_another_one_is_not_read() -> None:
+    for printed in ("state=missing\n", f"{head(0)}no JSON", f"{head(0)}{{}}"):
+        with pytest.raises(TrainingMonitorError, match="/p/run.json"):
+            read_run(printed)
 
 
 def test_it_tells_step_total_epoch_loss_and_rate() -> None:
