@@ -25,6 +25,7 @@ from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.mock import MockFleet
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot
+from training_monitor.runs.values import MetricHistory, Run
 from training_monitor.web.pages import id_of
 
 MARKUP = (
@@ -63,6 +64,10 @@ class Hostile(MockFleet):
     def recent(self, key: str) -> tuple[FleetSample, ...]:
         return ()
 
+    def read_run(self, key: str) -> Run:
+        history = {text: MetricHistory((1, 2), (1.0, 2.0)) for text in TEXTS[:32]}
+        return Run("", "", "", history=history, config=dict(zip(TEXTS, TEXTS)))
+
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Served]:
@@ -83,6 +88,7 @@ def test_what_goes_over_the_wire_neither_lies_nor_tells(page: Served) -> None:
         answers = [next(events)[1]]
     assert len(answers[0]["rows"]) == len(TEXTS)
     answers += [page.ask(f"/api/member?id={id_of(row.key)}").json for row in Hostile.rows]
+    answers.append(page.ask(f"/api/run?id={id_of(Hostile.rows[0].key)}&width=640").json)
     answers.append(page.ask(f"/api/cost?begin={NOW - 3600}&end={NOW}&width=500&offset=0").json)
     secrets = [line for secret, _ in FORMS.values() for line in secret.splitlines()]
     for answer in answers:
@@ -118,7 +124,7 @@ def test_the_page_shows_them_as_texts(page: Served) -> None:
             browser.run("location.hash = arguments[0]", view)
             if view.startswith("#/member"):
                 browser.wait("its log", lambda: len(browser.text("pre").splitlines()) > 1)
-                browser.wait("its charts", lambda: len(browser.all("svg.chart")) == 5)
+                browser.wait("its charts", lambda: len(browser.all("svg.chart")) > 5)
             assert browser.run("return window.hit") is None
             strange = "script:not([src='/app.js']), iframe, base, style, img:not([src='/icon.svg']), object, embed"
             assert browser.all(strange) == [] and browser.run("return Object.prototype.whole") is None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +17,7 @@ import pytest
 
 from tests.axe import axe_script
 from tests.integration.browser import Browser, a_browser
-from tests.integration.conftest import wait_until
+from tests.integration.conftest import Surroundings, kill, wait_until
 from tests.integration.web_pages import Served, command, served
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Failure
@@ -20,7 +25,9 @@ from training_monitor.core.store import Store
 from training_monitor.fleet.config import FleetConfig, parse_member
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.mock import MockFleet
+from training_monitor.observe.meant import find_meant
 from training_monitor.restart.state import RunState, plan_attempt, update_attempt
+from training_monitor.targets.asking import Site
 from training_monitor.web.pages import id_of
 
 VIEWS = ("#/", "#/alerts", "#/cost", "member")
@@ -29,6 +36,8 @@ SET = """const it = document.querySelector(arguments[0]); it.value = arguments[1
 it.dispatchEvent(new Event(arguments[2]))"""
 COLUMN = "return [...document.querySelectorAll('tbody tr')].map((row) => row.children[arguments[0]].innerText)"
 MEMBER = "llama-00"
+WIDTH = "return document.documentElement.scrollWidth"
+BY_STEP = "[aria-label='Metrics by step']"
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +266,7 @@ def test_a_view_fits_360_pixels_and_has_no_barriers(browser: Browser, page: Serv
     for width, scheme in ((2560, "light"), (1280, "light"), (360, "light"), (360, "dark")):
         browser.resize(width, 740)
         browser.prefer(scheme)
-        browser.wait("it fits", lambda width=width: browser.run("return document.documentElement.scrollWidth") <= width)
+        browser.wait("it fits", lambda width=width: browser.run(WIDTH) <= width)
         browser.run(script)
         found = browser.driver.execute_async_script(AXE)
         told = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
@@ -309,6 +318,67 @@ def test_the_attempts_of_a_training_are_shown_with_their_evidence(
         assert f"Why: {why}" in said and "nodes to avoid: node-b" in said and "null" not in said
         assert "nodes: node-b (fault of its hardware), node-a (its rank was waited for)" in said
         assert browser.text("h1") and browser.all(".badge.unknown") and browser.complaints() == []
+
+
+WRITER = """
+import sys, time
+from training_monitor import TrainingMonitor
+
+config = {"batch_size": 8, "optimizer": {"name": "adamw"}, "api_key": "secret-word", "a" * 90: "b" * 90}
+with TrainingMonitor("progress/llama", config=config, interval=0.1) as monitor:
+    monitor.start_epoch(1, total_batches=3000, total_epochs=1)
+    for step in range(3000):
+        monitor.start_batch()
+        monitor.update_metrics(lr=1e-3 * (1 - step / 3000), train_loss=4 / (1 + step / 300))
+        if step % 500 == 499:
+            loss = float("nan") if step == 1999 else 5 / (1 + step / 900)
+            monitor.update_metrics(**{"eval/" + "x" * 80 + "/val_loss": loss})
+        if step % 50 == 49 and len(sys.argv) > 1:
+            time.sleep(0.12)
+    time.sleep(600 if len(sys.argv) > 1 else 0)
+"""
+
+
+def test_the_progress_file_of_a_training_is_shown_by_step(browser: Browser, surroundings: Surroundings) -> None:
+    script = f"train_web_{os.getpid()}.py"
+    (surroundings.folder / script).write_text(WRITER)
+    words = [sys.executable, script]
+    subprocess.run(words, cwd=surroundings.folder, check=True, timeout=60)
+    process = subprocess.Popen([*words, "stays"], cwd=surroundings.folder)
+    file = surroundings.folder / "progress" / "llama" / "progress.json"
+    assert wait_until(lambda: process.pid == json.loads(file.read_text())["metadata"]["pid"])
+    assert wait_until(lambda: json.loads(file.read_text())["state"].get("step") == 3000)
+    [meant] = find_meant(Site.of("local"), str(process.pid)).trainings
+    fleet = FleetMonitor(config=FleetConfig(interval=1.0))
+    fleet._make_member = partial(fleet._make_member, found=meant)  # among all trainings of a busy machine
+    fleet._add_members([parse_member(f"local#{process.pid}")])
+    with served(fleet) as page, closing(fleet):
+        fleet.start()
+        begin(browser, page)
+        browser.one(".member-name a").click()
+        browser.wait("its charts", lambda: len(browser.all(f"{BY_STEP} svg")) == 3)
+        titles = browser.texts(f"{BY_STEP} figcaption span:first-child")
+        assert sorted(titles[:2])[1] == "train_loss" and titles[2] == "lr" and "val_loss" in browser.text(BY_STEP)
+        assert len(browser.all(f"{BY_STEP} .odd")) == 1 and "to step 3,000" in browser.text(BY_STEP)
+        said = browser.text("main")
+        assert "Attempt 2, after FINISHED at step 3000" in said and "optimizer.name\nadamw" in said
+        assert "secret-word" not in browser.driver.page_source and "null" not in browser.text(BY_STEP)
+        browser.one(f"{BY_STEP} summary").click()
+        rows = f"{BY_STEP} details[open] tbody tr"
+        browser.wait("its numbers", lambda: browser.texts(rows) and browser.texts(rows)[0].startswith("step 3,000"))
+        browser.run(axe_script())
+        for width, scheme in ((1280, "light"), (390, "light"), (390, "dark")):
+            browser.resize(width, 740)
+            browser.prefer(scheme)
+            browser.wait("it fits", lambda width=width: browser.run(WIDTH) <= width)
+            assert browser.driver.execute_async_script(AXE) == []
+        process.send_signal(signal.SIGSTOP)  # it would write the file again
+        file.rename(file.with_suffix(".gone"))
+        browser.run("document.querySelector(arguments[0]).style.width = '50%'", BY_STEP)  # charts of another size
+        browser.wait("why not", lambda: "The progress file cannot be read now" in browser.text(BY_STEP))
+        assert len(browser.all(f"{BY_STEP} svg")) == 3 and browser.complaints() == []
+    kill(process.pid)
+    process.wait()
 
 
 def test_a_thousand_members_are_shown_and_found(browser: Browser) -> None:

@@ -418,6 +418,12 @@ def step_of(run: Run) -> int | None:
     return before * (run.total_batches or 0) + run.batch
 
 
+def describe_attempts(run: Run) -> str:
+    """Describe which attempt this is, and how those before it ended; "" for the first one."""
+    ends = (each.status + (f" at step {each.step}" if each.step else "") for each in run.earlier)
+    return f"{run.attempt}, after {', '.join(ends)}" if run.earlier else ""
+
+
 def total_steps_of(run: Run, step: int | None) -> int | None:
     """Return the total steps of the run, counted like its steps: from its start, even within an epoch."""
     if run.total_steps is not None:

@@ -26,17 +26,19 @@ from training_monitor.screens.fleet.pages import confirmation_phrase, describe_a
 from training_monitor.screens.fleet.view import FleetView
 from training_monitor.screens.kit.text import UNICODE, format_price, format_total
 from training_monitor.web.access import Refused
-from training_monitor.web.charts import CHARTS, Chart, Point, Window, describe_point, draw_chart, points_of, sum_points
+from training_monitor.web.charts import CHARTS, Chart, Point, Window, points_of, sum_points
 from training_monitor.web.pages import (
     alerts_of,
     attempts_page,
     clean,
+    draw_page,
     event_of,
     head_of,
     id_of,
     member_page,
     names_of,
     row_of,
+    run_page,
 )
 from training_monitor.web.stream import State
 
@@ -127,8 +129,21 @@ class Board:
         """Return the charts of a member, with the numbers behind them. Raises Refused."""
         row = _find(self.fleet.snapshot(), name)
         samples, problem = self._samples(row.key, window, [chart.field for chart in CHARTS])
-        charts = [_draw(chart, points_of(samples, chart.field, window.begin, window.end), window) for chart in CHARTS]
+        points = {chart: points_of(samples, chart.field, window.begin, window.end) for chart in CHARTS}
+        charts = [draw_page(chart, each, window) for chart, each in points.items()]
         return {"begin": window.begin, "end": window.end, "samples": len(samples), "problem": problem, "charts": charts}
+
+    def run(self, name: str, width: int) -> dict[str, Any]:
+        """Return what the progress file of a member has now, and why it cannot be read. Raises Refused.
+
+        `run` is None where its training writes no such file, or where there is a `problem`.
+        """
+        key, run, problem = _find(self.fleet.snapshot(), name).key, None, None
+        try:
+            run = self.fleet.read_run(key)
+        except TrainingMonitorError as error:
+            problem = clean(error)
+        return {"run": None if run is None else run_page(run, width), "problem": problem}
 
     def _samples(self, key: str, window: Window, fields: Collection[str]) -> tuple[list[FleetSample], str | None]:
         """Return the samples of a time, and why there may be more; the newest ones where the history fails."""
@@ -154,7 +169,7 @@ class Board:
         if rows and window.end >= snapshot.timestamp - NOW_SECONDS:
             points = [*(point for point in points if point.timestamp < window.end), _rate_of(rows, window.end)]
         hidden = snapshot.summary.hidden_dollars_per_hour
-        return {**page, "hidden": format_price(hidden) if hidden else None, "chart": _draw(_RATE, points, window)}
+        return {**page, "hidden": format_price(hidden) if hidden else None, "chart": draw_page(_RATE, points, window)}
 
     def _read_cost(self, rows: Sequence[TrainingMetrics], window: Window) -> dict[str, Any]:
         read = {row.key: self._samples(row.key, window, _COST_FIELDS) for row in rows[:MOST_PRICED]}
@@ -215,15 +230,6 @@ def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
     if row is None:
         raise Refused(404, "this member is not in the fleet, or not any more")
     return row
-
-
-def _draw(chart: Chart, points: Sequence[Point], window: Window) -> dict[str, Any]:
-    svg = draw_chart(points, chart, window)
-    numbers = [
-        [round(point.timestamp, 3), "unknown" if point.value is None else describe_point(point, chart)]
-        for point in points
-    ]
-    return {"field": chart.field, "title": chart.title, "unit": chart.unit, "svg": svg, "points": numbers}
 
 
 def _cost_of(row: TrainingMetrics, samples: Sequence[FleetSample]) -> dict[str, Any]:

@@ -18,10 +18,13 @@ from training_monitor.core.shown import shown
 from training_monitor.core.units import format_duration, plural
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics, has_nan, is_full
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
+from training_monitor.runs.rows import describe_attempts
+from training_monitor.runs.values import MetricHistory, Run
 from training_monitor.screens.fleet.facts import describe_nodes, named_facts, texts_of
 from training_monitor.screens.fleet.main import at_least
 from training_monitor.screens.fleet.view import COLUMNS, ORDERS, FleetView, Member, format_progress, member_of
 from training_monitor.screens.kit.text import format_price, format_total
+from training_monitor.web.charts import Chart, Point, Window, describe_point, draw_chart
 
 MOST_TEXT, MOST_EXPLANATION = 1000, 2500  # characters
 _WIDE = 400  # cells: no column of a page is cut here
@@ -216,6 +219,43 @@ def _plain_facts(row: TrainingMetrics, member: Member) -> Iterator[list[str]]:
     """Yield the terminal's facts but for those that it draws with signs."""
     kept = (fact for fact in named_facts(row, member) if fact[0] not in ("status", "progress"))
     yield from ([clean(name), clean(text)] for name, text in kept)
+
+
+def run_page(run: Run, width: int) -> dict[str, Any]:
+    """Return what a progress file has: a chart of each metric over its steps, losses first, and the run's settings.
+
+    `width` is that of a chart, in pixels; `begin` is None where no metric has a history.
+    """
+    steps = [step for history in run.history.values() for step in history.steps]
+    window = Window(min(steps, default=0), max(steps, default=0), width, by_step=True)
+    names = sorted(run.history, key=lambda name: "loss" not in name.lower())
+    charts = [(Chart(id_of(name), clean(name)), history_points(run.history[name])) for name in names]
+    return {
+        "begin": window.begin if steps else None,
+        "end": window.end,
+        "charts": [draw_page(chart, points, window) for chart, points in charts if points],
+        "attempt": clean(describe_attempts(run) or run.attempt),
+        "settings": [[clean(name), clean(value)] for name, value in run.config.items()],
+    }
+
+
+def history_points(history: MetricHistory) -> list[Point]:
+    """Return the points of a metric's history, by step; a value that is not finite has no range."""
+    found = []
+    for step, value in sorted(zip(history.steps, history.values), key=lambda each: each[0]):
+        limit = value if value is not None and isfinite(value) else None
+        found.append(Point(step, value, limit, limit, 1))
+    return found
+
+
+def draw_page(chart: Chart, points: Sequence[Point], window: Window) -> dict[str, Any]:
+    """Return a chart with the numbers behind it."""
+    numbers = [
+        [round(point.timestamp, 3), "unknown" if point.value is None else describe_point(point, chart)]
+        for point in points
+    ]
+    svg = draw_chart(points, chart, window)
+    return {"field": chart.field, "title": chart.title, "unit": chart.unit, "svg": svg, "points": numbers}
 
 
 def attempts_page(report: RestartReport, *, is_finished: bool, avoid: Sequence[str] = ()) -> dict[str, Any]:

@@ -219,6 +219,10 @@ def _series(web: Web, request: Request) -> Reply:
     return json_reply(web.board.series(request.query.get("id", ""), _window(request.query)))
 
 
+def _run(web: Web, request: Request) -> Reply:
+    return json_reply(web.board.run(request.query.get("id", ""), int(_number(request.query, "width", *_WIDTHS))))
+
+
 def _act(web: Web, request: Request) -> Reply:
     asked = _asked(web, request)
     web.board.act(asked.get("action"), asked.get("id"), asked.get("phrase"))
@@ -278,6 +282,7 @@ ROUTES: dict[str, Route] = {
     "/api/me": Route({"GET": _me}),
     "/api/member": Route({"GET": lambda web, request: json_reply(web.board.member(request.query.get("id", "")))}),
     "/api/series": Route({"GET": _series}),
+    "/api/run": Route({"GET": _run}),
     "/api/cost": Route({"GET": lambda web, request: json_reply(web.board.cost(_window(request.query)))}),
     "/metrics": Route({"GET": lambda web, request: Reply(web.board.metrics().encode("utf-8", "replace"), _PROMETHEUS)}),
     "/api/act": Route({"POST": _act}),

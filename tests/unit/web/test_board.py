@@ -1,11 +1,18 @@
-"""What the page is told of a fleet's cost."""
+"""What the page is told of a fleet's cost, and of a progress file."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.fleet.fleet_world import Watch, row
+from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
+from training_monitor.fleet.mock import MockFleet
 from training_monitor.fleet.values import MemberSpec
+from training_monitor.runs.values import Run
+from training_monitor.web.access import Refused
 from training_monitor.web.board import Board
 from training_monitor.web.charts import Window
+from training_monitor.web.pages import id_of
 
 
 def test_the_newest_price_of_the_fleet_is_of_the_members_that_are_shown() -> None:
@@ -22,3 +29,26 @@ def test_the_newest_price_of_the_fleet_is_of_the_members_that_are_shown() -> Non
     watch.look()
     after = Board(watch.monitor).cost(Window(now, watch.world.clock.time()))
     assert after["chart"]["points"][-1][1] == "$0.000 per hour"
+
+
+class Writing(MockFleet):
+    """A fleet whose trainings write progress files, until they cannot be reached."""
+
+    failure: TrainingMonitorError | None = None
+
+    def read_run(self, key: str) -> Run:
+        if self.failure:
+            raise self.failure
+        return Run(key, "", "", attempt=2)
+
+
+def test_a_progress_file_that_cannot_be_read_is_not_taken_for_one_that_is_not_there() -> None:
+    for fleet in (Writing(), MockFleet()):
+        key = id_of(fleet.snapshot().rows[0].key)
+        found = Board(fleet).run(key, 640)
+        assert found["problem"] is None and (found["run"] is not None) == isinstance(fleet, Writing)
+    fleet = Writing()
+    fleet.failure = TargetUnreachable("token=hf_Abcdefghijkl0123456789 is away")
+    assert Board(fleet).run(key, 640) == {"run": None, "problem": "token=*** is away"}
+    with pytest.raises(Refused):
+        Board(fleet).run("0", 640)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 from math import inf, nan
+from typing import Any
 
 from tests.hostile.texts import HOSTILE, harm_in
 from tests.unit.screens.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
@@ -11,6 +13,7 @@ from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSummary
 from training_monitor.restart.state import RunState, plan_attempt, update_attempt
+from training_monitor.runs.values import EarlierAttempt, MetricHistory, Run
 from training_monitor.screens.fleet.view import FleetView
 from training_monitor.web.pages import (
     HEADS,
@@ -23,6 +26,7 @@ from training_monitor.web.pages import (
     member_page,
     names_of,
     row_of,
+    run_page,
 )
 
 VIEW = FleetView()
@@ -149,3 +153,39 @@ def test_hostile_texts_of_a_roll_call_do_no_harm() -> None:
         told["attempts"][0]["explanation"], told["attempts"][0]["suspect_nodes"] = text, [text]
         [first, _] = attempts_page(told, is_finished=True, avoid=[text])["attempts"]
         assert not harm_in(first["explanation"]) and not harm_in(first["nodes"])
+
+
+def run(**fields: Any) -> dict[str, Any]:
+    found = run_page(Run("r", "/r.json", "", **fields), 640)
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def test_a_run_has_a_chart_for_each_metric_losses_first() -> None:
+    history = {
+        "lr": MetricHistory((10, 20), (0.1, 0.2)),
+        "val_loss": MetricHistory((20,), (3.0,)),
+        "loss": MetricHistory((0, 5, 10, 30), (4.0, nan, None, -inf)),
+        "empty": MetricHistory(),
+    }
+    page = run(history=history, config={"lr": 0.1, "name": "x"})
+    assert [each["title"] for each in page["charts"]] == ["val_loss", "loss", "lr"]
+    assert page["charts"][1]["points"] == [[0, "4.000"], [5, "nan"], [10, "unknown"], [30, "-inf"]]
+    assert page["charts"][1]["svg"].count('class="odd"') == 2
+    assert (page["begin"], page["end"], page["attempt"]) == (0, 30, "1")
+    assert page["settings"] == [["lr", "0.1"], ["name", "x"]]
+
+
+def test_a_run_says_which_attempt_it_is_and_nothing_of_metrics_that_it_has_not() -> None:
+    page = run(attempt=3, earlier=(EarlierAttempt("FAILED", step=70), EarlierAttempt("KILLED")))
+    assert page["attempt"] == "3, after FAILED at step 70, KILLED"
+    assert page["charts"] == page["settings"] == [] and page["begin"] is None
+
+
+def test_hostile_texts_of_a_run_do_no_harm() -> None:
+    for text in HOSTILE:
+        page = run(history={text: MetricHistory((2, 1), (1.0, 2.0))}, config={text: text})
+        [chart] = page["charts"]
+        ElementTree.fromstring(chart.pop("svg"))
+        assert chart["points"] == [[1, "2.000"], [2, "1.000"]]
+        assert not any(harm_in(each) for each in texts_in(page)), text

@@ -10,7 +10,7 @@ from contextlib import suppress
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural
 from training_monitor.runs.progress_file import convert
-from training_monitor.runs.rows import MIB
+from training_monitor.runs.rows import MIB, describe_attempts
 from training_monitor.runs.values import UNKNOWN, Estimate, MetricHistory, Run, RunRow, RunSize, RunsSnapshot, Variable
 from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
@@ -163,7 +163,7 @@ def _facts(row: RunRow, snapshot: RunsSnapshot) -> tuple[tuple[str, str], ...]:
         ("script", run.script or ""),
         ("host", host or ""),
         *((name, _date(at, snapshot.timestamp)) for name, at in times if at is not None),
-        ("attempt", _attempts(run)),
+        ("attempt", describe_attempts(run)),
         ("config", ", ".join(f"{name}={value}" for name, value in run.config.items())),
         ("differs", _differences(run, [each.run for each in snapshot.rows])),
         ("error", run.last_words or ""),
@@ -184,12 +184,6 @@ def _differences(run: Run, others: Sequence[Run]) -> str:
         if values:
             found.append(f"{name}={value} (others: {', '.join(itertools.islice(values, _MOST_OTHERS))})")
     return "; ".join(found)
-
-
-def _attempts(run: Run) -> str:
-    """Format which attempt this is, and how those before it ended; nothing for the first one."""
-    ends = (each.status + (f" at step {each.step}" if each.step else "") for each in run.earlier)
-    return f"{run.attempt}, after {', '.join(ends)}" if run.earlier else ""
 
 
 def _value(variable: Variable) -> str:

@@ -350,12 +350,14 @@ function fleetView() {
 
 // ---------------------------------------------------------------- charts
 
-function chartPanel(load, first) {
+// Charts over time, of which the last `first` seconds are shown; without `first`, over all steps, without zoom.
+function chartPanel(load, first = null) {
+  const axis = first ? "Time" : "Step", label = first ? when : (step) => `step ${step.toLocaleString("en")}`;
   const time = { span: first, end: null }; // end null: now
   const charts = make("div", { class: "charts" });
   const said = make("p", { class: "dim", role: "status" });
   const buttons = SPANS.map(([name, span]) => make("button", { type: "button", onclick: () => go(span, null) }, name));
-  const bar = make("div", { class: "bar", role: "group", "aria-label": "Time that the charts show" }, ...buttons,
+  const bar = first && make("div", { class: "bar", role: "group", "aria-label": "Time that the charts show" }, ...buttons,
     ...[["+", "Zoom in"], ["-", "Zoom out"], ["ArrowLeft", "Earlier"], ["ArrowRight", "Later"]].map(([key, name]) =>
       make("button", { type: "button", onclick: () => press(key) }, name)));
   const figures = new Map();
@@ -392,8 +394,16 @@ function chartPanel(load, first) {
     try {
       const found = await load({ begin, end, width, offset });
       if (number !== asked) return; // a later question was asked meanwhile
-      for (const chart of found.charts ?? [found.chart]) draw(chart, found);
-      put(said, [`${when(begin)} to ${when(end)}`, found.samples == null ? "" : `${found.samples} samples`, found.problem ?? ""].filter(Boolean).join(", "));
+      const shown = found.charts ?? [found.chart];
+      for (const chart of shown) draw(chart, found);
+      for (const [field, { node }] of figures) {
+        if (found.problem || shown.some((chart) => chart.field === field)) continue;
+        node.remove();
+        figures.delete(field);
+      }
+      const [from, to] = first ? [begin, end] : [found.begin, found.end];
+      const span = from == null ? "" : `${label(from)} to ${label(to)}`;
+      put(said, [span, found.samples == null ? "" : `${found.samples} samples`, found.problem ?? ""].filter(Boolean).join(", "));
     } catch (error) {
       if (number === asked) put(said, `The charts could not be loaded: ${error.message}`);
     }
@@ -421,7 +431,7 @@ function chartPanel(load, first) {
     figure.svg = document.importNode(parsed, true);
     figure.plot.replaceChildren(figure.svg, figure.selection);
     const last = chart.points.at(-1);
-    figure.idle = last ? `${when(last[0])} · ${last[1]}` : "nothing is known";
+    figure.idle = last ? `${label(last[0])} · ${last[1]}` : "nothing is known";
     put(figure.readout, figure.idle);
     if (figure.details.open) fill(figure);
   }
@@ -429,17 +439,18 @@ function chartPanel(load, first) {
   function makeFigure(chart) {
     const readout = make("span", { class: "readout" });
     const selection = make("div", { class: "selection", hidden: true });
-    const plot = make("div", { class: "plot", tabindex: "0", role: "group",
-      "aria-label": `${chart.title} chart: plus and minus zoom, arrow keys move in time, 0 resets` });
+    const keys = { tabindex: "0", role: "group",
+      "aria-label": `${chart.title} chart: plus and minus zoom, arrow keys move in time, 0 resets` };
+    const plot = make("div", { class: "plot", ...(first ? keys : {}) });
     const body = make("tbody");
     const details = make("details", {}, make("summary", {}, `Numbers: ${chart.title}`),
       make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": `Numbers: ${chart.title}` },
-        make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Time"), make("th", { scope: "col", class: "number" }, chart.title))), body)));
+        make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, axis), make("th", { scope: "col", class: "number" }, chart.title))), body)));
     const node = make("figure", { "data-field": chart.field }, make("figcaption", {}, make("span", {}, chart.title), readout), plot, details);
     const figure = { node, plot, readout, selection, details, body };
     details.addEventListener("toggle", () => details.open && fill(figure));
     plot.addEventListener("keydown", (event) => {
-      if (!event.ctrlKey && !event.metaKey && !event.altKey && press(event.key)) event.preventDefault();
+      if (first && !event.ctrlKey && !event.metaKey && !event.altKey && press(event.key)) event.preventDefault();
     });
     listen(figure);
     return figure;
@@ -447,7 +458,7 @@ function chartPanel(load, first) {
 
   function fill(figure) {
     const rows = [...figure.shown.points].reverse();
-    figure.body.replaceChildren(...rows.map(([at, text]) => make("tr", {}, make("td", {}, when(at)), make("td", { class: "number" }, text))));
+    figure.body.replaceChildren(...rows.map(([at, text]) => make("tr", {}, make("td", {}, label(at)), make("td", { class: "number" }, text))));
   }
 
   function listen(figure) {
@@ -464,7 +475,7 @@ function chartPanel(load, first) {
       return (Number(figure.svg.dataset.left) + part * (figure.svg.dataset.right - figure.svg.dataset.left)) * scale;
     };
     plot.addEventListener("pointerdown", (event) => {
-      if (event.button === 0 && figure.svg) from = share(event);
+      if (first && event.button === 0 && figure.svg) from = share(event);
     });
     plot.addEventListener("pointermove", (event) => {
       if (!figure.svg) return;
@@ -477,7 +488,7 @@ function chartPanel(load, first) {
       }
       const near = figure.shown.points.reduce((best, point) =>
         !best || Math.abs(point[0] - timeAt(here)) < Math.abs(best[0] - timeAt(here)) ? point : best, null);
-      if (near) put(readout, `${when(near[0])} · ${near[1]}`);
+      if (near) put(readout, `${label(near[0])} · ${near[1]}`);
     });
     plot.addEventListener("pointerup", (event) => {
       const begin = from;
@@ -492,7 +503,7 @@ function chartPanel(load, first) {
   }
 
   const isFollowing = () => time.end === null && live.isConnected;
-  const pause = () => Math.max(10, live.head?.interval ?? 10, Math.min(OLDEST_CHART_SECONDS, time.span / 360));
+  const pause = () => Math.max(10, live.head?.interval ?? 10, first ? Math.min(OLDEST_CHART_SECONDS, time.span / 360) : OLDEST_CHART_SECONDS);
   const tick = () => { if (isFollowing() && seconds() - loadedAt >= pause()) refresh(); };
   return { node: make("div", {}, bar, charts, said), refresh, tick };
 }
@@ -507,12 +518,13 @@ function memberView(id) {
   const log = make("pre", { tabindex: "0", "aria-label": "End of the log" });
   const attempts = make("div");
   const panel = chartPanel((window_) => ask(`/api/series?${query({ id, ...window_ })}`), HOUR);
+  const run = runSection(id);
   const problem = make("p", { class: "dim", role: "status" });
   const node = make("div", {}, make("p", {}, make("a", { href: "#/" }, "← Fleet")),
     make("div", { class: "title" }, name, health, acts), problem, words,
-    make("h2", {}, "Charts"), panel.node, make("h2", {}, "Facts"), facts, attempts,
+    make("h2", {}, "Charts"), panel.node, run.node, make("h2", {}, "Facts"), facts, attempts,
     make("h2", {}, "End of the log"), make("div", { class: "frame" }, log));
-  const page = { title: "Member", node, update, tick: panel.tick };
+  const page = { title: "Member", node, update, tick: () => { panel.tick(); run.tick(); } };
   let loaded = null, loading = false;
 
   function update() {
@@ -530,7 +542,10 @@ function memberView(id) {
     loading = true;
     try {
       const found = await ask(`/api/member?${query({ id })}`);
-      if (!loaded) panel.refresh();
+      if (!loaded) {
+        panel.refresh();
+        run.refresh();
+      }
       fill(found);
       put(problem, "");
     } catch (error) {
@@ -586,6 +601,27 @@ function memberView(id) {
   }
 
   return page;
+}
+
+// What the training reports of itself in the progress file of its TrainingMonitor; hidden where it writes none.
+function runSection(id) {
+  const attempt = make("p"), settings = make("dl", { class: "facts" });
+  const given = make("div", { hidden: true }, make("h2", {}, "Settings"), settings);
+  const panel = chartPanel(async ({ width }) => {
+    const { run, problem } = await ask(`/api/run?${query({ id, width })}`);
+    if (run) fill(run);
+    node.hidden = !run && !problem;
+    return { charts: [], begin: null, ...run, problem: problem && `The progress file cannot be read now: ${problem}` };
+  });
+  const node = make("section", { hidden: true, "aria-label": "Metrics by step" }, make("h2", {}, "Metrics by step"), attempt, panel.node, given);
+
+  function fill(run) {
+    put(attempt, `Attempt ${run.attempt}`);
+    given.hidden = !run.settings.length;
+    settings.replaceChildren(...run.settings.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  }
+
+  return { node, refresh: panel.refresh, tick: panel.tick };
 }
 
 async function post(path, value) {
