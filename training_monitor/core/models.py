@@ -337,9 +337,10 @@ class PodState:
     """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
 
     Of a pod that has ended they are those of the container that failed, that of the training before others.
-    `ended_container` is the container of that end; `ends` are those of all that have ended for good. `containers` are those it has, with GPUs first. `main_container` is
-    the one that is meant where none is named: of a pod that has ended with an error the one that failed, else the only
-    one with GPUs in its limits; None: that is not known, or it has one container only.
+    `ended_container` is the container of that end; `ends` are those of all that have ended for good. `containers` are
+    those it has, with GPUs first. `main_container` is the one that is meant where none is named: of a pod that has
+    ended with an error the one that failed, else the only one with GPUs in its limits; None: that is not known, or it
+    has one container only.
     """
 
     name: str

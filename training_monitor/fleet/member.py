@@ -120,6 +120,7 @@ class FleetMember:
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
         self._is_over = False
+        self._reached_at: float | None = None  # when its container was last chosen
         self._address: tuple[list[tuple[object, object]], Target] | None = None  # as listed, and read
 
     @property
@@ -200,8 +201,8 @@ class FleetMember:
         if address is None:
             return
         site = Site(address, transport)
-        if self.instance is None:
-            site = reach(site)
+        if self.instance is None and (self._reached_at is None or now - self._reached_at >= FIND_SECONDS):
+            site, self._reached_at = reach(site), now
             if site.target is not self.target:  # in the container of a pod
                 self.target = site.target
                 keep_configured(self.target, self._configured)

@@ -72,6 +72,7 @@ class Background:
     ) -> None:
         self.files = self.wanted = files
         self._is_settled = False  # whether we own `files`
+        self._me: Identity | None = None
         self._place: Place | None = None  # None until the identity of this process is known
         self._fall_silent, self._has_begun = fall_silent, has_begun
         self._is_alone, self._heir_of, self._heir_since = is_alone, heir_of, heir_since
@@ -194,6 +195,7 @@ class Background:
     def _prepare(self) -> Place:
         """Find out the identity of this process, and where its output goes."""
         me = this_process(is_alone=self._is_alone, heir_of=self._heir_of)
+        self._me = me.process
         self._metadata |= encode(me.process)
         self._metadata["stdout_path"], self._metadata["stderr_path"] = _regular_target(1), _regular_target(2)
         self._place = Place(
@@ -238,7 +240,7 @@ class Background:
         if is_first:
             with suppress(OSError, ParseError):
                 earlier = parse_progress_file(read_text(self.files.progress_path), self.files.unread())
-                self._record.follow(earlier)
+                self._record.follow(earlier, self._me)
         if not (self._tee_outputs and is_first):
             return
         outputs = Outputs(log_paths(place.files), self._tell_gone)

@@ -44,7 +44,9 @@ class RunClock:
         self.total_epochs: int | None = None
         self.total_steps: int | None = None  # training batches of this process
         self._set_before: int | None = None  # see `made_before`: as the script says, and by its own numbers
-        self._inferred_before = 0
+        self._first: tuple[int | None, int] = None, 0  # the epoch in which this process began, and its batches
+        self._first_skipped = 0
+        self.from_zero = self._is_own_number = False  # the script's numbers of epochs; whether this epoch has one
         self.dataset_ratio: float | None = None
         self.told: Estimate = Estimate()
         self.epoch_durations: deque[float] = deque(maxlen=MOST_DURATIONS)
@@ -53,7 +55,7 @@ class RunClock:
         self._gaps: deque[float] = deque(maxlen=MOST_DURATIONS)  # seconds between past epochs
         self._started = self._last = self._epoch_started = self._epoch_ended = now
         self._epoch_elapsed: float | None = None  # set when the epoch has ended
-        self._in_epoch = self._training_ended = self._from_zero = False
+        self._in_epoch = self._training_ended = False
         self._validated = False
         self._validation_seconds = 0.0  # of the run, when this epoch began
         self._phase_before, self._mode_before = LOADING, IDLE
@@ -85,12 +87,13 @@ class RunClock:
         self.end_epoch()
         if self._epoch_elapsed is not None:
             self._gaps.append(self._last - self._epoch_ended)
-        self._from_zero = self._from_zero or epoch == 0
-        number = None if epoch is None else epoch + self._from_zero
+        done = epoch * total_batches if epoch and total_batches else None
+        self.from_zero = self.from_zero or epoch == 0 or (done is not None and done == self._set_before)
+        number = None if epoch is None else epoch + self.from_zero
+        self._is_own_number = epoch is not None
         self.epoch = (self.epoch or 0) + 1 if number is None else number
         self.total_epochs = self.total_epochs if total_epochs is None else total_epochs
-        if not self.training.count:
-            self._inferred_before = max(0, self.epoch - 1) * (total_batches or 0)
+        self._note_first(total_batches)
         self._in_epoch, self._training_ended, self._validated = True, False, False
         self._epoch_started, self._epoch_elapsed = self._last, None
         self._validation_seconds = self.validation.seconds
@@ -118,6 +121,7 @@ class RunClock:
             self.training.begin(total_batches)
         elif total_batches is not None:
             self.training.total = total_batches
+            self._note_first(total_batches)
         self._training_ended = False
         self._train()
 
@@ -150,11 +154,28 @@ class RunClock:
         self.total_steps = None if left is None else self.training.count + left
 
     def place(self, batch: int, begun: int) -> None:
-        """Note that the batch that was begun as number `begun` of all has the script's own number `batch`."""
+        """Note that the batch that was begun as number `begun` of all has the script's own number `batch`.
+
+        One above the batches of an epoch is a number of the whole run.
+        """
         part = self.validation if self.mode == VALIDATION else self.training
+        if part is self.training and part.total and batch > part.total:
+            before = max(0, (self.epoch or 1) - 1) * part.total
+            batch -= before if batch > before else 0
         part.place(batch, begun)
         if part is self.training and begun == 1:
-            self._inferred_before += part.skipped
+            self._first_skipped = part.skipped
+
+    def count_from_zero(self) -> None:
+        """Note that the script's numbers of epochs begin with 0, as those of an earlier process did."""
+        if not self.from_zero and self._is_own_number and self.epoch is not None:
+            self.epoch += 1
+            self._first = (self._first[0] or 0) + 1, self._first[1]
+        self.from_zero = True
+
+    def _note_first(self, total_batches: int | None) -> None:
+        if not self.training.count:
+            self._first = self.epoch, total_batches or 0
 
     def begin_at(self, step: int) -> None:
         """Note that the run has made so many training batches by now, those of earlier processes included."""
@@ -191,7 +212,10 @@ class RunClock:
     @property
     def made_before(self) -> int:
         """The training batches of earlier processes, else those before the script's own first epoch and batch."""
-        return self._inferred_before if self._set_before is None else self._set_before
+        if self._set_before is not None:
+            return self._set_before
+        epoch, batches = self._first
+        return max(0, (epoch or 1) - 1) * batches + self._first_skipped
 
     @property
     def left(self) -> int | None:

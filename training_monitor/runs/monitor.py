@@ -507,7 +507,14 @@ class TrainingMonitor:
 
     @harmless(None)
     def _update_from(self, mapping: Mapping[str, object]) -> None:
-        self._metrics.update({name: value_now(value) for name, value in dict(mapping).items()})
+        kept = self._metrics
+        for name, value in dict(mapping).items():
+            try:
+                kept[name] = value_now(value)
+            except SystemExit as error:  # of the value, not of our handler of SIGTERM
+                if self._record.signal:
+                    raise
+                kept[name] = f"SystemExit: {text_of(error)}"
 
     def _files(self, output_file: str | os.PathLike[str] | None) -> RunFiles | None:
         try:

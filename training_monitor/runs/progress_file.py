@@ -92,6 +92,7 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
         phase=_text(state.get("phase")),
         epoch=_whole(state.get("epoch")),
         total_epochs=_whole(state.get("total_epochs")),
+        epochs_from_zero=state.get("epochs_from_zero") is True,
         batch=_whole(state.get("batch")),
         total_batches=_whole(state.get("total_batches")),
         validation_batch=_whole(state.get("validation_batch")),

@@ -34,6 +34,7 @@ from training_monitor.runs.clock import IDLE, VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
 from training_monitor.runs.progress_file import MAX_VALUE, MOST_ATTEMPTS, Edit, convert
 from training_monitor.runs.resources import Busiest
+from training_monitor.runs.rows import is_complete
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
@@ -47,6 +48,7 @@ from training_monitor.runs.values import (
     Run,
     Scalar,
 )
+from training_monitor.targets.proc_stat import Identity
 
 MOST_METRICS, MOST_TEXT, MOST_NAME = 200, 200, 100
 MOST_HISTORIES, MOST_POINTS = 32, 64
@@ -72,10 +74,11 @@ class MetricValues:
         self._histories: dict[str, GrowingHistory] = {}
         self.earlier: Mapping[str, MetricHistory] = {}  # of earlier attempts
 
-    def update(self, metrics: Mapping[str, Scalar], step: int, made_before: int) -> list[str]:
+    def update(self, metrics: Mapping[str, Scalar], step: int | None, made_before: int) -> list[str]:
         """Take over the values of a step; return the names for which there is no room.
 
         Args:
+            step: None where it is not known: the histories are left as they are.
             made_before: the steps of earlier attempts from which this one continues; their histories go on.
         """
         left_out = []
@@ -85,7 +88,7 @@ class MetricValues:
                 left_out.append(short)
                 continue
             self._known[short] = redact_named(name, value)
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if step is None or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if _has_room(self._histories, MOST_HISTORIES, short):
                 if short not in self._histories:
@@ -130,6 +133,8 @@ class Discarded(dict[str, object]):
     """A sink for metrics that are no longer written: it keeps nothing."""
 
     def update(self, *mappings: object, **metrics: object) -> None: ...
+
+    def __setitem__(self, name: str, value: object) -> None: ...
 
     def __ior__(self, metrics: object) -> Discarded:  # type: ignore[override, misc]
         return self
@@ -468,13 +473,19 @@ class RunRecord:
             self.version += 1
             self._takes += 1
             self.observe()
-            return self._values.update(taken, self._step or self._takes, self.progress.made_before)
+            is_later = self._values.earlier and self.progress.epoch is None  # where it continues is not known yet
+            step = self._step or (None if is_later else self._takes)
+            return self._values.update(taken, step, self.progress.made_before)
 
-    def follow(self, earlier: Run) -> None:
-        """Note which attempt of its run this is, by the progress file of the one before."""
+    def follow(self, earlier: Run, me: Identity | None) -> None:
+        """Note which attempt of its run this is, by the progress file of the one before.
+
+        An attempt that says RUNNING is not: it was killed, unless it had made its last batch, or is of this process.
+        """
         is_known = earlier.status not in (None, RUNNING)
+        ended = FINISHED if is_complete(earlier) else CANCELED if earlier.process == me else KILLED
         last = EarlierAttempt(
-            str(earlier.status) if is_known else KILLED,
+            str(earlier.status) if is_known else ended,
             earlier.started_at,
             earlier.ended_at if is_known else earlier.updated_at,
             earlier.step,
@@ -483,6 +494,8 @@ class RunRecord:
             self.attempt = earlier.attempt + 1
             self.earlier = (*earlier.earlier, last)[-MOST_ATTEMPTS:]
             self._values.earlier = earlier.history
+            if earlier.epochs_from_zero:
+                self.progress.count_from_zero()
             self.version += 1
 
     def end(self, outcome: Outcome, *, is_explicit: bool) -> bool:
@@ -580,6 +593,7 @@ class RunRecord:
             "phase": progress.phase,
             "epoch": progress.epoch,
             "total_epochs": progress.total_epochs,
+            "epochs_from_zero": progress.from_zero,
             "batch": progress.training.batch,
             "total_batches": progress.training.total,
             "validation_batch": progress.validation.batch if progress.mode == VALIDATION else None,

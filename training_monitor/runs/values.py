@@ -123,6 +123,7 @@ class Run:
         folder: the run's own folder, None in the flat layout.
         status: as written, one of STATUSES; None if the file names none.
         phase: loading, training, validation, or the script's own name for it.
+        epochs_from_zero: whether the script's own numbers of epochs begin with 0; here they begin with 1.
         batch, validation_batch: in this epoch, from 1; step, total_steps: of the whole run, if it states its total.
         run, epoch_time, training, validation: estimates of the whole run, this epoch, and both parts of the epoch.
         validation_seconds: the duration of the last validation.
@@ -143,6 +144,7 @@ class Run:
     phase: str | None = None
     epoch: int | None = None
     total_epochs: int | None = None
+    epochs_from_zero: bool = False
     batch: int | None = None
     total_batches: int | None = None
     validation_batch: int | None = None

@@ -684,6 +684,74 @@ def test_settings_that_are_none_warn_once(tmp_path: Path) -> None:
         assert len(messages) == 1 and state_of(tmp_path).config == {}
 
 
+def train_from_zero(folder: Path, epochs: range, **options: Any) -> Run:
+    with monitor_in(folder, interval=0.005, **options) as monitor:
+        for epoch in epochs:
+            monitor.start_epoch(epoch, 4, 10)
+            for _ in range(4):
+                monitor.start_batch()
+                time.sleep(0.005)
+    return state_of(folder)
+
+
+@pytest.mark.parametrize("options", [{}, {"initial_step": 20}])
+def test_epochs_that_count_from_zero_do_so_after_a_resume(tmp_path: Path, options: dict[str, Any]) -> None:
+    assert train_from_zero(tmp_path, range(5)).epoch == 5
+    run = train_from_zero(tmp_path, range(5, 10), **options)
+    assert (run.epoch, run.step, percent_done(RunRow(run, RUNNING))) == (10, 40, 100.0)
+
+
+def test_the_total_of_a_training_part_tells_where_it_continues(tmp_path: Path) -> None:
+    with monitor_in(tmp_path) as monitor:
+        monitor.start_epoch(5, total_epochs=10)
+        monitor.start_training(20)
+        monitor.start_batch()
+    assert state_of(tmp_path).step == 81
+
+
+def test_a_number_of_the_whole_run_is_no_number_of_the_epoch(tmp_path: Path) -> None:
+    with monitor_in(tmp_path) as monitor:
+        monitor.start_epoch(3, 20, 3)
+        for step in range(41, 46):
+            monitor.start_batch(step)
+    run = state_of(tmp_path)
+    assert (run.step, run.batch) == (45, 5)
+
+
+def test_a_metric_before_the_first_epoch_costs_no_history(tmp_path: Path) -> None:
+    attempt(tmp_path, range(20))
+    with monitor_in(tmp_path, interval=0.005) as monitor:
+        monitor.update_metrics(loss=9.0)
+        time.sleep(0.05)
+        monitor.start_epoch(3, 10, 10)
+        monitor.start_batch(1)
+        monitor.update_metrics(loss=80.0)
+    history = state_of(tmp_path).history["loss"]
+    assert history.steps[0] <= 5 and (history.steps[-1], history.values[-1]) == (21, 80.0)
+
+
+def test_an_earlier_attempt_that_says_running_is_judged_by_where_it_was(tmp_path: Path) -> None:
+    first = monitor_in(tmp_path, interval=0.005)
+    first.start_epoch(1, 2, 1)
+    first.start_batch()
+    time.sleep(0.05)
+    [earlier] = attempt(tmp_path, range(2)).earlier
+    assert (earlier.status, earlier.step) == ("CANCELED", 1)
+    complete = {"epoch": 2, "total_epochs": 2, "batch": 5, "total_batches": 5, "step": 10}
+    (tmp_path / "run.json").write_text(json.dumps({"status": "RUNNING", "state": complete, "metadata": {"pid": 1}}))
+    assert attempt(tmp_path, range(2)).earlier[-1].status == "FINISHED"
+
+
+def test_a_metric_that_exits_ends_no_training_and_costs_no_other(tmp_path: Path) -> None:
+    class Exits:
+        def item(self) -> float:
+            raise SystemExit(7)
+
+    with monitor_in(tmp_path) as monitor:
+        monitor.update_metrics(bad=Exits(), loss=2.0)
+    assert read(tmp_path / "run.json")["metrics"] == {"bad": "SystemExit: 7", "loss": 2.0}
+
+
 def test_an_earlier_attempt_that_was_killed_is_so(tmp_path: Path) -> None:
     gone = {"status": "RUNNING", "state": {"step": 40}, "metadata": {"pid": 1}, "updated_at": 5.0}
     (tmp_path / "run.json").write_text(json.dumps(gone))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import ParseError
+from training_monitor.core.models import PodState
 from training_monitor.judging.failure import classify_failure
 from training_monitor.targets.pods import describe_end, end_of_container, parse_pods
 
@@ -191,7 +192,8 @@ def test_the_container_that_failed_is_the_reason_although_that_of_the_training_e
 
 @pytest.mark.parametrize(
     ("policy", "code", "phase"),
-    [("Never", 0, "Succeeded"), ("Never", 1, "Failed"), ("OnFailure", 0, "Succeeded"), ("OnFailure", 1, None), (None, 0, None)],
+    [("Never", 0, "Succeeded"), ("Never", 1, "Failed"), ("OnFailure", 0, "Succeeded"), ("OnFailure", 1, None)]
+    + [(None, 0, None)],
 )  # fmt: skip
 def test_a_container_has_ended_for_good_where_its_pod_does_not_start_it_again(
     policy: str | None, code: int, phase: str | None
