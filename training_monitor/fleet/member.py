@@ -201,7 +201,7 @@ class FleetMember:
         if address is None:
             return
         site = Site(address, transport)
-        if self.instance is None and (self._reached_at is None or now - self._reached_at >= FIND_SECONDS):
+        if self.instance is None and (self._reached_at is None or now - self._reached_at >= FIND_NAMED_SECONDS):
             site, self._reached_at = reach(site), now
             if site.target is not self.target:  # in the container of a pod
                 self.target = site.target
