@@ -35,7 +35,7 @@ class Journal(Polled):
     def read(
         self, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES, *, oldest_first: bool = False
     ) -> Question[NewLog]:
-        """Ask for what follows `cursor`, the oldest first; without one, for the last lines within `limit_bytes`."""
+        """Ask for what follows `cursor`, of too much the newest part; without one, for the last lines."""
         script = format_call(
             "journal",
             "show_entries",
@@ -43,6 +43,7 @@ class Journal(Polled):
             position=cursor.check if cursor else "",
             lines=_LAST_LINES,
             most=_MOST_BYTES,
+            oldest_first=int(oldest_first),
         )
         return Question("log", script, lambda reply: _parse(reply, cursor, limit_bytes, self.name), limit=15.0)
 

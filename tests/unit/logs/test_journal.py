@@ -7,6 +7,8 @@ the same version listened to; a line of 50,000 letters is shortened.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,18 @@ def test_it_is_asked_for_by_its_start_or_by_its_unit_and_from_the_position_on() 
         assert f"unit={INVOCATION}\n" in source_named(f"{JOURNAL}{name}", "x").read(None, 10).script
     script = source_named(f"{JOURNAL}train.service", "x").read(LogCursor(0, 0, "s=1;i=2"), 10).script
     assert "unit=train.service\n" in script and "position='s=1;i=2'\n" in script
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+def test_of_too_much_behind_a_position_the_newest_is_read_unless_the_oldest_is_asked_for(
+    tmp_path: Path, oldest_first: bool
+) -> None:
+    entry = '{"__CURSOR":"c&","__REALTIME_TIMESTAMP":"1","MESSAGE":"step &"}'
+    (tmp_path / "journalctl").write_text(f"#!/bin/sh\nseq 1 60000 | sed 's/.*/{entry}/'\n")
+    (tmp_path / "journalctl").chmod(0o755)
+    question = source_named(f"{JOURNAL}u", "").read(LogCursor(0, 0, "c1"), 10_000, oldest_first=oldest_first)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    said = subprocess.run(["sh", "-c", question.script], env=environ, capture_output=True, text=True, timeout=60)
+    new = question.parse(Reply(said.stdout, 0, 0.1))
+    lines = new.text.splitlines()
+    assert (lines[0] == "step 2", lines[-1] == "step 60000", new.reset) == (oldest_first, not oldest_first, None)

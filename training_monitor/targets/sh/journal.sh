@@ -1,5 +1,5 @@
 # What systemd's journal has of a unit, or of one start of it.
-# needs: unit position lines most
+# needs: unit position lines most oldest_first
 # found: unit
 
 # Whether there are journals that may not be read: those of the system, or of other users.
@@ -13,7 +13,7 @@ is_partly_hidden() {
   return 1
 }
 
-# With a position, the entry there comes first, and of too much the oldest part; without one, the newest.
+# With a position, the entry there comes first. Of too much comes the newest part, or with $oldest_first the oldest.
 show_entries() {
   command -v journalctl >/dev/null || { echo state=missing; return; }
   if is_partly_hidden; then echo state=denied; else echo state=read; fi
@@ -26,5 +26,9 @@ show_entries() {
   if [ "$position" ]; then set -- --cursor="$position" "$@"; else set -- --lines="$lines" "$@"; fi
   LC_ALL=C journalctl --no-pager --quiet --all --output=json \
     --output-fields=MESSAGE,_LINE_BREAK,_SYSTEMD_UNIT,_SYSTEMD_USER_UNIT "$@" </dev/null |
-    if [ "$position" ]; then head -c "$most"; else tail -c "$most"; fi
+    if [ "$position" ] && [ "$oldest_first" = 1 ]; then head -c "$most"
+    else
+      if [ "$position" ]; then IFS= read -r first && printf '%s\n' "$first"; fi
+      tail -c "$most"
+    fi
 }
