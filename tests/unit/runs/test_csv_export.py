@@ -21,7 +21,16 @@ from tests.fakes import EPOCH
 from tests.unit.runs.run_world import run
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.runs.csv_export import MATRIX_HEADER, OVERALL_HEADER, RunCsv, safe_name
-from training_monitor.runs.values import FINISHED, KILLED, RUNNING, Estimate, RunRow, RunsSnapshot, Usage
+from training_monitor.runs.values import (
+    FINISHED,
+    KILLED,
+    RUNNING,
+    Estimate,
+    MetricHistory,
+    RunRow,
+    RunsSnapshot,
+    Usage,
+)
 from training_monitor.targets.proc_stat import Identity
 
 USAGE = Usage(150.0, 2**30, 512.0, 8, 2**36, 81920.0)
@@ -49,6 +58,22 @@ def listed(folder: Path) -> list[str]:
 
 
 # ---------------------------------------------------------------- what is written
+
+
+def test_the_histories_of_metrics_are_a_file_that_is_written_anew_when_they_change(tmp_path: Path) -> None:
+    export, file = RunCsv(str(tmp_path)), tmp_path / "llama_history.csv"
+    export.write(shot(row()))
+    assert not file.exists()
+    history = {"loss": MetricHistory((1, 5), (2.5, 1.25)), '=HYPERLINK("x")': MetricHistory((5,), (None,))}
+    export.write(shot(row(history=history), at=1))
+    assert [(each["Metric"], each["Step"], each["Value"]) for each in read(file)] == [
+        ("loss", "1", "2.5"), ("loss", "5", "1.25"), ("'=HYPERLINK(\"x\")", "5", ""),
+    ]  # fmt: skip
+    written = file.stat().st_ino
+    export.write(shot(row(history=history), at=2))
+    assert file.stat().st_ino == written
+    export.write(shot(row(history={"loss": MetricHistory((1, 9), (2.5, 1.0))}), at=3))
+    assert [each["Step"] for each in read(file)] == ["1", "9"]
 
 
 def test_a_run_gets_a_file_of_its_columns_and_one_of_all_that_is_used(tmp_path: Path) -> None:
