@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from training_monitor.core.models import LogCursor, NewLog, Reply
 from training_monitor.logs.sources import TERMINAL, source_named
 
@@ -18,6 +20,30 @@ def steps(first: int, last: int) -> str:
 def test_a_first_read_gives_what_is_shown_and_its_unfinished_line() -> None:
     new = read(steps(1, 5) + " 40%|####      |")
     assert (new.text, new.partial, new.age) == (steps(1, 5).replace("  \n", "\n"), " 40%|####      |", 4.0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "me@box:~/work$ python train.py",
+        "(venv) root@box:/work# CUDA_VISIBLE_DEVICES=0 torchrun --nproc-per-node 2 train.py",
+        "$ nohup /opt/venv/bin/python3.11 -m train",
+        "❯ ./train.sh --steps 20",
+        "box% uv run train.py",
+        "➜  work git:(main) ✗ python train.py",
+        "[me@box work]$ scripts/train.sh",
+    ],
+)
+def test_what_a_former_training_printed_is_not_that_of_this_one(command: str) -> None:
+    former = f"$ python other.py\n{steps(95, 101)}"
+    assert read(f"{former}{command}\nloading\nstep 1/100\n 2%|#").text == f"{command}\nloading\nstep 1/100\n"
+    only = read(former + command)
+    assert (only.text, only.partial) == ("", command)
+
+
+@pytest.mark.parametrize("line", ["loss -> 0.5 > python", "epoch 3 # sh", "price: 5 $ a run", "100 % done", "> step"])
+def test_what_is_no_command_cuts_nothing_off(line: str) -> None:
+    assert read(f"{steps(1, 3)}{line}\nnext\nlast").text.count("step 1/100") == 1
 
 
 def test_what_was_read_is_not_read_again_while_the_pane_scrolls() -> None:
