@@ -230,7 +230,7 @@ def test_gpus_that_answer(pod: Pod) -> None:
     tool = Path(pod.root) / "bin" / "nvidia-smi"
     tool.parent.mkdir(exist_ok=True)
     row = "0, GPU-0, NVIDIA H100 80GB HBM3, 90, 40, 60000, 81559, 500, 700.00, 60, Disabled"
-    tool.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) echo '{row}';; *) echo 77, python, GPU-0, 512;; esac\n")
+    tool.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) echo '{row}';; *) echo 4194303, python, GPU-0, 512;; esac\n")
     tool.chmod(0o755)
     pod.env["PATH"] = f"{tool.parent}:{os.defpath}"
     found = document("gpu", "head")
