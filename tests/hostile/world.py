@@ -336,6 +336,7 @@ class World:
         """The commands that look once, by name."""
         home, pid, job, log = str(self.home), str(self.pid), "process:fake", str(self.log)
         folder = f"{target}{':' if target.startswith('k8s') else ''}{home}/progress"
+        every = () if target == "local" else (target,)  # on this machine there are trainings of other tests
         watched = ("--log", log, "--pid-file", str(self.pid_file), "--output-dir", f"{home}/out")
         return {
             "check": ("check", target),
@@ -356,8 +357,8 @@ class World:
             "step Ray job": ("step", target, "raysubmit_1"),
             "logs": ("logs", target, job),
             "logs Ray job": ("logs", target, "raysubmit_1"),
-            "fleet": ("fleet", target, f"{target}#{job}", f"{target}#{log}", "--once"),
-            "metrics": ("metrics", target, f"{target}#{job}", "--once"),
+            "fleet": ("fleet", *every, f"{target}#{job}", f"{target}#{log}", "--once"),
+            "metrics": ("metrics", *every, f"{target}#{job}", "--once"),
             "top": ("top", folder, "--once"),
             "health": ("health", target, "--job", job),
             "health Ray": ("health", target, "--checkpoint-dir", f"{home}/out", "--job", "raysubmit_1"),

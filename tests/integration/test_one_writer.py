@@ -228,6 +228,7 @@ def test_a_replaced_run_that_waited_for_a_gpu_writes_nothing_when_it_goes_on(scr
         """
         goes_on = threading.Event()
         class Tensor:
+            device = "cuda:0"
             def item(self):
                 goes_on.wait()
                 return 1.0

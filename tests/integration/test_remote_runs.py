@@ -133,7 +133,9 @@ class TestLooking:
         assert errors == dict.fromkeys([*HOSTILE, *(f"own {name}" for name in HOSTILE)])
         here = LocalRuns(folder.path).look(frozenset()).runs
         assert [run.path for run in look.runs] == [run.path for run in here]
-        assert folder.transport.count == 1
+        before = folder.transport.count  # a pod was asked for its containers first
+        folder.runs.look(frozenset())
+        assert folder.transport.count == before + 1 <= 3
         assert not (folder.path / "stolen").exists()
 
     def test_the_machine_is_seen_as_from_within(self, folder: Folder, sleeper: subprocess.Popen[bytes]) -> None:

@@ -147,6 +147,7 @@ def test_where_no_progress_can_be_written_it_answers(script: Script, rank: str) 
 def test_a_gpu_that_hangs_hinders_no_answer(script: Script) -> None:
     body = """
         class Tensor:
+            device = "cuda:0"
             def item(self):
                 print("stuck", flush=True)
                 time.sleep(3600)

@@ -138,12 +138,11 @@ def test_a_training_that_was_killed_has_failed_on_both(training: Both) -> None:
     assert training.states() == ("failed", "failed") and training.top()["status"] == "KILLED"
 
 
-def test_only_the_progress_file_shows_that_a_finished_log_misses_the_end(training: Both) -> None:
-    """The script writes how it ended before it exits, and a log may just end with its last step."""
+def test_a_run_that_is_gone_after_its_last_step_is_finished_on_both(training: Both) -> None:
     training.write(steps(200), 300, step=200)
     training.end()
     training.write(steps(200), 300, step=200)
-    assert training.states() == ("failed", "finished") and training.top()["status"] == "KILLED"
+    assert training.states() == ("finished", "finished") and training.top()["status"] == "FINISHED"
 
 
 def test_a_run_ends_before_its_process_does(training: Both) -> None:

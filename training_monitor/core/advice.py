@@ -236,14 +236,14 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"\(NotFound\)|(?<![\w.])pods? \S+ not found", "check the pod, container and namespace: kubectl get pods -A"),
         TargetEnded,
         (r"completed pod", "the pod has ended: look for the one that replaced it: kubectl get pods"),
-        (r"container not found|CONTAINER_EXITED|cannot exec in a stopped container", _NOT_RUNNING),
         TargetUnreachable,
         (
             r"waiting to start: (?:CrashLoopBackOff|.{0,60}can't be pulled)",
             "look why it does not start: kubectl describe pod, and kubectl logs -p for its last attempt",
         ),
         (
-            r"(?:pod|container)\b.{0,200}is not (?:created or )?running"
+            r"container not found|(?:pod|container)\b.{0,200}is not (?:created or )?running"
+            r"|CONTAINER_EXITED|cannot exec in a stopped container"
             r"|unable to upgrade connection|does not have a host assigned|waiting to start|ContainerCreating",
             _NOT_RUNNING,
         ),

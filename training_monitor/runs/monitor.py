@@ -254,7 +254,7 @@ class TrainingMonitor:
 
     def end(self, outcome: Outcome) -> None:
         """End the run, unless its end was reported before; an earlier signal makes it CANCELED, an early exit too."""
-        self._finish(self._record.before_its_time(self._record.after_signal(outcome)), is_explicit=False)
+        self._finish(outcome, is_explicit=False)
 
     def note_signal(self, name: str) -> None:
         """Remember a signal; called by its handler."""
@@ -272,9 +272,9 @@ class TrainingMonitor:
 
     def is_within(self, frame: FrameType | None) -> bool:
         """Return whether the code that began the epoch is still on the stack, or a framework trains."""
-        while frame is not None and not (self._trainer and frame.f_code is self._trainer[1]):
+        while isinstance(frame, FrameType) and not (self._trainer and frame.f_code is self._trainer[1]):
             frame = frame.f_back
-        return frame is not None or self.is_within_fit
+        return isinstance(frame, FrameType) or self.is_within_fit
 
     def takes_call(self, name: str) -> bool:
         """Return whether a method does anything now; before that, begin what it begins, or say why it does nothing."""
@@ -324,6 +324,8 @@ class TrainingMonitor:
         record, background = self._record, self._background
         if not self._is_monitoring or background is None:
             return
+        if not is_explicit:
+            outcome = record.before_its_time(record.after_signal(outcome))
         with record.lock:
             is_new = record.end(outcome, is_explicit=is_explicit)
         if not is_new and background.is_final:

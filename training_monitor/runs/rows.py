@@ -332,9 +332,10 @@ def _quiet(run: Run, now: float, is_elsewhere: bool, changed_at: float | None) -
     """Return the seconds since the last batch: on another machine up to the last write, by its own clock."""
     if run.step_at is None:
         return None
-    if is_elsewhere and run.updated_at is not None:
-        return max(0.0, run.updated_at - run.step_at) + (0.0 if changed_at is None else max(0.0, now - changed_at))
-    return max(0.0, now - run.step_at)
+    if not is_elsewhere or run.updated_at is None:
+        return max(0.0, now - run.step_at)
+    age = now - (run.updated_at if changed_at is None else changed_at)
+    return max(0.0, run.updated_at - run.step_at) + (age if 0.0 <= age <= _FRESH_SECONDS else 0.0)
 
 
 def without_outlook(run: Run) -> Run:

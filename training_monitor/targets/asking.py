@@ -30,6 +30,7 @@ from training_monitor.core.errors import (
     ParseError,
     SettingsError,
     TargetEnded,
+    TargetUnreachable,
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import dataclass, replace
@@ -46,6 +47,7 @@ CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
 MAX_THREADS = 16
 _ASKED = regex(r"ask (\d{1,4}) (\d{1,12}(?:\.\d{1,9})?) (\d{1,12}(?:\.\d{1,9})?)", re.ASCII)
+_MAY_HAVE_ENDED = regex(r"container not found|CONTAINER_EXITED|cannot exec in a stopped container")
 _ENDED = regex(r"exit (\d{1,3})", re.ASCII)
 R = TypeVar("R")
 
@@ -113,7 +115,9 @@ class Site:
     def _ask_there(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
         try:
             return self._ask_shell(questions, timeout)
-        except TargetEnded as error:
+        except TargetUnreachable as error:
+            if not isinstance(error, TargetEnded) and not _MAY_HAVE_ENDED.search(error.what):
+                raise
             from training_monitor.targets.pods import describe_end  # few targets end
 
             pod = None

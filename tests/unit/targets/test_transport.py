@@ -134,7 +134,7 @@ def test_every_usual_message_has_its_meaning(subtests: pytest.Subtests) -> None:
         ("Unable to connect to the server: net/http: TLS handshake timeout", TargetUnreachable),
         ("Unable to connect to the server: dial tcp: lookup api.x: no such host", TargetUnreachable),
         ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", TargetUnreachable),
-        ('error: unable to upgrade connection: container not found ("ray-head")', TargetEnded),
+        ('error: unable to upgrade connection: container not found ("ray-head")', TargetUnreachable),
         ("error: cannot exec into a container in a completed pod; current phase is Succeeded", TargetEnded),
         ("error: error sending request: EOF", TargetUnreachable),
         ('error: context "prod" does not exist', AccessDenied),
