@@ -260,7 +260,9 @@ def test_all_of_500_rows_can_be_reached(screen: Screen, account: Account) -> Non
     press_each(screen, IN_ORDER)
     seen: set[int] = set()
     while FIRST + 499 not in seen:
-        before = screen.text()
+        before = ""
+        while before != (before := screen.text()):  # it may be drawn in part
+            pass
         shown = {int(number) for number in re.findall(r"^[> ][* ](3000\d{4}) ", before, re.M)}
         assert shown - seen, before
         seen |= shown
