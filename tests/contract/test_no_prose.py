@@ -49,6 +49,7 @@ READERS = {
     "no words: the command in the start file of a shell": ("cli/completion.py:find_completion",),
     "Python's readers of TOML and JSON": ("cli/config.py:_unreadable",),
     "a traceback of Python's": ("targets/transport.py:without_frames",),
+    "kubectl exec, of a container that does not run": ("targets/asking.py", "targets/asking.py:_ask_there"),
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
     "earlier versions, whose states have no outcome": ("restart/state.py:load_run_state",),
     "OpenSSL, for the first and the last line of a key": ("core/masking.py",),
