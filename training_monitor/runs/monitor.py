@@ -188,12 +188,18 @@ class TrainingMonitor:
             self._metrics["loss"] = loss
         elif loss is not _NONE:
             self._update_from({"loss": loss})
+        if not (mappings or metrics):
+            return
         for mapping in (*mappings, metrics) if metrics else mappings:
-            if type(mapping) is dict and PLAIN.issuperset(map(type, mapping.values())):
-                kept = self._metrics
-                kept |= mapping
-            else:
-                self._update_from(mapping)
+            if type(mapping) is dict:
+                for value in tuple(mapping.values()):  # another thread may change it meanwhile
+                    if type(value) is not float and type(value) not in PLAIN:
+                        break
+                else:
+                    kept = self._metrics
+                    kept |= mapping
+                    continue
+            self._update_from(mapping)
 
     # ------------------------------------------------------------ begin and end
 
