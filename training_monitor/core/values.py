@@ -44,7 +44,7 @@ class Observation:
         gpu_errors: faults of its GPUs, one text each.
         processes: how many of its processes were seen; 0 if none has its log open, or none is visible.
         unseen_output: it runs, and what it prints goes where nobody can read it.
-        bar_held: it prints a progress bar, part of which the keeper of its output holds back.
+        bar_held: it prints a progress bar, and part of its output is held back by what stores it.
     """
 
     timestamp: float
