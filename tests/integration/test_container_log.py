@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.integration.commands import run_command
-from tests.integration.conftest import wait_until
+from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.ray_cluster import record_calls
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
+from training_monitor import JobMonitor
+from training_monitor.observe.meant import find_one
 
 TRAIN = """
 import sys, time
@@ -48,6 +53,35 @@ def test_the_first_command_reads_the_containers_log(train: Pod, kube: Kubernetes
     assert (job["state"], job["verdict"], job["pid"], job["total_steps"]) == ("running", "ok", 1, 1000)
     assert job["step"] >= 5 and job["log"] == "container:"
     assert len(kube.log_reads) == 1 and len(kube.execs) == 2  # to find it, and to look
+
+
+@pytest.mark.parametrize("output", ["a log", "its container's log"])
+def test_a_look_takes_one_exec_and_where_there_is_no_log_one_kubectl_logs(
+    kube: KubernetesApi, surroundings: Surroundings, output: str
+) -> None:
+    """By the programs that are started, of which the first command needs two more: to find it, and to see its pod."""
+    require("unshare")
+    pod = kube.add_pod("train", restart_policy="Never")
+    (pod.root / "train.py").write_text(TRAIN)
+    run = f"{sys.executable} train.py 0"
+    pod.start(["sh", "-c", f"{run} >run.log 2>&1" if output == "a log" else f"exec {run}"])
+    notes = record_calls(surroundings.folder / "counted", os.environ["PATH"], "kubectl")
+    logs: Counter[str] = Counter() if output == "a log" else Counter(logs=1)
+
+    def counted(call: Callable[[], object]) -> Counter[str]:
+        notes.write_text("")
+        call()
+        return Counter(each for each in notes.read_text().split() if each in ("get", "exec", "logs"))
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setenv("PATH", f"{notes.parent}{os.pathsep}{os.environ['PATH']}")
+        try:
+            wait_until(lambda: (check("train")["step"] or 0) > 5)
+            further = JobMonitor("train", find_one("train").job)
+            assert counted(lambda: check("train")) == Counter(get=1, exec=2) + logs
+            assert counted(further.update) == Counter(exec=1) + logs
+        finally:
+            pod.stop()
 
 
 def test_its_pid_and_its_log_are_what_it_is_called(train: Pod) -> None:

@@ -207,7 +207,8 @@ def run_here(start: str, check: str, state: str, folder: Path, tools: Mapping[st
     Path(sockets).mkdir(mode=0o700)
     environment = {**tools, "PY": PYTHON, "STATE": state, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
     environment |= {"PLAIN": shutil.which("python3", path=os.defpath) or PYTHON, "TMUX_TMPDIR": sockets}
-    environment |= {"TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
+    # else tmux starts what the passwd file names, which for the user nobody is no shell
+    environment |= {"TRAINING_MONITOR_STATE_DIR": str(folder / "state"), "SHELL": "/bin/sh"}
     words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
     script = f"cd '{folder}'; {start}\n{WAIT}; {check} --json; echo status=$?"
     done = subprocess.run(

@@ -73,9 +73,12 @@ def check_training(
     """
     from training_monitor.observe.remembered import forget, recall, remember
 
-    site = reach(Site.of(target, namespace, transport, clock))
-    siblings = _Siblings(site)
-    meant, _ = _both(partial(find_meant, site, what), siblings.find)
+    asked = Site.of(target, namespace, transport, clock)
+    siblings = _Siblings(asked if asked.target.instance_id is None else reach(asked))
+    meant, _ = _both(partial(find_meant, siblings.site, what), siblings.find)
+    site = siblings.site
+    if site.target.others:  # the one that was meant is known by now
+        meant = find_meant(site, what)
     kept, now = store or BestEffortStore(), site.clock.time()
     if forget_ended:
         forget(kept, site.target)
@@ -236,18 +239,20 @@ class _Siblings:
     """The other pods of the training that runs in the target's pod: their GPUs belong to it too."""
 
     def __init__(self, site: Site) -> None:
-        self._site = site
+        self.site = site
         self._pods: tuple[Target, ...] = ()
         self._gpus: list[Gpu] = []
         self._unread: list[str] = []
 
     def find(self) -> None:
-        target = self._site.target
-        self._pods = tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self._site.transport))
+        """Choose the container of the target's pod, and list the pods beside it."""
+        self.site = reach(self.site)
+        target = self.site.target
+        self._pods = tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self.site.transport))
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""
-        answers = ask_many(self._pods, gpu_question(GPU_SECONDS), transport=self._site.transport)
+        answers = ask_many(self._pods, gpu_question(GPU_SECONDS), transport=self.site.transport)
         for pod, [answer] in zip(self._pods, answers):
             if answer.failure:
                 self._unread.append(f"{pod.name}: {answer.failure.what}")
@@ -266,7 +271,7 @@ class _Siblings:
     def remedies(self) -> Iterator[str]:
         if self._unread:
             yield f"the GPUs of pods beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
-        if others := self._site.target.others:
+        if others := self.site.target.others:
             yield f"name another container of this pod to look there: {name_some(others, MOST_NAMED)}"
 
 
