@@ -362,7 +362,7 @@ class World:
             "top": ("top", folder, "--once"),
             "health": ("health", target, "--job", job),
             "health Ray": ("health", target, "--checkpoint-dir", f"{home}/out", "--job", "raysubmit_1"),
-            "why": ("why", target, job, "--timeout", "5"),
+            "why": ("why", target, job, "--timeout", "20"),
             "gpu": ("gpu", target),
             "efa": ("efa", target),
             "resources": ("resources", target),
