@@ -2,6 +2,9 @@
 
 Each training of this machine runs in a process namespace of its own, in which `check local` is the first command; those
 of pods are asked by the real kubectl. Hung ones are looked at by a clock that is ten minutes ahead.
+
+Where TRAINING_MONITOR_TIMES names a file, one place is tried after the other, and a line for each tells how long its
+command took: see bench/places.py.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from tests.loopback.kubernetes import KubernetesApi, Pod, nanoseconds
 from tests.requirements import require, require_package
 
 ROOT = Path(__file__).parents[2]
+TIMES = os.environ.get("TRAINING_MONITOR_TIMES")
 STATES = ("healthy", "hung", "crashed", "finished")
 AHEAD = 600  # seconds
 LATER = f"#!/bin/sh\nexec /bin/date -d '{AHEAD} seconds' \"$@\"\n"
@@ -177,7 +181,14 @@ def expected() -> dict[str, dict[str, str]]:
     page = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
     lines = page.partition("## Wherever it runs")[2].partition("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    return {name: dict(zip(STATES, cells, strict=True)) for name, _, *cells in rows[2:]}
+    return {name: dict(zip(STATES, cells, strict=True)) for name, _, _, *cells in rows[2:]}
+
+
+def note_time(place: str, began: float, bare: float, ended: float) -> None:
+    """Note how long the first command took, from `bare` on, and a bare interpreter before it; in seconds."""
+    if TIMES:
+        with open(TIMES, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"place": place, "seconds": ended - bare, "bare": bare - began}) + "\n")
 
 
 def answer(said: str, status: int) -> str:
@@ -198,7 +209,7 @@ def set_clock(state: str, tools: Path) -> None:
         (tools / "date").chmod(0o755)
 
 
-def run_here(start: str, check: str, state: str, folder: Path, tools: Mapping[str, str]) -> tuple[str, str]:
+def run_here(place: str, start: str, check: str, state: str, folder: Path, tools: Mapping[str, str]) -> tuple[str, str]:
     """Start a training in a folder; what the first command said of it, in the words of the table and its own."""
     folder.mkdir()
     for name, text in SCRIPTS.items():
@@ -210,7 +221,9 @@ def run_here(start: str, check: str, state: str, folder: Path, tools: Mapping[st
     # else tmux starts what the passwd file names, which for the user nobody is no shell
     environment |= {"TRAINING_MONITOR_STATE_DIR": str(folder / "state"), "SHELL": "/bin/sh"}
     words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
-    script = f"cd '{folder}'; {start}\n{WAIT}; {check} --json; echo status=$?"
+    now = "/bin/date +%s.%N"
+    script = f"cd '{folder}'; {start}\n{WAIT}; a=$({now}); $PY -c pass; b=$({now})"
+    script += f"; {check} --json; echo status=$? $a $b $({now})"
     done = subprocess.run(
         [*words, script],
         env={**{name: value for name, value in os.environ.items() if name not in HIDDEN}, **environment},
@@ -219,8 +232,10 @@ def run_here(start: str, check: str, state: str, folder: Path, tools: Mapping[st
         timeout=400,
         stdin=subprocess.DEVNULL,
     )
-    body, _, status = done.stdout.rpartition("status=")
-    assert status, done
+    body, _, last = done.stdout.rpartition("status=")
+    assert last, done
+    status, *times = last.split()
+    note_time(place, *map(float, times))
     return answer(body, int(status)), done.stdout
 
 
@@ -238,11 +253,11 @@ def test_the_first_command_answers_for_each_place_on_this_machine(
     tools = {"SSHD": require("sshd"), "KEYS": str(server.folder)}
     tools["JOURNALD"] = require("systemd-journald")
     told = {}
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(1 if TIMES else 4) as pool:
         for place, (start, what) in HERE.items():
             check = f"{ANOTHER if place == OTHERS else ''} {CHECK} {what}"
             folder = surroundings.folder / re.sub(r"\W+", "_", place)
-            told[place] = pool.submit(run_here, start, check, state, folder, {**tools, "PORT": str(free_port())})
+            told[place] = pool.submit(run_here, place, start, check, state, folder, {**tools, "PORT": str(free_port())})
     for place, found in told.items():
         with subtests.test(place=place):
             said, whole = found.result()
@@ -259,7 +274,7 @@ def test_the_first_command_answers_for_a_ray_job(state: str, surroundings: Surro
     tools = {"RAY": str(ray.ray), "RAY_START": shlex.join(ray.command), "RAY_AT": ray.address}
     try:
         folder, more = surroundings.folder / "job", {**tools, "RAY_FOLDER": str(ray.folder)}
-        said, whole = run_here(IN_RAY, f"{CHECK} local", state, folder, more)
+        said, whole = run_here("a Ray job", IN_RAY, f"{CHECK} local", state, folder, more)
     finally:
         ray.stop()
     assert said == expected()["a Ray job"][state], whole
@@ -310,7 +325,11 @@ def test_the_first_command_answers_for_each_kind_of_pod(
                 pod.end(*(("Failed", 1, "Error") if state == "crashed" else ("Succeeded", 0, "Completed")), container)
         for pod in pods:
             words = [PYTHON, "-m", "training_monitor", "check", pod.name, "--json"]
+            began = time.time()
+            subprocess.run([PYTHON, "-c", "pass"], check=True)
+            bare = time.time()
             done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
+            note_time(place, began, bare, time.time())
             assert answer(done.stdout, done.returncode) == expected()[place][state], done
     finally:
         for pod in pods:
