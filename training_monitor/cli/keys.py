@@ -42,5 +42,5 @@ def status_keys(status: TrainingStatus) -> dict[str, Any]:
 
 def event_keys(event: Event) -> dict[str, Any]:
     """Return an event of a supervised, watched or rented training, and how far the job is if it was looked at."""
-    told = {name: getattr(event, name) for name in ("kind", "text", "job_id", "attempt", "checkpoint", "outcome")}
+    told = keys_of(event, view="")
     return {**told, **progress_keys(event.view.progress)} if event.view else told

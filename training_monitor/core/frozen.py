@@ -82,9 +82,14 @@ else:
 
 def keys_of(value: Any, **renamed: str) -> dict[str, Any]:
     """Return the fields of a dataclass by their names, or those that they are `renamed` to; "" leaves one out."""
-    keys = {renamed.get(name, name): each for name, each in asdict(value).items()}
-    keys.pop("", None)
-    return keys
+    names = {each.name: renamed.get(each.name, each.name) for each in fields(value)}
+    return {key: _copy(getattr(value, name)) for name, key in names.items() if key}
+
+
+def shared_fields(kind: Any, *values: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that values have by the same names; a later one goes before an earlier one."""
+    names = [each.name for each in fields(kind)]
+    return {name: getattr(value, name) for value in values for name in names if hasattr(value, name)}
 
 
 @cache

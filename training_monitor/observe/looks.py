@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from training_monitor.core.errors import Hint, JobNotFound, TargetEnded
-from training_monitor.core.frozen import dataclass, keys_of, replace
+from training_monitor.core.frozen import dataclass, replace, shared_fields
 from training_monitor.core.models import (
     Answer,
     Checkpoint,
@@ -383,26 +383,20 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
     ages = [look.file_age, *(each.age for each in look.checkpoints or ())]
     found = Observation(
         now,
-        **keys_of(job_progress(progress), fraction=""),
-        steps_per_second=progress.steps_per_second,
-        loss=progress.loss,
+        **shared_fields(Observation, progress, job_progress(progress), pace, evidence),
         phase=find_phase(text),
         gpu_utilization=utilization,
         gpu_power_fraction=power,
         log_size=view.log_size if view else log.cursor.offset if log and log.cursor else None,
         heartbeat=find_heartbeat(text),
         is_running=is_running,
-        finished=progress.finished,
         bar_held=bool(log and log.by_lines) and "\r" in text.rstrip("\n").rpartition("\n")[2],
         log_age=log_age,
         step_age=log_age + pace.step_lag if log_age is not None and pace.step_lag is not None else None,
-        step_interval=pace.step_interval,
-        step_time=pace.step_time,
         gpu_errors=tuple(
             f"GPU {'?' if gpu.index is None else gpu.index}: {gpu.error}" for gpu in look.gpus if gpu.error
         ),
         file_age=min((each for each in ages if each is not None), default=None),
-        **keys_of(evidence, pids="", memory_bytes=""),
     )
     if view is None:
         unwritten = evidence.processes == 0 or (log_age is not None and log_age > FRESH_SECONDS)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 from typing import Any
 
-from training_monitor.core.frozen import asdict, dataclass, field, fields, replace
+from training_monitor.core.frozen import asdict, dataclass, field, replace, shared_fields
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport, report_of
 from training_monitor.core.store import Store
@@ -269,5 +269,4 @@ def decide(run: RunState, policy: RestartPolicy) -> RestartDecision:
         for each in run.attempts
         if each["failure"]
     ]
-    known = {each.name: getattr(last, each.name) for each in fields(LedgerEntry)}
-    return decide_restart(before, policy=policy, **known)
+    return decide_restart(before, policy=policy, **shared_fields(LedgerEntry, last))

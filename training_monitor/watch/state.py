@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from training_monitor.checkpoints.checkpoints import newest_complete
-from training_monitor.core.frozen import dataclass, field, replace
+from training_monitor.core.frozen import dataclass, field, replace, shared_fields
 from training_monitor.core.models import JobStatus, LogCursor, NewLog, Progress
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration
@@ -325,21 +325,17 @@ class WatchState:
     def _status(self, look: Look, progress: Progress, step: int | None, now: float) -> TrainingStatus:
         """Return the status after a look."""
         return TrainingStatus(
-            is_running=look.is_running,
+            **shared_fields(TrainingStatus, look),
             progress=progress,
             stall=self.verdict.stall or NOT_STALLING,
-            checkpoints=look.checkpoints,
-            unlisted_checkpoints=look.unlisted_checkpoints,
             recent_output="",
             timestamp=now,
             status=look.view.status if look.view else JobStatus.RUNNING if look.is_running else JobStatus.UNKNOWN,
             exit_code=look.view.exit_code if look.view else None,
-            message=look.message,
             loss=self.loss,
             generation=self.generation,
             runtime=_runtime(look, now),
             totals={},
-            errors=look.errors,
             step=step,
             verdict=self.verdict,
         )

@@ -20,7 +20,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, fields, replace
+from training_monitor.core.frozen import dataclass, replace, shared_fields
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Checkpoint, Event, OnEvent
 from training_monitor.core.units import format_bytes, format_duration, plural
@@ -81,10 +81,8 @@ class Termination:
         to_destroy = self.plan.destroy and (self.plan.upload_to or self.plan.destroy_without_upload)
         return TerminationReport(
             success=bool(self.stopped) and saved and not (to_destroy and self.gone is False),
-            end=self.plan.end,
-            reason=self.plan.reason,
             duration=(self.ended_at or self.started_at) - self.started_at,
-            **{each.name: getattr(self, each.name) for each in fields(TerminationReport) if hasattr(self, each.name)},
+            **shared_fields(TerminationReport, self.plan, self),
         )
 
 

@@ -1,4 +1,4 @@
-"""`report_of`: a report is made of the values that have its keys."""
+"""Reports and values are made of the values that have their keys and fields."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TypedDict
 
 import pytest
 
-from training_monitor.core.models import Checkpoint
+from training_monitor.core.frozen import keys_of, shared_fields
+from training_monitor.core.models import Checkpoint, Event, JobView, Progress
 from training_monitor.core.reports import report_of
+from training_monitor.core.values import WatchedJob
 
 
 class Saved(TypedDict):
@@ -30,3 +32,15 @@ def test_without_a_value_what_nothing_has_is_unknown() -> None:
     assert report_of(Saved, None, path="/c") == {"step": None, "path": "/c", "problem": None}
     with pytest.raises(KeyError, match="step"):
         report_of(Saved, path="/c", problem=None)
+
+
+def test_shared_fields_are_those_of_the_last_value_that_has_them() -> None:
+    job, progress = WatchedJob(job_id="process:a", pid_file=None), Progress(step=3, loss=0.5)
+    assert shared_fields(Progress, job) == {}
+    assert shared_fields(JobView, job, Event("started", "", "process:b")) == {"job_id": "process:b"}
+    assert Progress(**shared_fields(Progress, Checkpoint("/c/5", 5, 10, True), progress)) == progress
+
+
+def test_keys_of_a_value_are_renamed_or_left_out() -> None:
+    keys = keys_of(Checkpoint("/c/5", 5, 10, True), size_bytes="size", age="", modified_at="", problem="")
+    assert keys == {"path": "/c/5", "step": 5, "size": 10, "complete": True}
