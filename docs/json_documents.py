@@ -7,8 +7,7 @@ these types, so they are no part of the package.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import GenericAlias
-from typing import Any, Literal, TypedDict, cast, get_type_hints
+from typing import Any, Literal, TypedDict
 
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
@@ -18,8 +17,9 @@ from training_monitor.cli.market import FORECAST_KEYS
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core import models, reports, values
-from training_monitor.core.frozen import fields, is_dataclass
+from training_monitor.core.reports import document, key_types, list_of
 from training_monitor.core.store import KeptNotice
+from training_monitor.explain.report import ExplanationReport
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import CostProjection, RunComparison, Trend
 from training_monitor.fleet.values import REPORTED, FleetSnapshot, FleetSummary
@@ -42,48 +42,20 @@ EventKind = Literal[
 ]  # fmt: skip
 
 
-def _keys(value: type, **renamed: str) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, or of a TypedDict's keys, by what `keys_of` calls them in a value."""
-    hints = get_type_hints(value, include_extras=True)
-    names = [each.name for each in fields(value)] if is_dataclass(value) else list(hints)
-    keys = {renamed.get(name, name): hints[name] for name in names}
-    keys.pop("", None)
-    return keys
-
-
-def _document(name: str, said: str, /, *parts: type | dict[str, Any], **own: Any) -> type:
-    """Return a TypedDict with the keys of its parts and its own; later ones replace earlier ones.
-
-    Args:
-        name: of the definition in the schema.
-        said: its description there.
-    """
-    keys: dict[str, Any] = {}
-    for part in parts:
-        keys |= part if isinstance(part, dict) else _keys(part)
-    made: type = cast(Any, TypedDict)(name, keys | own)
-    made.__doc__ = said
-    return made
-
-
-def _list(kind: type) -> Any:
-    return GenericAlias(list, (kind,))
-
-
 # ---------------------------------------------------------------- keys that several documents have
 
 
 _TARGET: dict[str, Any] = {"target": str}
 _VERDICT: dict[str, Any] = {"verdict": reports.VerdictWord}
-_PROGRESS = _keys(models.Progress, **dict.fromkeys(OF_A_LOG, "")) | {
+_PROGRESS = key_types(models.Progress, **dict.fromkeys(OF_A_LOG, "")) | {
     "total_epochs": float | None,
     "progress": float | None,  # 0 to 1
 }
-_JUDGED = _keys(values.Verdict, stall="") | _VERDICT | {"state": reports.StateWord}
-StatusKeys = _document(
+_JUDGED = key_types(values.Verdict, stall="") | _VERDICT | {"state": reports.StateWord}
+StatusKeys = document(
     "StatusKeys",
     "One look at a watched training, as `TrainingStatus` defines it; `end` is how it ended, as far as that tells.",
-    _keys(values.TrainingStatus, loss="loss_analysis", runtime="runtime_seconds", step="", progress="", verdict=""),
+    key_types(values.TrainingStatus, loss="loss_analysis", runtime="runtime_seconds", step="", progress="", verdict=""),
     _PROGRESS,
     _JUDGED,
     status=StatusWord,
@@ -92,35 +64,35 @@ StatusKeys = _document(
     kind=Literal["status"],
     end=str | None,
 )
-EventDocument = _document(
+EventDocument = document(
     "EventDocument",
     "What was seen or done, as `Event` defines it.",
-    _keys(models.Event, view=""),
+    key_types(models.Event, view=""),
     kind=EventKind,
     outcome=str | None,
 )
-ProgressDocument = _document(
+ProgressDocument = document(
     "ProgressDocument", "An event of a look at the job, with how far it is.", EventDocument, _PROGRESS
 )
 _EVENTS = (EventDocument, ProgressDocument)
 _EVENTS_OF_TARGET = (
-    _document("EventOfTarget", "", EventDocument, _TARGET),
-    _document("ProgressOfTarget", "", ProgressDocument, _TARGET),
+    document("EventOfTarget", "", EventDocument, _TARGET),
+    document("ProgressOfTarget", "", ProgressDocument, _TARGET),
 )
-_RESTART_RESULT = _document("RestartResult", "", reports.RestartReport, _TARGET, kind=Literal["result"])
+_RESTART_RESULT = document("RestartResult", "", reports.RestartReport, _TARGET, kind=Literal["result"])
 
 
 # ---------------------------------------------------------------- jobs and trainings
 
 
-Supervisor = _document(
+Supervisor = document(
     "Supervisor",
     "Who supervises a training: since when (epoch seconds), and how many seconds ago it last said so.",
     Owner,
     since=float,
     age=float,
 )
-StatusJob = _document(
+StatusJob = document(
     "StatusJob",
     "A job: `log_age` is the seconds since the last write to its log, `metrics` by the log patterns of the settings."
     "\n\n`metrics` is None where all jobs are listed.",
@@ -141,10 +113,10 @@ StatusJob = _document(
 # ---------------------------------------------------------------- many trainings
 
 
-FleetMember = _document(
+FleetMember = document(
     "FleetMember",
     "A member, as `TrainingMetrics` defines its values; verdict and reason are those of its row on the screen.",
-    _keys(TrainingMetrics, **{field: key for key, field in REPORTED.items()}, explained=""),
+    key_types(TrainingMetrics, **{field: key for key, field in REPORTED.items()}, explained=""),
     _JUDGED,
     recent_logs=list[str],
     extra=Mapping[str, float | None],
@@ -153,39 +125,39 @@ FleetMember = _document(
     explained_at=float | None,
     explained_job_id=str | None,
 )
-FleetSums = _document(
+FleetSums = document(
     "FleetSums",
     "The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each.",
-    _keys(FleetSummary, levels="verdicts", **COSTS),
+    key_types(FleetSummary, levels="verdicts", **COSTS),
 )
-FleetDocument = _document(
+FleetDocument = document(
     "FleetDocument",
     "A look at a fleet, as `FleetSnapshot` defines it; `verdict` is the worst of its members.",
-    _keys(FleetSnapshot, rows=""),
+    key_types(FleetSnapshot, rows=""),
     _VERDICT,
-    members=_list(FleetMember),
+    members=list_of(FleetMember),
     summary=FleetSums,
 )
-RunVariable = _document("RunVariable", "A variable of a script, as `Variable` defines it.", Variable, editable=bool)
-RunFile = _document("RunFile", "What a run wrote of itself, as `Run` defines it.", Run, variables=_list(RunVariable))
-TopRun = _document(
+RunVariable = document("RunVariable", "A variable of a script, as `Variable` defines it.", Variable, editable=bool)
+RunFile = document("RunFile", "What a run wrote of itself, as `Run` defines it.", Run, variables=list_of(RunVariable))
+TopRun = document(
     "TopRun", "A run and its processes, as `RunRow` defines them.", RunRow, _JUDGED, run=RunFile, loss=float | None
 )
-TopDocument = _document(
+TopDocument = document(
     "TopDocument",
     "A look at a folder of runs, as `RunsSnapshot` defines it; `verdict` is the worst of the runs.",
-    _keys(RunsSnapshot, rows="", is_refreshing="refreshing"),
+    key_types(RunsSnapshot, rows="", is_refreshing="refreshing"),
     _VERDICT,
-    runs=_list(TopRun),
+    runs=list_of(TopRun),
 )
 _MEMBER: dict[str, Any] = {"key": str, "first_seen": float, "last_seen": float, "samples": int}
-ProjectedCost = _document(
+ProjectedCost = document(
     "ProjectedCost",
     "Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step.",
-    _keys(CostProjection, **COST_KEYS),
+    key_types(CostProjection, **COST_KEYS),
 )
-ListedMember = _document("ListedMember", "", _MEMBER, newest=Mapping[str, float | None])
-DescribedMember = _document(
+ListedMember = document("ListedMember", "", _MEMBER, newest=Mapping[str, float | None])
+DescribedMember = document(
     "DescribedMember",
     "A member with `seen` samples in the chosen time.",
     _MEMBER,
@@ -193,7 +165,7 @@ DescribedMember = _document(
     fields=Mapping[str, Trend],
     cost=ProjectedCost | None,
 )
-DailyCost = _document(
+DailyCost = document(
     "DailyCost",
     "Dollars by day, and their sum: None is unknown, `at_least` that there may have been more.",
     dollars=list[float | None],
@@ -206,18 +178,18 @@ DailyCost = _document(
 # ---------------------------------------------------------------- rented machines
 
 
-RentedJob = _document(
+RentedJob = document(
     "RentedJob",
     "A training on rented machines, as `QueuedJob` defines it; `state` is a `JobState`, or one of a later version.",
-    _keys(QueuedJob, id="job_id"),
+    key_types(QueuedJob, id="job_id"),
     state=str,
     total_cost=float,
     limit=Limit | None,
 )
-QueueDocument = _document("QueueDocument", "", jobs=_list(RentedJob))
-DamagedJob = _document("DamagedJob", "A row of the queue that cannot be read.", job_id=str, error=str)
-InstanceJob = _document("InstanceJob", "", owner=str, job_id=str, attempt=int)
-Instance = _document(
+QueueDocument = document("QueueDocument", "", jobs=list_of(RentedJob))
+DamagedJob = document("DamagedJob", "A row of the queue that cannot be read.", job_id=str, error=str)
+InstanceJob = document("InstanceJob", "", owner=str, job_id=str, attempt=int)
+Instance = document(
     "Instance",
     "A rented instance; costs in dollars an hour, `status`, `intended_status` and `label` in vast.ai's words.",
     instance_id=int,
@@ -238,12 +210,12 @@ Instance = _document(
     machine_id=int | None,
 )
 LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
-Forecast = _document(
+Forecast = document(
     "Forecast",
     "The cost of the rented instances while they stay as they are, as `BurnForecast` defines it.",
-    _keys(BurnForecast, **FORECAST_KEYS),
+    key_types(BurnForecast, **FORECAST_KEYS),
 )
-ChannelResult = _document("ChannelResult", "What came of a test by one channel.", values.Delivery, hint=str | None)
+ChannelResult = document("ChannelResult", "What came of a test by one channel.", values.Delivery, hint=str | None)
 
 
 # ---------------------------------------------------------------- documents
@@ -251,57 +223,57 @@ ChannelResult = _document("ChannelResult", "What came of a test by one channel."
 
 _FORMS: dict[str, type | tuple[type, ...]] = {
     "check": reports.CheckReport,
-    "why": reports.ExplanationReport,
-    "stall": _document(
+    "why": ExplanationReport,
+    "stall": document(
         "StallDocument",
         "What `check` says; `stall_after` is the limit of the command line in seconds.",
         reports.CheckReport,
         stall_after=float | None,
-        jobs=_list(_document("StallJob", "", reports.JobCheckReport, stalled=bool | None)),
+        jobs=list_of(document("StallJob", "", reports.JobCheckReport, stalled=bool | None)),
     ),
     "wait": (
-        _document(
+        document(
             "WaitDocument",
             "How a training ended, or that it stalls or time ran out; `duration` in seconds.",
             reports.MonitorReport,
             _TARGET,
         ),
         values.WaitReport,
-        _document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
+        document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
     ),
-    "status": _document(
+    "status": document(
         "StatusDocument",
         "The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs.",
         _TARGET,
-        jobs=_list(StatusJob),
+        jobs=list_of(StatusJob),
         not_seen=list[values.NotSeen],
         odd=list[values.NotSeen],
     ),
-    "step": _document("StepDocument", "", _TARGET, _PROGRESS, job_id=str),
-    "logs": _document("LogsDocument", "", _TARGET, job_id=str, text=str),
+    "step": document("StepDocument", "", _TARGET, _PROGRESS, job_id=str),
+    "logs": document("LogsDocument", "", _TARGET, job_id=str, text=str),
     "vast": FleetDocument,
     "fleet": FleetDocument,
-    "web": _document("WebDocument", "Where the page is, and the process that serves it.", url=str, pid=int),
+    "web": document("WebDocument", "Where the page is, and the process that serves it.", url=str, pid=int),
     "metrics": (),
     "top": TopDocument,
     "history": (
-        _document("HistoryDocument", "The newest value of some fields of each member.", members=_list(ListedMember)),
-        _document("DescribedHistory", "Each field of some members.", members=_list(DescribedMember)),
-        _document("ComparedHistory", "Members side by side (`--compare`).", members=list[RunComparison]),
-        _document(
+        document("HistoryDocument", "The newest value of some fields of each member.", members=list_of(ListedMember)),
+        document("DescribedHistory", "Each field of some members.", members=list_of(DescribedMember)),
+        document("ComparedHistory", "Members side by side (`--compare`).", members=list[RunComparison]),
+        document(
             "CostHistory",
             "The cost of members, groups and all together on each of `days` (`--cost`).",
             days=list[str],
-            members=_list(_document("MemberCost", "", DailyCost, key=str)),
-            groups=_list(_document("GroupCost", "", DailyCost, name=str)),
+            members=list_of(document("MemberCost", "", DailyCost, key=str)),
+            groups=list_of(document("GroupCost", "", DailyCost, name=str)),
             all=DailyCost,
         ),
     ),
     "run": (*_EVENTS_OF_TARGET, _RESTART_RESULT),
     "restart": (*_EVENTS_OF_TARGET, _RESTART_RESULT),
     "watch": (
-        _document("WatchStatus", "", StatusKeys, _TARGET),
-        _document(
+        document("WatchStatus", "", StatusKeys, _TARGET),
+        document(
             "WatchLine",
             "A line of a followed log.",
             _PROGRESS,
@@ -312,7 +284,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
             stall=values.StallAnalysis,
         ),
         *_EVENTS_OF_TARGET,
-        _document(
+        document(
             "WatchResult",
             "How a watch ended.",
             _TARGET,
@@ -325,7 +297,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     ),
     "terminate": (
         *_EVENTS_OF_TARGET,
-        _document(
+        document(
             "TerminateResult",
             "How a training was ended, as `TerminationReport` defines it.",
             values.TerminationReport,
@@ -333,8 +305,8 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
             kind=Literal["result"],
         ),
     ),
-    "upload": _document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, _TARGET),
-    "stop": _document(
+    "upload": document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, _TARGET),
+    "stop": document(
         "StopDocument",
         "A stopped job; `job_id` is None for a process that is no job.",
         _TARGET,
@@ -342,11 +314,11 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         name=str,
         status=StatusWord,
     ),
-    "health": _document("HealthDocument", "", reports.HealthReport, _TARGET),
-    "gpu": _document("GpuDocument", "", reports.GpuReport, _TARGET, _VERDICT),
-    "efa": _document("EfaDocument", "", reports.EfaClusterReport, _TARGET, _VERDICT),
-    "resources": _document("ResourcesDocument", "", reports.RayResourcesReport, _TARGET, _VERDICT),
-    "checkpoints": _document(
+    "health": document("HealthDocument", "", reports.HealthReport, _TARGET),
+    "gpu": document("GpuDocument", "", reports.GpuReport, _TARGET, _VERDICT),
+    "efa": document("EfaDocument", "", reports.EfaClusterReport, _TARGET, _VERDICT),
+    "resources": document("ResourcesDocument", "", reports.RayResourcesReport, _TARGET, _VERDICT),
+    "checkpoints": document(
         "CheckpointsDocument",
         "The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one.",
         _TARGET,
@@ -357,24 +329,24 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     ),
     "launch": (
         *_EVENTS,
-        _document(
+        document(
             "LaunchResult",
             "A queued training, or how it ended or was left with `--watch`.",
             kind=Literal["result", "interrupted"],
             job=RentedJob,
         ),
     ),
-    "queue": (QueueDocument, _document("QueueListing", "", QueueDocument, damaged=_list(DamagedJob))),
+    "queue": (QueueDocument, document("QueueListing", "", QueueDocument, damaged=list_of(DamagedJob))),
     "worker": _EVENTS,
     "sweep": SweepReport,
-    "instances": _document(
+    "instances": document(
         "InstancesDocument",
         "Instances, the sum of their known costs, and how many have an unknown one.",
-        instances=_list(Instance),
+        instances=list_of(Instance),
         cost_per_hour=float,
         cost_unknown=int,
     ),
-    "offers": _document(
+    "offers": document(
         "OffersDocument",
         "The best of the `found` offers, and the wishes without which there would be some (`loosen`, by "
         "their options).",
@@ -386,51 +358,49 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "dataset": DatasetReport,
     "keys": SshKeyReport,
     "credits": (
-        _document(
+        document(
             "CreditDocument",
             "The credit at vast.ai, as `Balance` defines it, and how long it lasts.",
             Balance,
             forecast=Forecast | None,
             error=str | None,
         ),
-        _document(
+        document(
             "AccountDocument", "An account of the ledger here.", account=str, credit=float, movements=list[Movement]
         ),
     ),
-    "demo": (*_EVENTS, _document("DemoResult", "", reports.RestartReport, kind=Literal["result"])),
-    "doctor": _document("DoctorDocument", "", checks=list[Check]),
+    "demo": (*_EVENTS, document("DemoResult", "", reports.RestartReport, kind=Literal["result"])),
+    "doctor": document("DoctorDocument", "", checks=list[Check]),
     "notify": (
         values.Delivery,
-        _document(
-            "ChannelsDocument", "What came of a test by every channel (`--test`).", channels=_list(ChannelResult)
+        document(
+            "ChannelsDocument", "What came of a test by every channel (`--test`).", channels=list_of(ChannelResult)
         ),
-        _document("NoticesDocument", "The last notices, newest first (`--list`).", notices=list[KeptNotice]),
+        document("NoticesDocument", "The last notices, newest first (`--list`).", notices=list[KeptNotice]),
     ),
     "skill": (
-        _document(
+        document(
             "SkillPage",
             "One page of the skill: where it is, its text, and the names of the pages.",
             path=str,
             text=str,
             pages=list[str],
         ),
-        _document(
-            "SkillFolders", "Where the skill was installed (`--install`).", skill=str, folders=list[Installation]
-        ),
+        document("SkillFolders", "Where the skill was installed (`--install`).", skill=str, folders=list[Installation]),
     ),
-    "mcp": _document("McpDocument", "The tools as `tools/list` has them.", tools=list[Mapping[str, Any]]),
-    "completion": _document("CompletionDocument", "", shell=Literal["bash", "zsh", "fish"], script=str),
+    "mcp": document("McpDocument", "The tools as `tools/list` has them.", tools=list[Mapping[str, Any]]),
+    "completion": document("CompletionDocument", "", shell=Literal["bash", "zsh", "fish"], script=str),
     "config": (
         SettingsCheck,
-        _document(
+        document(
             "SettingsTables",
             "The settings file (empty: there is none), and the keys of its tables.",
             file=str,
             tables=Mapping[str, list[str]],
         ),
-        _document("NewSettings", "The settings file that was written (`--init`).", file=str),
+        document("NewSettings", "The settings file that was written (`--init`).", file=str),
     ),
-    "error": _document(
+    "error": document(
         "ErrorDocument",
         "Why there is no other document, what kind of error it is, and what to try.",
         error=str,

@@ -11,6 +11,7 @@ import pytest
 import training_monitor
 from training_monitor.core import reports
 from training_monitor.core.models import JobStatus
+from training_monitor.explain.report import ExplanationReport
 
 NONE = inspect.Parameter.empty
 NS = ("namespace", "default")
@@ -83,7 +84,7 @@ RETURNED: dict[str, tuple[Any, set[str]]] = {
         {"healthy", "gpu", "efa", "checkpoints", "ray", "issues"},
     ),
     "explain_training": (
-        reports.ExplanationReport,
+        ExplanationReport,
         {"explanation", "confidence", "culprits", "groups", "missing_ranks", "ranks", "findings", "silent"}
         | {"remedies", "unknown"},
     ),

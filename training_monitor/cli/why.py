@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put
-from training_monitor.core.reports import ExplanationReport, RankGpuReport, RankReport, ThreadStackReport
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes
+
+if TYPE_CHECKING:
+    from training_monitor.explain.report import ExplanationReport
 
 _MOST_ROWS = 64
 _COLOURS = {"high": "green", "medium": "yellow", "low": "yellow", "none": "blue"}
@@ -62,7 +65,7 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
         hint(f"try: {shown(remedy)}")
 
 
-def _row(report: ExplanationReport, each: RankReport) -> tuple[str, ...]:
+def _row(report: ExplanationReport, each: Mapping[str, Any]) -> tuple[str, ...]:
     is_culprit = (each["host"], each["pid"]) in [(culprit["host"], culprit["pid"]) for culprit in report["culprits"]]
     return (
         f"{'?' if each['rank'] is None else each['rank']}{' <' if is_culprit else ''}",
@@ -77,14 +80,14 @@ def _row(report: ExplanationReport, each: RankReport) -> tuple[str, ...]:
     )
 
 
-def _gpu(gpu: RankGpuReport) -> str:
+def _gpu(gpu: Mapping[str, Any]) -> str:
     """Return `0:100%/31%`: the index, the utilization, and the power draw over its limit."""
     power = None if gpu["gpu_power"] is None else 100 * gpu["gpu_power"]
     index = "?" if gpu["index"] is None else gpu["index"]
     return f"{index}:{number(gpu['gpu_utilization'], 0, '%')}/{number(power, 0, '%')}"
 
 
-def _stacks(each: RankReport) -> Iterator[str]:
+def _stacks(each: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of all stacks of a rank, those of its children indented."""
     name = f"pid {each['pid']}" if each["rank"] is None else f"rank {each['rank']} (pid {each['pid']})"
     yield f"\n{name} on {shown(each['host'])}, by {each['stacks_from'] or 'nothing'}"
@@ -96,7 +99,7 @@ def _stacks(each: RankReport) -> Iterator[str]:
             yield from _stack(stack, "    ")
 
 
-def _stack(stack: ThreadStackReport, indent: str) -> Iterator[str]:
+def _stack(stack: Mapping[str, Any], indent: str) -> Iterator[str]:
     yield f"{indent}{shown(stack['thread']) or 'thread'}"
     for frame in stack["frames"]:
         line = "" if frame["line"] is None else f":{frame['line']}"

@@ -5,9 +5,10 @@ An unknown reading is None, never 0; an `error` text tells "could not ask" from 
 The annotations here are no strings, each of which would be compiled at import.
 """
 
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
-from training_monitor.core.frozen import asdict
+from training_monitor.core.frozen import asdict, fields, is_dataclass
 from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.values import NotSeen
 
@@ -32,6 +33,36 @@ def report_of(kind: type[Report], *values: Any, **own: Any) -> Report:
         if value is not None:
             told |= value if isinstance(value, dict) else asdict(value)
     return cast(Report, {name: told[name] for name in kind.__annotations__})
+
+
+def key_types(value: type, **renamed: str) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, or of a TypedDict's keys, by what `keys_of` calls them in a value."""
+    hints = get_type_hints(value, include_extras=True)
+    names = [each.name for each in fields(value)] if is_dataclass(value) else list(hints)
+    keys = {renamed.get(name, name): hints[name] for name in names}
+    keys.pop("", None)
+    return keys
+
+
+def document(name: str, said: str, /, *parts: type | dict[str, Any], **own: Any) -> type[dict[str, Any]]:
+    """Return a TypedDict with the keys of its parts and its own; later ones replace earlier ones.
+
+    Args:
+        name: of the definition in the schema.
+        said: its description there.
+        parts: dataclasses, TypedDicts, or types by key, such as `key_types` returns.
+    """
+    keys: dict[str, Any] = {}
+    for part in parts:
+        keys |= part if isinstance(part, dict) else key_types(part)
+    made: type[dict[str, Any]] = cast(Any, TypedDict)(name, keys | own)
+    made.__doc__ = said
+    return made
+
+
+def list_of(kind: Any) -> Any:
+    """Return the type of a list of these."""
+    return GenericAlias(list, (kind,))
 
 
 class GpuProcessReport(TypedDict):
@@ -346,132 +377,3 @@ class CheckReport(TypedDict):
     not_seen: list[Annotated[dict[str, Any], NotSeen]]
     remedies: list[str]
     jobs: list[JobCheckReport]
-
-
-class FrameReport(TypedDict):
-    function: str
-    file: str
-    line: int | None
-
-
-class ThreadStackReport(TypedDict):
-    """The stack of one thread, innermost call first."""
-
-    thread: str
-    is_main: bool
-    frames: list[FrameReport]
-
-
-class RankGpuReport(TypedDict):
-    index: int | None
-    gpu_utilization: float | None
-    gpu_power: float | None
-
-
-class ChildReport(TypedDict):
-    """A process below a rank, such as a data worker; `where` as in `RankGroupReport`."""
-
-    pid: int
-    command: str
-    state: str
-    waits_for: str | None
-    cpu_cores: float | None
-    where: str | None
-    stacks: list[ThreadStackReport]
-
-
-class RankReport(TypedDict):
-    """One process of a roll call; the keys are those of `judging.ranks.Rank`. None is unknown."""
-
-    rank: int | None
-    local_rank: int | None
-    world_size: int | None
-    local_world_size: int | None
-    host: str
-    node: str | None
-    pid: int
-    command: str
-    state: str
-    wait_channel: str | None
-    waits_for: str | None
-    cpu_cores: float | None
-    bytes_per_second: float | None
-    threads: int | None
-    memory_bytes: int | None
-    gpus: list[RankGpuReport]
-    batches: int | None
-    where: str | None
-    stacks_from: str | None
-    no_stacks: str | None
-    stacks: list[ThreadStackReport]
-    children: list[ChildReport]
-
-
-class RankGroupReport(TypedDict):
-    """Ranks that are at the same place, `where` as `all_reduce, called at train.py:88`; without ranks only `pids`."""
-
-    ranks: list[int]
-    pids: list[int]
-    where: str
-    waits_for: str | None
-    is_majority: bool
-
-
-class CulpritReport(TypedDict):
-    """A rank that the others wait for; `pid` and `host` are None if it was not seen. `why` is a part of a sentence."""
-
-    rank: int | None
-    pid: int | None
-    host: str | None
-    node: str | None
-    where: str | None
-    why: str
-
-
-class FindingReport(TypedDict):
-    """Something beside the ranks that may explain a hang, see `judging.ranks.Finding`."""
-
-    kind: str
-    text: str
-    host: str
-    node: str | None
-    is_hardware: bool
-    ranks: list[int]
-    pids: list[int]
-
-
-class SilentHostReport(TypedDict):
-    host: str
-    why: str
-
-
-class ExplanationReport(TypedDict):
-    """The result of `explain_training`: a roll call over all ranks, and what it says about a hang.
-
-    `explanation` is one paragraph; `confidence` is how sure it is: none | low | medium | high. `state`, `verdict` and
-    `reason` are those of the judge on the training as a whole; None if it could not be judged. `seconds` is how long
-    the roll call took, `at` when it began (epoch seconds). `missing_ranks` are nowhere; `unseen_ranks` may be on hosts
-    that were not asked, or did not answer (those are in `silent`). `remedies` say which right or tool is missing,
-    `unknown` what could not be read or asked.
-    """
-
-    schema: str
-    target: str
-    name: str
-    job_id: str | None
-    at: float
-    seconds: float
-    state: str | None
-    verdict: str | None
-    reason: str | None
-    explanation: str
-    confidence: str
-    culprits: list[CulpritReport]
-    groups: list[RankGroupReport]
-    missing_ranks: list[int]
-    unseen_ranks: list[int]
-    ranks: list[RankReport]
-    findings: list[FindingReport]
-    silent: list[SilentHostReport]
-    remedies: list[str]
-    unknown: list[str]

@@ -20,10 +20,10 @@ from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import TrainingMonitorError, text_of
 from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import redact
-from training_monitor.core.reports import ExplanationReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
-from training_monitor.explain.explain import Explained, call_roll, format_explanation
+from training_monitor.explain.explain import call_roll
+from training_monitor.explain.report import Explained, ExplanationReport, format_explanation
 from training_monitor.jobs.attempts import training_name
 from training_monitor.observe.kept_looks import save_roll_call
 from training_monitor.observe.meant import MeantTraining

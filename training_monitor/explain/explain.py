@@ -12,20 +12,9 @@ from typing import Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.masking import plain
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, Question
-from training_monitor.core.reports import (
-    ChildReport,
-    CulpritReport,
-    ExplanationReport,
-    FindingReport,
-    RankGroupReport,
-    RankReport,
-    report_of,
-)
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
 from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS, LONG_ENOUGH, LongEnoughSeconds, Verdict, WatchedJob
@@ -47,19 +36,16 @@ from training_monitor.explain.processes import (
     processes_question,
     remedies_of,
 )
+from training_monitor.explain.report import Explained, ExplanationReport, format_explanation
 from training_monitor.explain.stacks import MORE_SECONDS, SeenStacks, read_spy, remove_spy, send_spy, stacks_question
 from training_monitor.explain.surroundings import pod_findings, read_surroundings, surroundings_questions
 from training_monitor.explain.waits import WAITS, find_causes
 from training_monitor.health.host import gpu_question
 from training_monitor.judging.meetings import leave_out_others
-from training_monitor.judging.places import where_is
 from training_monitor.judging.ranks import (
     Collective,
-    Culprit,
-    Explanation,
     Finding,
     Rank,
-    RankGroup,
     RollCall,
 )
 from training_monitor.judging.roll_call import explain_roll_call
@@ -108,7 +94,7 @@ def explain_training(
         py_spy: the path of a py-spy on this machine that is sent to the targets and removed afterwards.
 
     Returns:
-        See `reports.ExplanationReport`. A host that does not answer is in `silent`.
+        See `explain.report.ExplanationReport`. A host that does not answer is in `silent`.
 
     Raises:
         SettingsError: the name fits two trainings, or an argument is wrong.
@@ -136,21 +122,6 @@ def explain_training(
         before = f"Before {kept.job_id or meant.name} was ended, the roll call said: {kept.text}"
         told = replace(told, explanation=replace(told.explanation, text=f"{told.explanation.text} {before}"))
     return format_explanation(told)
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A roll call and what it says. `began` is in epoch seconds, `seconds` how long it took."""
-
-    target: str
-    meant: MeantTraining
-    seen: RollCall
-    explanation: Explanation
-    began: float
-    seconds: float
-    remedies: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    verdict: Verdict | None = None
 
 
 class _Pace:
@@ -404,55 +375,3 @@ def _read_host(
     causes = [replace(each, host=host.name, node=node) for each in find_causes(training, waits, ranks)]
     findings = (*causes, *others)
     return _HostSeen(ranks, is_partial, processes, findings, beside.collectives, tuple(remedies), tuple(unknown))
-
-
-# ---------------------------------------------------------------- the report
-
-
-def format_explanation(told: Explained) -> ExplanationReport:
-    """Return the documented dict, secrets replaced."""
-    said = told.explanation
-    report = report_of(
-        ExplanationReport,
-        told.verdict,
-        schema=schema_name("why"),
-        target=told.target,
-        name=told.meant.name,
-        job_id=told.meant.job.job_id,
-        at=told.began,
-        seconds=told.seconds,
-        explanation=said.text,
-        confidence=said.confidence,
-        culprits=[_culprit(each) for each in said.culprits],
-        groups=[_group(each) for each in said.groups],
-        missing_ranks=list(said.missing),
-        unseen_ranks=list(said.unseen),
-        ranks=[_rank(each) for each in told.seen.ranks],
-        findings=[report_of(FindingReport, each) for each in told.seen.findings],
-        silent=[{"host": host, "why": why} for host, why in told.seen.silent.items()],
-        remedies=list(told.remedies),
-        unknown=list(told.unknown),
-    )
-    masked: ExplanationReport = plain(report)
-    return masked
-
-
-def _culprit(each: Culprit) -> CulpritReport:
-    return report_of(CulpritReport, each.seen, rank=each.rank, where=each.where, why=each.why)
-
-
-def _group(each: RankGroup) -> RankGroupReport:
-    waits = {rank.waits_for for rank in each.ranks}
-    return RankGroupReport(
-        ranks=sorted(rank.rank for rank in each.ranks if rank.rank is not None),
-        pids=[rank.pid for rank in each.ranks],
-        where=each.where,
-        waits_for=waits.pop() if len(waits) == 1 else None,
-        is_majority=each.is_majority,
-    )
-
-
-def _rank(each: Rank) -> RankReport:
-    gpus = [{"index": gpu.index, "gpu_utilization": gpu.utilization, "gpu_power": gpu.power} for gpu in each.gpus]
-    children = [report_of(ChildReport, child, where=where_is(child)) for child in each.children]
-    return report_of(RankReport, each, gpus=gpus, where=where_is(each), children=children)

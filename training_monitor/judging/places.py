@@ -257,5 +257,5 @@ def kernel_place(rank: Rank) -> str | None:
 
 def gpu_place(rank: Rank) -> str | None:
     """Return what tells ranks apart by their GPUs, `busy`, `spinning` or `idle` by the busiest; None if unknown."""
-    modes = [gpu_mode(each.utilization, each.power) for each in rank.gpus]
+    modes = [gpu_mode(each.gpu_utilization, each.gpu_power) for each in rank.gpus]
     return next((mode for mode in ("busy", "spinning", "idle") if mode in modes), None)

@@ -38,11 +38,11 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class RankGpu:
-    """A GPU that a rank uses: `utilization` in per cent, `power` its draw over its limit, 0 to 1; None is unknown."""
+    """A GPU that a rank uses: its utilization in per cent, its power draw over its limit, 0 to 1; None is unknown."""
 
     index: int | None
-    utilization: float | None = None
-    power: float | None = None
+    gpu_utilization: float | None = None
+    gpu_power: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

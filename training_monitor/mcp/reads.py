@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from training_monitor.core.models import Failure
 from training_monitor.core.reports import (
     CheckReport,
-    ChildReport,
     EfaClusterReport,
-    ExplanationReport,
     GpuReport,
-    RankReport,
     RayResourcesReport,
 )
+from training_monitor.explain.report import ExplanationReport
 from training_monitor.mcp.answers import Table
 from training_monitor.mcp.calls import options, positional, run_command
 from training_monitor.mcp.documents import ROWS, TABLE, TEXTS, LogReading, functions_in, tells
@@ -68,8 +66,8 @@ def explain_training(
     return report if stacks else {**report, "ranks": [_without_stacks(each) for each in report["ranks"]]}
 
 
-def _without_stacks(rank: RankReport) -> RankReport:
-    children: list[ChildReport] = [{**each, "stacks": []} for each in rank["children"]]
+def _without_stacks(rank: Table) -> Table:
+    children = [{**each, "stacks": []} for each in rank["children"]]
     return {**rank, "stacks": [], "children": children}
 
 

@@ -15,7 +15,7 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.explain.before_end import MOST_BYTES, MOST_KEPT, keep, write_bundle
-from training_monitor.explain.explain import Explained, format_explanation
+from training_monitor.explain.report import Explained, format_explanation
 from training_monitor.judging.ranks import Culprit, Explanation, Frame, Rank, RollCall, Stack
 from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.observe.kept_looks import last_roll_call
