@@ -152,17 +152,8 @@ def _key(watcher: TrainingWatcher) -> str:
 
 
 def _begin(key: str, plan: TerminationPlan, watcher: TrainingWatcher) -> Termination:
-    seen = watcher.state
-    job = job_progress(seen.totals.progress)
-    return Termination(
-        key,
-        plan,
-        watcher.clock.time(),
-        generation=seen.generation,
-        step=job.step,
-        total_steps=job.total_steps,
-        identity=seen.identity,
-    )
+    job = job_progress(watcher.state.totals.progress)
+    return Termination(key, plan, watcher.clock.time(), **shared_fields(Termination, watcher.state, job))
 
 
 class _Terminator:
