@@ -24,7 +24,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.frozen import dataclass, replace, shared_fields
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, JobStatus, NewLog, Question
 from training_monitor.core.read_fence import keep_configured
@@ -405,14 +405,11 @@ class FleetMember:
         return TargetReading(
             timestamp=now,
             status=self._complete(status, absent),
-            gpus=look.gpus,
-            disk_percent=host.disk_percent,
-            ram_percent=host.ram_percent,
+            **shared_fields(TargetReading, look, host),
             log_lines=self._lines.shown(),
             extra=dict(self._extra),
             absent=absent,
             run=self._run_number(look),
-            log_age=host.log_age,
             explained=self._last_explained(now),
         )
 

@@ -41,6 +41,7 @@ _MAX_EXIT_CODE = 255
 _LAST_TIME = 253402300800.0  # the end of the year 9999
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _NOT_FINITE = {"nan": nan, "inf": inf, "-inf": -inf}
+_COUNTS = "epoch total_epochs batch total_batches validation_batch total_validation_batches step total_steps".split()
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 _Document = Mapping[str, Any]
@@ -83,6 +84,7 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
     metrics, status = table_in(document, "metrics"), document.get("status")
     if status not in STATUSES and "pid" not in metadata:
         raise NotAProgressFile("no progress file: it has neither a status nor a process", source=run.path)
+    counts: dict[str, Any] = {name: _whole(state.get(name)) for name in _COUNTS}
     return Run(
         run.name,
         run.path,
@@ -90,15 +92,8 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
         run.folder,
         status=status if status in STATUSES else None,
         phase=_text(state.get("phase")),
-        epoch=_whole(state.get("epoch")),
-        total_epochs=_whole(state.get("total_epochs")),
         epochs_from_zero=state.get("epochs_from_zero") is True,
-        batch=_whole(state.get("batch")),
-        total_batches=_whole(state.get("total_batches")),
-        validation_batch=_whole(state.get("validation_batch")),
-        total_validation_batches=_whole(state.get("total_validation_batches")),
-        step=_whole(state.get("step")),
-        total_steps=_whole(state.get("total_steps")),
+        **counts,
         run=_estimate(estimates, "run"),
         epoch_time=_estimate(estimates, "epoch"),
         training=_estimate(estimates, "training"),
