@@ -94,14 +94,17 @@ class GpuReport(TypedDict):
     error: str | None
 
 
-class RayResourcesReport(TypedDict):
-    healthy: bool
+class RayNumbers(TypedDict):
     gpus_available: float | None
     gpus_used: float | None
     cpus_available: float | None
     cpus_used: float | None
     pending_demands: list[str]
     error: str | None
+
+
+class RayResourcesReport(RayNumbers):
+    healthy: bool
 
 
 class EfaReport(TypedDict):
@@ -169,13 +172,7 @@ class HealthCheckpointReport(TypedDict):
     error: str | None
 
 
-class HealthRayReport(TypedDict):
-    gpus_used: float | None
-    gpus_available: float | None
-    cpus_used: float | None
-    cpus_available: float | None
-    pending_demands: list[str]
-    error: str | None
+class HealthRayReport(RayNumbers):
     problem: str | None
 
 

@@ -13,7 +13,6 @@ from training_monitor.core.reports import document, key_types, list_of, report_o
 from training_monitor.core.values import Verdict
 from training_monitor.judging.places import where_is
 from training_monitor.judging.ranks import (
-    Culprit,
     Explanation,
     Finding,
     Frame,
@@ -137,7 +136,7 @@ def format_explanation(told: Explained) -> ExplanationReport:
         seconds=told.seconds,
         explanation=said.text,
         confidence=said.confidence,
-        culprits=[_culprit(each) for each in said.culprits],
+        culprits=[report_of(CulpritReport, each.seen, each) for each in said.culprits],
         groups=[_group(each) for each in said.groups],
         missing_ranks=list(said.missing),
         unseen_ranks=list(said.unseen),
@@ -149,10 +148,6 @@ def format_explanation(told: Explained) -> ExplanationReport:
     )
     masked: ExplanationReport = plain(report)
     return masked
-
-
-def _culprit(each: Culprit) -> CulpritReport:
-    return report_of(CulpritReport, each.seen, rank=each.rank, where=each.where, why=each.why)
 
 
 def _group(each: RankGroup) -> RankGroupReport:
