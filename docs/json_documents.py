@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
+from training_monitor.cli.commands import JOB_KEYS
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
-from training_monitor.cli.history import COST_KEYS
+from training_monitor.cli.history import COST_KEYS, MEMBER_KEYS
 from training_monitor.cli.keys import OF_A_LOG
 from training_monitor.cli.market import FORECAST_KEYS
 from training_monitor.cli.probes import Check
@@ -20,6 +21,7 @@ from training_monitor.core import models, reports, values
 from training_monitor.core.reports import document, key_types, list_of
 from training_monitor.core.store import KeptNotice
 from training_monitor.explain.report import ExplanationReport
+from training_monitor.fleet.history import HistoryMember
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import CostProjection, RunComparison, Trend
 from training_monitor.fleet.values import REPORTED, FleetSnapshot, FleetSummary
@@ -98,12 +100,8 @@ StatusJob = document(
     "\n\n`metrics` is None where all jobs are listed.",
     _PROGRESS,
     _JUDGED,
-    job_id=str,
+    {key: key_types(models.JobView)[key] for key in JOB_KEYS},
     status=StatusWord,
-    message=str | None,
-    exit_code=int | None,
-    log_age=float | None,
-    started_at=float | None,
     supervisor=Supervisor | None,
     supervisor_error=str | None,
     metrics=Mapping[str, float | None] | None,
@@ -150,7 +148,7 @@ TopDocument = document(
     _VERDICT,
     runs=list_of(TopRun),
 )
-_MEMBER: dict[str, Any] = {"key": str, "first_seen": float, "last_seen": float, "samples": int}
+_MEMBER = key_types(HistoryMember, **MEMBER_KEYS)
 ProjectedCost = document(
     "ProjectedCost",
     "Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step.",
@@ -276,23 +274,19 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         document(
             "WatchLine",
             "A line of a followed log.",
+            key_types(values.LogUpdate, progress=""),
             _PROGRESS,
             _TARGET,
             kind=Literal["line"],
-            line=str,
-            timestamp=float,
-            stall=values.StallAnalysis,
         ),
         *_EVENTS_OF_TARGET,
         document(
             "WatchResult",
             "How a watch ended.",
+            key_types(values.WatchReport, status=""),
             _TARGET,
             kind=Literal["result"],
-            end=str,
-            reason=str,
             last_look=StatusKeys | None,
-            termination=values.TerminationReport | None,
         ),
     ),
     "terminate": (

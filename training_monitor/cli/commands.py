@@ -42,6 +42,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blu
 BAR_WIDTH = 24
 _LABEL = 11
 _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
+JOB_KEYS = ("job_id", "status", "message", "exit_code", "log_age", "started_at")  # fields of `JobView`
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
 
 
@@ -269,9 +270,8 @@ def _claim_keys(claims: Answer[Claims], view: JobView) -> dict[str, object]:
 
 
 def _job_keys(view: JobView, verdict: Verdict, claims: Answer[Claims]) -> dict[str, object]:
-    looked = {name: getattr(view, name) for name in ("job_id", "status", "message", "exit_code")}
-    times = {"log_age": view.log_age, "started_at": view.started_at}
-    judged = {**progress_keys(view.progress), **times, **verdict_keys(verdict)}
+    looked = {name: getattr(view, name) for name in JOB_KEYS}
+    judged = {**progress_keys(view.progress), **verdict_keys(verdict)}
     return {**looked, **judged, **_claim_keys(claims, view), "metrics": None}
 
 

@@ -24,6 +24,7 @@ from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, mock_hist
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
 
 AHEAD = 24.0  # hours of the cost projection
+MEMBER_KEYS = {"first": "first_seen", "last": "last_seen"}  # its fields, and their names in JSON
 COST_KEYS = {  # its fields, and their names in JSON
     "dollars_per_hour": "cost_per_hour",
     "spent": "total_cost",
@@ -70,7 +71,7 @@ def list_members(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMe
         samples = kept.read(each.key, max(args.since, recent), args.until, fields={"step", *shown})
         newest = {field: _newest(samples, field) for field in ("step", *shown)}
         if args.json:
-            found.append({**_named(each), "newest": newest})
+            found.append({**keys_of(each, **MEMBER_KEYS), "newest": newest})
             continue
         seen = f"{format_duration(max(0.0, time.time() - each.last))} ago"
         lines = ((_number(field, newest[field]), _sparkline(samples, field, width, args.until)) for field in shown)
@@ -82,10 +83,6 @@ def list_members(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMe
         print_table(("MEMBER", "SEEN", "STEP", *header), rows, gives_way=(0,))
     if len(rows) > MANY:
         hint(f"of so many members only the last {format_duration(RECENT)} of each; name one to see all of it")
-
-
-def _named(member: HistoryMember) -> dict[str, Any]:
-    return {"key": member.key, "first_seen": member.first, "last_seen": member.last, "samples": member.samples}
 
 
 # ---------------------------------------------------------------- chosen members
@@ -100,7 +97,7 @@ def describe(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember
         if args.json:
             fields = {field: trend(samples, field) for field in args.field or FIELDS}
             ahead = cost and keys_of(cost, **COST_KEYS)
-            found.append({**_named(member), "seen": len(samples), "fields": fields, "cost": ahead})
+            found.append({**keys_of(member, **MEMBER_KEYS), "seen": len(samples), "fields": fields, "cost": ahead})
         else:
             _print_member(args, member, samples, cost)
     print_json(args, {"members": found})

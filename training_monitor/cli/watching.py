@@ -37,7 +37,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.frozen import asdict, keys_of, replace
 from training_monitor.core.models import Event, JobStatus, Progress
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.shown import shown, shown_lines
@@ -288,8 +288,8 @@ class _Display:
     def line(self, update: LogUpdate) -> None:
         """Show a new line of a streamed log."""
         if self._args.json:
-            seen = {"line": update.line, "timestamp": update.timestamp, "stall": update.stall}
-            print_json(self._args, {"kind": "line", **seen, **progress_keys(update.progress)})
+            seen = {**keys_of(update, progress=""), **progress_keys(update.progress)}
+            print_json(self._args, {"kind": "line", **seen})
         elif update.progress != self._shown:
             self._shown = update.progress
             self._draw(update)
@@ -359,8 +359,7 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
 
 def _show_end(report: WatchReport, args: Namespace) -> int:
     last = _look_keys(report.status) if report.status else None
-    told = {"end": report.end, "reason": report.reason, "termination": report.termination}
-    if not print_json(args, {"kind": "result", **told, "last_look": last}):
+    if not print_json(args, {"kind": "result", **keys_of(report, status=""), "last_look": last}):
         said, more = _end_and_rest(report)
         colour = "green" if report.end == "finished" else "red"
         put(paint(shown(said), colour, sys.stdout) + shown_lines(f"{more}\n"))
