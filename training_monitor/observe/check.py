@@ -318,14 +318,15 @@ def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall |
     identity = look.process.identity if look.process else None
     return report_of(
         JobCheckReport,
+        meant.job,
+        meant,
+        look.evidence,
         seen.progress,
         done,
         verdict,
         remedies=[*verdict.remedies, *meant.remedies, *_sharpen(site, seen, verdict)],
         progress=done.fraction,
         eta_seconds=done.eta_seconds if verdict.state in ("running", "slow") else None,
-        name=meant.name,
-        job_id=meant.job.job_id,
         pid=identity.pid if identity else meant.job.pid,
         command=meant.command or (look.process.command if look.process else None),
         log=look.log.path if look.log else meant.job.log_file,

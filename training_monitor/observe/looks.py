@@ -405,9 +405,7 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         return replace(found, failure=_classify(text) if has_ended else None, unseen_output=is_unseen)
     return replace(
         found,
-        status=view.status,
-        exit_code=view.exit_code,
-        message=view.message,
+        **shared_fields(Observation, view),
         failure=failure_of(replace(view, log_tail=text)) if view.status is JobStatus.FAILED else None,
         # The job's own value also covers unseen processes.
         runtime=found.runtime if view.started_at is None else max(0.0, now - view.started_at),
