@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import replace, shared_fields
 from training_monitor.core.masking import redact
 from training_monitor.core.models import GpuProcess, GpuTable
 from training_monitor.core.regex import regex
@@ -243,30 +243,25 @@ def _rank(
     each, answer = seen.processes[pid], stacks.answers.get(pid) or StackAnswer(lack="none")
     numbers = _numbers_of_rank(seen, stacks, pid)
     stacks_of_rank = _with_training_thread(answer.stacks)
-    is_by_main = stacks_of_rank == answer.stacks  # of which the kernel tells
+    if stacks_of_rank != answer.stacks:  # the kernel tells of another thread
+        each = replace(each, wait_channel=None, waits_for=None)
     return Rank(
         host,
         pid,
         node,
         redact(" ".join(each.words))[:_COMMAND_LENGTH],
-        _first(RANK_VARIABLES, numbers),
-        _first(LOCAL_RANK, numbers),
-        _first(WORLD_SIZE, numbers),
-        _first(LOCAL_WORLD_SIZE, numbers),
-        each.process.state,
-        each.wait_channel if is_by_main else None,
-        each.waits_for if is_by_main else None,
-        each.cpu_cores,
-        each.bytes_per_second,
-        each.threads,
-        each.memory_bytes,
-        _gpus_of(pid, gpus),
-        stacks_of_rank,
-        answer.way,
-        _why_no_stacks(answer, seen.facts),
-        answer.batches,
-        _uses_gpu(pid, seen, gpus),
-        meeting=each.meeting,
+        rank=_first(RANK_VARIABLES, numbers),
+        local_rank=_first(LOCAL_RANK, numbers),
+        world_size=_first(WORLD_SIZE, numbers),
+        local_world_size=_first(LOCAL_WORLD_SIZE, numbers),
+        state=each.process.state,
+        gpus=_gpus_of(pid, gpus),
+        stacks=stacks_of_rank,
+        stacks_from=answer.way,
+        no_stacks=_why_no_stacks(answer, seen.facts),
+        batches=answer.batches,
+        uses_gpu=_uses_gpu(pid, seen, gpus),
+        **shared_fields(Rank, each),
     )
 
 

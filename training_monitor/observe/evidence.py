@@ -23,7 +23,6 @@ _COMPILER = regex(
     r"ptxas.*|cicc|nvcc|nvlink|fatbinary|cudafe\+\+|cc1|cc1plus|cc|c\+\+|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?"
     r"|as|ld|ld\..*|lld|collect2|ninja|hipcc|neuron.*-cc"
 )
-_FIELDS = frozenset("boot hz awake roots up again table oom".split())
 _CLOCK_SKEW = 60  # seconds
 _NUMBER = regex(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
 _COUNTER = regex(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
@@ -95,7 +94,7 @@ def parse_evidence(text: str) -> Evidence:
     if not f"\n{text[-5:]}".removesuffix("\n").endswith("\nend"):
         raise ParseError("no end of the reply", source="evidence", text=text)
     first, mark, second = text.partition("\nagain=")
-    fields = {key: value for key, value in map(_field, each_line(text)) if key in _FIELDS}
+    fields = {key: value for key, value in map(_field, each_line(text)) if key.isalpha()}
     ticks = read_number(fields.get("hz")) or 100.0
     now = _sample(first, fields.get("up"))
     running = [process for process in now.table.values() if process.is_running]

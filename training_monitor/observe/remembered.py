@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, shared_fields
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.jobs.attempts import training_name
@@ -32,7 +32,7 @@ class KeptTraining:
     logs: tuple[str, ...] = ()
 
     def as_meant(self) -> MeantTraining:
-        return MeantTraining(self.job, self.name, self.command, script=self.script, logs=self.logs)
+        return MeantTraining(**shared_fields(MeantTraining, self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def remember(
 
 def keep(now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTraining]) -> tuple[KeptTraining, ...]:
     """Return what there is to remember of trainings that run, and of those that have ended."""
-    new = [KeptTraining(each.job, each.name, now, each.command, each.script, each.logs) for each in running]
+    new = [KeptTraining(seen_at=now, **shared_fields(KeptTraining, each)) for each in running]
     return (*ended, *new)[-MOST_KEPT:]
 
 
