@@ -13,7 +13,7 @@ from training_monitor.cli.commands import JOB_KEYS
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
 from training_monitor.cli.history import COST_KEYS, MEMBER_KEYS
-from training_monitor.cli.keys import OF_A_LOG
+from training_monitor.cli.keys import OF_A_LOG, STATUS_KEYS
 from training_monitor.cli.market import FORECAST_KEYS
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
@@ -36,8 +36,6 @@ from training_monitor.vast.offers import Offer, OfferQuery
 from training_monitor.vast.training_request import QueuedJob
 from training_monitor.watch.kept_waits import KeptWait
 
-StatusWord = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED", "UNKNOWN"]
-
 EventKind = Literal[
     "progress", "started", "adopted", "resumed", "ignored", "detected", "refused", "waiting", "unreachable", "reached",
     "moved", "stopping", "explained", "stopped", "removed", "finished",
@@ -57,12 +55,9 @@ _JUDGED = key_types(values.Verdict, stall="") | _VERDICT | {"state": reports.Sta
 StatusKeys = document(
     "StatusKeys",
     "One look at a watched training, as `TrainingStatus` defines it; `end` is how it ended, as far as that tells.",
-    key_types(values.TrainingStatus, loss="loss_analysis", runtime="runtime_seconds", step="", progress="", verdict=""),
+    key_types(values.TrainingStatus, step="", **STATUS_KEYS),
     _PROGRESS,
     _JUDGED,
-    status=StatusWord,
-    stall=values.StallAnalysis,
-    loss_analysis=values.LossAnalysis | None,
     kind=Literal["status"],
     end=str | None,
 )
@@ -101,7 +96,6 @@ StatusJob = document(
     _PROGRESS,
     _JUDGED,
     {key: key_types(models.JobView)[key] for key in JOB_KEYS},
-    status=StatusWord,
     supervisor=Supervisor | None,
     supervisor_error=str | None,
     metrics=Mapping[str, float | None] | None,
@@ -306,7 +300,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         _TARGET,
         job_id=str | None,
         name=str,
-        status=StatusWord,
+        status=models.JobStatus,
     ),
     "health": document("HealthDocument", "", reports.HealthReport, _TARGET),
     "gpu": document("GpuDocument", "", reports.GpuReport, _TARGET, _VERDICT),

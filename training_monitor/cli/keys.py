@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_monitor.core.frozen import asdict, keys_of
+from training_monitor.core.frozen import keys_of
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.values import TrainingStatus, Verdict
 from training_monitor.judging.judge import NOBODY_LOOKED
@@ -17,6 +17,8 @@ OF_A_LOG = (  # how it counts; the keys of a job are made from them
     "epochs_planned",
     "steps_before",
 )
+# The fields of a status that documents call by another name, or have beside the judgement and the progress.
+STATUS_KEYS = {"loss": "loss_analysis", "runtime": "runtime_seconds", "progress": "", "verdict": ""}
 
 
 def progress_keys(progress: Progress) -> dict[str, Any]:
@@ -35,9 +37,8 @@ def verdict_keys(verdict: Verdict) -> dict[str, Any]:
 
 def status_keys(status: TrainingStatus) -> dict[str, Any]:
     """Return one look of a watcher."""
-    seen = keys_of(status, progress="", verdict="", loss="", runtime="runtime_seconds")
     judged = {**progress_keys(status.progress), **verdict_keys(status.verdict or NOBODY_LOOKED)}
-    return {**judged, "loss_analysis": asdict(status.loss) if status.loss else None, **seen}
+    return {**judged, **keys_of(status, **STATUS_KEYS)}
 
 
 def event_keys(event: Event) -> dict[str, Any]:
