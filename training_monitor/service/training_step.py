@@ -14,7 +14,7 @@ from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing, newest_complete
 from training_monitor.core.errors import AlreadySupervised, CommandError, JobNotFound, LeaseLost, TrainingMonitorError
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import replace, shared_fields
 from training_monitor.core.models import Checkpoint, Event, RunOutcome
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import LogUpdate, TrainingStatus, WatchedJob
@@ -67,13 +67,7 @@ class TrainingStep:
 
     def __init__(self, ctx: JobContext) -> None:
         self.ctx, service = ctx, ctx.service
-        config = service.config
-        policy = RestartPolicy(
-            max_retries=config.max_retries,
-            retry_delay=config.retry_delay,
-            stagnation_threshold=config.stagnation_threshold,
-            check_interval=config.check_interval,
-        )
+        policy = RestartPolicy(**shared_fields(RestartPolicy, service.config))
         self._notices = None
         if service.outbox:
             machine = f"vast://{ctx.job.work.instance_id}"
