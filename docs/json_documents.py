@@ -7,14 +7,14 @@ these types, so they are no part of the package.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_type_hints
 
 from training_monitor.cli.commands import JOB_KEYS
 from training_monitor.cli.config import SettingsCheck
 from training_monitor.cli.fleet import COSTS
 from training_monitor.cli.history import COST_KEYS, MEMBER_KEYS
 from training_monitor.cli.keys import OF_A_LOG, STATUS_KEYS
-from training_monitor.cli.market import FORECAST_KEYS
+from training_monitor.cli.market import FORECAST_KEYS, INSTANCE_KEYS
 from training_monitor.cli.probes import Check
 from training_monitor.cli.skill import Installation
 from training_monitor.core import models, reports, values
@@ -184,22 +184,12 @@ InstanceJob = document("InstanceJob", "", owner=str, job_id=str, attempt=int)
 Instance = document(
     "Instance",
     "A rented instance; costs in dollars an hour, `status`, `intended_status` and `label` in vast.ai's words.",
+    {key: get_type_hints(read)["return"] for key, (_, read) in INSTANCE_KEYS.items()},
     instance_id=int,
     status=str | None,
-    intended_status=str | None,
-    status_message=str | None,
-    gpu_name=str | None,
-    num_gpus=int | None,
-    cost_per_hour=float | None,
-    storage_cost_per_hour=float | None,
     runtime_seconds=float | None,
-    label=str | None,
     job=InstanceJob | None,
     ssh=str | None,
-    disk_gb=float | None,
-    location=str | None,
-    image=str | None,
-    machine_id=int | None,
 )
 LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
 Forecast = document(

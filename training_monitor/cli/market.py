@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,30 @@ TOLD = ("stopping", "refused", "unreachable")  # events of a sweep; others are i
 # ---------------------------------------------------------------- instances
 
 
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+# What JSON has of an instance as vast.ai lists it: the key there, and what reads its value.
+INSTANCE_KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
+    "intended_status": ("intended_status", _text),
+    "status_message": ("status_msg", _text),
+    "gpu_name": ("gpu_name", _text),
+    "num_gpus": ("num_gpus", _whole),
+    "cost_per_hour": ("dph_total", known_number),
+    "storage_cost_per_hour": ("storage_total_cost", known_number),
+    "label": ("label", _text),
+    "disk_gb": ("disk_space", known_number),
+    "location": ("geolocation", _text),
+    "image": ("image_uuid", _text),
+    "machine_id": ("machine_id", _whole),
+}
+
+
 def instances(args: Namespace) -> int:
     """List the account's instances, or describe one, and return the exit status."""
     try:
@@ -105,20 +129,10 @@ def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "instance_id": row["id"],
         "status": _text(row.get("actual_status") or row.get("cur_state")),
-        "intended_status": _text(row.get("intended_status")),
-        "status_message": _text(row.get("status_msg")),
-        "gpu_name": _text(row.get("gpu_name")),
-        "num_gpus": _whole(row.get("num_gpus")),
-        "cost_per_hour": known_number(row.get("dph_total")),
-        "storage_cost_per_hour": known_number(row.get("storage_total_cost")),
         "runtime_seconds": None if started is None else max(0.0, time.time() - started),
-        "label": _text(row.get("label")),
         "job": None if label is None else {"owner": label[0], "job_id": label[1], "attempt": label[2]},
         "ssh": f"{row['ssh_host']}:{row['ssh_port']}" if row.get("ssh_host") and row.get("ssh_port") else None,
-        "disk_gb": known_number(row.get("disk_space")),
-        "location": _text(row.get("geolocation")),
-        "image": _text(row.get("image_uuid")),
-        "machine_id": _whole(row.get("machine_id")),
+        **{key: read(row.get(name)) for key, (name, read) in INSTANCE_KEYS.items()},
     }
 
 
@@ -460,14 +474,3 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
 
 def _price(cost_per_hour: float | None) -> str:
     return ", unknown cost" if cost_per_hour is None else f", ${cost_per_hour:.3f} per hour"
-
-
-# ---------------------------------------------------------------- values of vast.ai
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def _whole(value: object) -> int | None:
-    return value if type(value) is int else None
