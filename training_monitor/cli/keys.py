@@ -17,7 +17,7 @@ OF_A_LOG = (  # how it counts; the keys of a job are made from them
     "epochs_planned",
     "steps_before",
 )
-# The fields of a status that documents call by another name, or have beside the judgement and the progress.
+# The names that documents have for the fields of a status; "" leaves one out.
 STATUS_KEYS = {"loss": "loss_analysis", "runtime": "runtime_seconds", "progress": "", "verdict": ""}
 
 

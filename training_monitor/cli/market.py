@@ -79,7 +79,7 @@ def _whole(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-# What JSON has of an instance as vast.ai lists it: the key there, and what reads its value.
+# Keys copied from vast.ai's row of an instance: the name there, and the function that reads the value.
 INSTANCE_KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "intended_status": ("intended_status", _text),
     "status_message": ("status_msg", _text),

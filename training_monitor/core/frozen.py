@@ -87,7 +87,7 @@ def keys_of(value: Any, **renamed: str) -> dict[str, Any]:
 
 
 def shared_fields(kind: Any, *values: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that values have by the same names; a later one goes before an earlier one."""
+    """Return the fields of a dataclass that values have, as fields or properties; later values take precedence."""
     names = [each.name for each in fields(kind)]
     return {name: getattr(value, name) for value in values for name in names if hasattr(value, name)}
 

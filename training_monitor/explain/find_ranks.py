@@ -243,7 +243,7 @@ def _rank(
     each, answer = seen.processes[pid], stacks.answers.get(pid) or StackAnswer(lack="none")
     numbers = _numbers_of_rank(seen, stacks, pid)
     stacks_of_rank = _with_training_thread(answer.stacks)
-    if stacks_of_rank != answer.stacks:  # the kernel tells of another thread
+    if stacks_of_rank != answer.stacks:  # what the kernel reports is another thread
         each = replace(each, wait_channel=None, waits_for=None)
     return Rank(
         host,
