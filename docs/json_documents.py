@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, get_type_hints
 
-from training_monitor.cli.commands import JOB_KEYS
-from training_monitor.cli.config import SettingsCheck
+from training_monitor.cli.commands.config import SettingsCheck
+from training_monitor.cli.commands.credits import FORECAST_KEYS
+from training_monitor.cli.commands.history import COST_KEYS, MEMBER_KEYS
+from training_monitor.cli.commands.instances import INSTANCE_KEYS
+from training_monitor.cli.commands.skill import Installation
+from training_monitor.cli.commands.status import JOB_KEYS
 from training_monitor.cli.fleet import COSTS
-from training_monitor.cli.history import COST_KEYS, MEMBER_KEYS
 from training_monitor.cli.keys import OF_A_LOG, STATUS_KEYS
-from training_monitor.cli.market import FORECAST_KEYS, INSTANCE_KEYS
 from training_monitor.cli.probes import Check
-from training_monitor.cli.skill import Installation
 from training_monitor.core import models, reports, values
 from training_monitor.core.reports import document, key_types, list_of
 from training_monitor.core.store import KeptNotice

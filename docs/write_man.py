@@ -13,7 +13,7 @@ sys.path.insert(0, str(DOCS.parent))
 
 from training_monitor import __version__  # noqa: E402
 from training_monitor.cli.arguments import ONE, OPTIONAL, REST, SEVERAL, Argument, every_command  # noqa: E402
-from training_monitor.cli.command_table import DESCRIPTION, EXIT_STATUSES, GROUPS, Command  # noqa: E402
+from training_monitor.cli.command_table import DESCRIPTION, EXIT_STATUSES, GROUPS, command_named  # noqa: E402
 from training_monitor.targets.kinds import KINDS  # noqa: E402
 
 FILE = DOCS / "training-monitor.1"
@@ -37,8 +37,8 @@ def write_man() -> str:
     ]
     for title, group in GROUPS.items():
         lines.append(f".SH COMMANDS TO {_text(title.upper())}")
-        for name, command in group.items():
-            lines += _command(name, command, takes[name])
+        for name, help in group.items():
+            lines += _command(name, help, takes[name])
     lines += [".SH EXIT STATUS", *_items((str(number), meaning) for number, meaning in EXIT_STATUSES.items())]
     lines += [".SH ENVIRONMENT", *_items(_variables())]
     more = "`training-monitor COMMAND --help`; the pages in docs/ of the source distribution."
@@ -46,15 +46,16 @@ def write_man() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _command(name: str, command: Command, takes: Sequence[Argument]) -> Iterator[str]:
+def _command(name: str, help: str, takes: Sequence[Argument]) -> Iterator[str]:
     yield f".SS {_text(name)}"
     places = " ".join(_place(each) for each in takes if not each.names)
     yield from (f"\\fBtraining\\-monitor {_text(name)}\\fR", _text(f"[OPTION ...] {places}".rstrip()))
-    yield from (".P", *_lines(f"{command.help[0].upper()}{command.help[1:]}."))
+    yield from (".P", *_lines(f"{help[0].upper()}{help[1:]}."))
     told = [each for each in takes if each.help and each.names != ("-h", "--help")]
     yield from _items((_heading(each), each.help.replace("see below", "see DESCRIPTION")) for each in told)
-    yield from (".P", "Examples:" if len(command.examples) > 1 else "Example:", ".P", ".nf", ".RS 4")
-    yield from (_text(f"training-monitor {name} {words}".rstrip()) for words in command.examples)
+    examples = command_named(name).examples
+    yield from (".P", "Examples:" if len(examples) > 1 else "Example:", ".P", ".nf", ".RS 4")
+    yield from (_text(f"training-monitor {name} {words}".rstrip()) for words in examples)
     yield from (".RE", ".fi")
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.hostile.texts import HOSTILE, LEGITIMATE, harm_in
 from tests.hostile.tries import tried
 from tests.unit.runs.test_csv_export import matrix, row, shot
-from training_monitor.cli.history import _begin_csv
+from training_monitor.cli.commands.history import _begin_csv
 from training_monitor.core.shown import shown, shown_cell
 from training_monitor.runs.csv_export import RunCsv
 

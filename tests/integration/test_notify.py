@@ -47,8 +47,7 @@ from tests.loopback.messaging import (
 )
 from tests.unit.notify.test_templates import every_notice
 from training_monitor.cli.argument_types import CommandParser
-from training_monitor.cli.notifying import notify as run_notify
-from training_monitor.cli.options import add_notify
+from training_monitor.cli.commands.notify import declare, run
 from training_monitor.core.errors import RestError, TrainingMonitorError
 from training_monitor.core.mail import MailServer, send_mail
 from training_monitor.core.rest import request
@@ -535,8 +534,8 @@ def call(*words: str) -> int:
     parser = CommandParser()
     parser.flag("--json", "print JSON")
     parser.set_defaults(subcommand="notify")
-    add_notify(parser)
-    return run_notify(parser.parse_args(words))
+    declare(parser)
+    return run(parser.parse_args(words))
 
 
 def test_the_test_proves_each_channel(settings: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,6 +170,18 @@ class CommandParser(argparse.ArgumentParser):
         for name in earlier:
             self.add_argument(name, dest=dest, type=type, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
+    def target(self, *, is_optional: bool = False) -> None:
+        """Declare TARGET, with --namespace."""
+        if is_optional:
+            self.value("target", "TARGET", "see below (default: local)", TARGETS, nargs="?", default="local")
+        else:
+            self.value("target", "TARGET", "see below", TARGETS)
+        self.namespace()
+
+    def what(self) -> None:
+        """Declare WHAT, the training on TARGET."""
+        self.value("what", "WHAT", WHAT, nargs="?")
+
     def namespace(self) -> None:
         """Declare --namespace."""
         self.add_argument("-n", "--namespace", help="of a bare pod name (default: that of kubectl's context)")

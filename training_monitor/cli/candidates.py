@@ -55,7 +55,7 @@ def find_candidates(words: Sequence[str]) -> _Found:
     """Return how the last word is completed, see `complete`, and the candidates, with help if they are described."""
     *before, current = words
     if not before:
-        commands = {name: command.help for group in GROUPS.values() for name, command in group.items()}
+        commands = {name: help for group in GROUPS.values() for name, help in group.items()}
         return "words", {**commands, "--help": "show how it is used", "--version": "print the version"}
     command, *given = before
     if not any(command in group for group in GROUPS.values()):

@@ -1,9 +1,18 @@
-"""The commands of the command line, and its first page.
+"""The commands of the command line, and its first page. A command is a line of GROUPS, and a file in `commands/`.
 
 Nothing is imported here: `--version` and `--help` are answered from this module.
 """
 
 from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from training_monitor.cli.argument_types import CommandParser
 
 DESCRIPTION = "Watch GPU training from outside and act on it."
 EXIT_STATUSES = {
@@ -16,199 +25,81 @@ EXIT_STATUSES = {
 
 
 class Command:
-    """One command: the module with its function, its help, examples, and first positional arguments."""
+    """What the file of a command declares: the function that runs it, the one that declares its arguments, examples."""
 
-    __slots__ = ("examples", "help", "module", "takes")
+    __slots__ = ("declare", "examples", "run")
 
-    def __init__(self, module: str, help: str, examples: tuple[str, ...], takes: str = "") -> None:
-        self.module = module
-        self.help = help
+    def __init__(
+        self,
+        run: Callable[[Namespace], int],
+        declare: Callable[[CommandParser], None] | None,
+        examples: tuple[str, ...],
+    ) -> None:
+        self.run = run
+        self.declare = declare
         self.examples = examples
-        self.takes = takes  # TARGET JOB WHAT, in this order; [TARGET]: declared in `options`
 
 
-GROUPS: dict[str, dict[str, Command]] = {
+GROUPS: dict[str, dict[str, str]] = {
     "look at trainings": {
-        "check": Command(
-            "commands",
-            "whether trainings make progress, here or on TARGET: all that are found, or one",
-            ("", "ssh://me@gpu1", "my-pod raysubmit_x --json", "local '~/runs/*/train.log'"),
-            "[TARGET]",
-        ),
-        "why": Command(
-            "why",
-            "why a training hangs: what all its ranks do, their stacks, and which one the others wait for",
-            ("", "my-pod my-training", "ssh://me@gpu1 12345 --also ssh://me@gpu2 --stacks", "local --py-spy ./py-spy"),
-            "[TARGET]",
-        ),
-        "stall": Command(
-            "commands",
-            "what `check` says, a line each, with a limit of your own for stalls",
-            ("my-pod --stall-after 5m", "local --sample 1m"),
-            "TARGET WHAT",
-        ),
-        "wait": Command(
-            "waiting",
-            "wait until a training ends or stalls, or until a step, a checkpoint, a line of its log",
-            (
-                "local 12345 && ./evaluate.sh",
-                "my-pod my-training --timeout 1h",
-                "my-pod my-training --for step=1000 --for checkpoint --handle first-save --json",
-                "ssh://me@gpu1 --for gpu-idle=10m --for 'log=val_acc=0\\.9'",
-                "--handle first-save",
-            ),
-            "[TARGET]",
-        ),
-        "status": Command(
-            "commands", "one job's status, or all jobs of a target", ("my-pod", "my-pod my-training"), "TARGET"
-        ),
-        "step": Command("commands", "the current step of a job", ("my-pod my-training",), "TARGET JOB"),
-        "logs": Command("commands", "the end of a job's log", ("my-pod my-training --tail 20",), "TARGET"),
-        "vast": Command(
-            "fleet", "vast.ai instances on one screen: training, GPUs, cost, alerts", ("", "--mock", "--once")
-        ),
-        "fleet": Command(
-            "fleet",
-            "pods, ssh hosts, vast.ai instances and local jobs on one screen",
-            ("my-pod ssh://me@gpu1 vast://30007012", "nightly --notify --once"),
-            "[TARGET]",
-        ),
-        "web": Command(
-            "web",
-            "the same in a browser: live table, charts, attempts, alerts, cost",
-            ("my-pod ssh://me@gpu1", "--mock", "--vast --host 0.0.0.0 --name gpu1.lan --token-file token"),
-            "[TARGET]",
-        ),
-        "metrics": Command(
-            "metrics",
-            "what `fleet` sees, for Prometheus: on stdout, or in a file for node_exporter",
-            ("my-pod ssh://me@gpu1", "nightly --textfile /var/lib/prometheus/node-exporter/fleet.prom"),
-            "[TARGET]",
-        ),
-        "top": Command(
-            "top",
-            "runs that write progress files: processes, signals, variables, outputs, CSV",
-            ("progress", "ssh://me@gpu1/home/me/progress", "progress --once"),
-        ),
-        "history": Command(
-            "history",
-            "what was seen of the trainings on those screens: trends, tables, cost by day, CSV",
-            ("", "vast://30007012 --since 24h", "vast://30007012 --csv run.csv", "--cost --since 7d", "--mock --cost"),
-        ),
+        "check": "whether trainings make progress, here or on TARGET: all that are found, or one",
+        "why": "why a training hangs: what all its ranks do, their stacks, and which one the others wait for",
+        "stall": "what `check` says, a line each, with a limit of your own for stalls",
+        "wait": "wait until a training ends or stalls, or until a step, a checkpoint, a line of its log",
+        "status": "one job's status, or all jobs of a target",
+        "step": "the current step of a job",
+        "logs": "the end of a job's log",
+        "vast": "vast.ai instances on one screen: training, GPUs, cost, alerts",
+        "fleet": "pods, ssh hosts, vast.ai instances and local jobs on one screen",
+        "web": "the same in a browser: live table, charts, attempts, alerts, cost",
+        "metrics": "what `fleet` sees, for Prometheus: on stdout, or in a file for node_exporter",
+        "top": "runs that write progress files: processes, signals, variables, outputs, CSV",
+        "history": "what was seen of the trainings on those screens: trends, tables, cost by day, CSV",
     },
     "supervise and save": {
-        "run": Command(
-            "supervising",
-            "supervise a command: run it and restart it from its checkpoints",
-            (
-                "--checkpoint-dir ./checkpoints --resume-argument=--resume -- python3 train.py",
-                "--target ssh://me@gpu1 --notify -- python3 train.py",
-            ),
-            "[TARGET]",
-        ),
-        "restart": Command(
-            "supervising",
-            "supervise a Ray job and restart it from its checkpoints",
-            ("my-head-pod my-training --checkpoint-dir /checkpoints/my-training",),
-            "TARGET",
-        ),
-        "watch": Command(
-            "watching",
-            "follow a training on a screen, send notices, and end it when it stalls, if you say so",
-            ("ssh://me@gpu1 --notify", "my-pod my-training --notify --terminate --upload hf:me/my-lora"),
-            "TARGET",
-        ),
-        "terminate": Command(
-            "watching",
-            "end a training: stop it, upload its newest checkpoint, destroy what was rented",
-            ("vast://30007012 --upload hf:me/my-lora",),
-            "TARGET",
-        ),
-        "upload": Command(
-            "watching",
-            "upload a file or folder from the target, and see that it arrived",
-            ("my-pod /checkpoints/step_500 hf:me/my-lora", "local out/model.safetensors s3://bucket/models"),
-            "TARGET",
-        ),
-        "stop": Command("commands", "stop a job and see it gone", ("my-pod my-training",), "TARGET JOB"),
+        "run": "supervise a command: run it and restart it from its checkpoints",
+        "restart": "supervise a Ray job and restart it from its checkpoints",
+        "watch": "follow a training on a screen, send notices, and end it when it stalls, if you say so",
+        "terminate": "end a training: stop it, upload its newest checkpoint, destroy what was rented",
+        "upload": "upload a file or folder from the target, and see that it arrived",
+        "stop": "stop a job and see it gone",
     },
     "read one thing": {
-        "health": Command(
-            "readings",
-            "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",
-            ("my-head-pod --pods my-head-pod my-worker-pod",),
-            "TARGET",
-        ),
-        "gpu": Command("readings", "GPU utilisation, memory, power, processes", ("ssh://me@gpu1",), "TARGET"),
-        "efa": Command(
-            "readings", "whether NCCL uses EFA or fell back to TCP", ("my-head-pod --pods my-worker-pod",), "TARGET"
-        ),
-        "resources": Command("readings", "GPUs and CPUs of a Ray cluster", ("my-head-pod",), "TARGET"),
-        "checkpoints": Command(
-            "readings",
-            "checkpoints of a folder, and which are complete",
-            ("my-pod /checkpoints/my-training",),
-            "TARGET",
-        ),
+        "health": "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",
+        "gpu": "GPU utilisation, memory, power, processes",
+        "efa": "whether NCCL uses EFA or fell back to TCP",
+        "resources": "GPUs and CPUs of a Ray cluster",
+        "checkpoints": "checkpoints of a folder, and which are complete",
     },
     "train on rented machines": {
-        "launch": Command(
-            "service",
-            "train on a rented vast.ai machine: queue it, or do it here with --watch",
-            ("--dataset ./images --name my-lora --trigger mylora --env HF_TOKEN --upload hf:me/my-lora --watch",),
-        ),
-        "queue": Command(
-            "service", "the trainings on rented machines; show or cancel one", ("", "my-lora-123456 --cancel")
-        ),
-        "worker": Command(
-            "service", "work through the queue: rent, train, save, destroy", ("--jobs 4", "--until-empty")
-        ),
-        "sweep": Command(
-            "market",
-            "find rented instances that no training needs; destroy them with --force",
-            ("", "--force", "--every 15m"),
-        ),
-        "instances": Command("market", "what is rented at vast.ai, for which training, and what it costs", ("",)),
-        "offers": Command("market", "what is for rent at vast.ai, best first", ("--gpu 4090",)),
-        "dataset": Command("market", "whether a folder of images is fit to train with", ("./images",)),
-        "keys": Command("market", "whether rented machines will let your ssh key in", ("", "--setup")),
-        "credits": Command("market", "vast.ai's credit and how long it lasts; or an account of the ledger", ("",)),
+        "launch": "train on a rented vast.ai machine: queue it, or do it here with --watch",
+        "queue": "the trainings on rented machines; show or cancel one",
+        "worker": "work through the queue: rent, train, save, destroy",
+        "sweep": "find rented instances that no training needs; destroy them with --force",
+        "instances": "what is rented at vast.ai, for which training, and what it costs",
+        "offers": "what is for rent at vast.ai, best first",
+        "dataset": "whether a folder of images is fit to train with",
+        "keys": "whether rented machines will let your ssh key in",
+        "credits": "vast.ai's credit and how long it lasts; or an account of the ledger",
     },
     "set up": {
-        "mcp": Command(
-            "mcp",
-            "a server for MCP clients, on stdin and stdout: a tool for each look, and acts if you allow them",
-            ("", "--allow-write", "--json"),
-        ),
-        "demo": Command(
-            "supervising", "watch a real training process crash, hang and recover (20 s, needs nothing)", ("",)
-        ),
-        "doctor": Command(
-            "doctor",
-            "which tools, contexts and keys work here, and what to do",
-            ("", "my-pod ssh://me@gpu1"),
-            "[TARGET]",
-        ),
-        "notify": Command(
-            "notifying", "prove the channels that notices go by, send one, or list those sent", ("--test", "--list")
-        ),
-        "skill": Command(
-            "skill",
-            "the skill for AI agents: print it, or put it where they look",
-            ("", "restart", "--install", "--install .claude/skills"),
-        ),
-        "completion": Command(
-            "completion",
-            "a script for bash, zsh or fish that completes commands, options, files and known targets",
-            ("bash", "zsh", "fish"),
-        ),
-        "config": Command(
-            "config",
-            "which settings file is read, what is wrong with it, or a new one with every key",
-            ("--check", "--init"),
-        ),
+        "mcp": "a server for MCP clients, on stdin and stdout: a tool for each look, and acts if you allow them",
+        "demo": "watch a real training process crash, hang and recover (20 s, needs nothing)",
+        "doctor": "which tools, contexts and keys work here, and what to do",
+        "notify": "prove the channels that notices go by, send one, or list those sent",
+        "skill": "the skill for AI agents: print it, or put it where they look",
+        "completion": "a script for bash, zsh or fish that completes commands, options, files and known targets",
+        "config": "which settings file is read, what is wrong with it, or a new one with every key",
     },
 }
+
+
+def command_named(name: str) -> Command:
+    """Return a command of the table, from its file."""
+    module = f"training_monitor.cli.commands.{name}"
+    __import__(module)
+    found: Command = sys.modules[module].COMMAND
+    return found
 
 
 def format_help() -> str:
@@ -232,7 +123,7 @@ options:
 def format_groups() -> str:
     """Return the commands by group, and what is to be known of all."""
     groups = (
-        f"{title}:\n" + "".join(f"  {name:<12} {command.help}\n" for name, command in group.items())
+        f"{title}:\n" + "".join(f"  {name:<12} {help}\n" for name, help in group.items())
         for title, group in GROUPS.items()
     )
     statuses = "".join(f"  {number:<12} {meaning}\n" for number, meaning in EXIT_STATUSES.items())

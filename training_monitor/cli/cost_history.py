@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from training_monitor.cli.columns import terminal_columns
-from training_monitor.cli.history import KeptHistory
+from training_monitor.cli.commands.history import KeptHistory
 from training_monitor.cli.output import UNCUT, hint, print_json, print_table
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import plural

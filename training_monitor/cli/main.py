@@ -22,16 +22,6 @@ _GUESSING = {"check": "what", "why": "what", "wait": "what", "logs": "job"}  # a
 _JOB_COMMANDS = ("status", "step", "logs", "stop", "watch", "terminate")
 
 
-def _function(name: str) -> Callable[[Namespace], int]:
-    from training_monitor.cli.command_table import GROUPS
-
-    [command] = [group[name] for group in GROUPS.values() if name in group]
-    module = f"training_monitor.cli.{command.module}"
-    __import__(module)
-    found: Callable[[Namespace], int] = getattr(sys.modules[module], name)
-    return found
-
-
 def _open_what_is_closed() -> None:
     """Replace standard streams that were closed before the start by /dev/null."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -164,10 +154,11 @@ def _run(args: Namespace) -> int:
 
 def _call(args: Namespace) -> int:
     """Run the function of a command; again with what is meant, where a target or a job is not what it was given as."""
+    from training_monitor.cli.command_table import command_named
     from training_monitor.cli.output import hint
     from training_monitor.core.errors import TrainingMonitorError
 
-    call = _function(args.subcommand)
+    call = command_named(args.subcommand).run
     try:
         return call(args)
     except TrainingMonitorError as error:

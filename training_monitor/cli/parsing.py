@@ -1,4 +1,4 @@
-"""Parse the command line: options and arguments of each command are declared in `options`."""
+"""Parse the command line: each command declares its own arguments."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
-from training_monitor.cli import options
-from training_monitor.cli.argument_types import TARGETS, WHAT, CommandParser, some_name
-from training_monitor.cli.command_table import DESCRIPTION, GROUPS, Command, format_groups
+from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.command_table import DESCRIPTION, GROUPS, command_named, format_groups
 from training_monitor.targets.kinds import list_forms
 
 
@@ -22,33 +21,23 @@ def build_parser(only: str = "") -> CommandParser:
     parser.add_argument("--version", action="version", version=f"training-monitor {__version__}")
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True, help="see below")
     for group in GROUPS.values():
-        for name, command in group.items():
+        for name, help in group.items():
             if only in ("", name):
-                _add_command(commands.add_parser, name, command)
+                _add_command(commands.add_parser, name, help)
     return parser
 
 
-def _add_command(add: Callable[..., CommandParser], name: str, command: Command) -> None:
-    examples = "\n".join(f"  training-monitor {name} {words}".rstrip() for words in command.examples)
-    target = f"TARGET is {' | '.join(list_forms('POD'))}.\n\n" if "TARGET" in command.takes else ""
-    parser = add(
-        name,
-        description=command.help,
-        epilog=f"{target}examples:\n{examples}",
-    )
+def _add_command(add: Callable[..., CommandParser], name: str, help: str) -> None:
+    command = command_named(name)
+    parser = add(name, description=help)
     parser.set_defaults(parser=parser)
     parser.flag("--json", "print JSON")
-    takes = command.takes.split()
-    if "TARGET" in takes:
-        parser.value("target", "TARGET", "see below", TARGETS)
-    if "TARGET" in takes or name == "run":
-        parser.namespace()
-    if "JOB" in takes:
-        parser.value("job", "JOB", "a Ray submission id, or process:NAME", type=some_name)
-    if "WHAT" in takes:
-        parser.value("what", "WHAT", WHAT, nargs="?")
-    if declare := getattr(options, f"add_{name}", None):
-        declare(parser)
+    if command.declare:
+        command.declare(parser)
+    has_target = any(action.metavar == "TARGET" for action in parser._actions)
+    target = f"TARGET is {' | '.join(list_forms('POD'))}.\n\n" if has_target else ""
+    examples = "\n".join(f"  training-monitor {name} {words}".rstrip() for words in command.examples)
+    parser.epilog = f"{target}examples:\n{examples}"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from training_monitor.cli.columns import terminal_columns
-from training_monitor.cli.completion import find_completion, how_to_complete
-from training_monitor.cli.config import check_settings
+from training_monitor.cli.commands.completion import find_completion, how_to_complete
+from training_monitor.cli.commands.config import check_settings
 from training_monitor.cli.known_names import meant_target
 from training_monitor.core.errors import LocalFailure, SettingsError, StateError, TrainingMonitorError, last_lines
 from training_monitor.core.frozen import dataclass

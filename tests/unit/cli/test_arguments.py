@@ -6,7 +6,6 @@ import argparse
 
 import pytest
 
-from training_monitor.cli import options
 from training_monitor.cli.argument_types import (
     HARD_LIMIT,
     INTERVAL,
@@ -114,11 +113,6 @@ def test_the_parser_of_one_command_says_what_the_whole_one_says(
                         said.append((ended.code, capsys.readouterr()))
                 one, other = said
                 assert one == other
-
-
-def test_arguments_are_declared_only_for_commands_that_exist() -> None:
-    declared = {name.removeprefix("add_") for name in vars(options) if name.startswith("add_")}
-    assert declared <= {name for group in GROUPS.values() for name in group}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.cli.commands import show
+from training_monitor.cli.commands.check import show
 
 UNKNOWN = dict.fromkeys(
     ("step", "total_steps", "epoch", "progress", "loss", "steps_per_second", "eta_seconds", "seconds_without_step")

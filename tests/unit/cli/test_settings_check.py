@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.cli.config import SettingsCheck, SettingsProblem, check_settings
+from training_monitor.cli.commands.config import SettingsCheck, SettingsProblem, check_settings
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.settings_file import TABLES
 from training_monitor.fleet.config import AlertRule, FleetConfig

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.integration.commands import run_command
-from training_monitor.cli.config import check_settings
+from training_monitor.cli.commands.config import check_settings
 from training_monitor.cli.settings_template import settings_template
 from training_monitor.core.settings_file import TABLES, load_settings, parse_settings
 from training_monitor.core.settings_table import Place, meanings_of, settings_of

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
+from training_monitor.cli.commands.skill import SUMS, install_skill, read_skill, skill_folder
 from training_monitor.cli.main import main
-from training_monitor.cli.skill import SUMS, install_skill, read_skill, skill_folder
 
 ROOT = Path(__file__).parents[3]
 OLD = {"SKILL.md": "old\n", "references/restart.md": "old page\n", "references/gone.md": "page of an old version\n"}

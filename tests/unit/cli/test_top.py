@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import EPOCH, FakeClock
 from tests.unit.runs.run_world import look, machine, process, run
-from training_monitor.cli.top import look_twice_if_needed, snapshot_keys
+from training_monitor.cli.commands.top import look_twice_if_needed, snapshot_keys
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, FolderLook, RunSource

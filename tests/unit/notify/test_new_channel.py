@@ -11,7 +11,7 @@ from typing import Annotated
 import pytest
 
 from tests.unit.cli.test_settings_template import uncommented
-from training_monitor.cli.config import check_settings
+from training_monitor.cli.commands.config import check_settings
 from training_monitor.cli.settings_template import settings_template
 from training_monitor.core import masking
 from training_monitor.core.errors import SettingsError

@@ -1,4 +1,4 @@
-"""`skill`: print the skill for AI agents (https://agentskills.io), or put it where they look for skills."""
+"""`skill`: the skill for AI agents: print it, or put it where they look."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Literal
 
+from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, complain, one_line, print_json, put_masked, say
 from training_monitor.core.errors import SettingsError, StateError, TrainingMonitorError, closest
 from training_monitor.core.frozen import dataclass
@@ -17,8 +19,20 @@ NAME = "training-monitor"  # of the skill, and by the specification of its folde
 MAIN = "SKILL.md"
 SUMS = "SHA256SUMS"  # in an installed skill: what was installed, for `sha256sum --check`
 USERS_FOLDERS = ("~/.agents/skills", "~/.claude/skills")
-
 Files = Mapping[str, str]  # texts by path in the skill's folder
+
+
+def declare(command: CommandParser) -> None:
+    command.value("page", "PAGE", "print this document of references instead of SKILL.md", nargs="?")
+    command.value(
+        "--install",
+        "DIR",
+        "write DIR/training-monitor (default: in ~/.agents/skills and ~/.claude/skills, where ~/.agents or ~/.claude "
+        "is; .claude/skills for one project)",
+        nargs="?",
+        const="",
+    )
+    command.flag("--force", "with --install, also replace files that were edited there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,7 @@ class Installation:
     files: tuple[str, ...] = ()
 
 
-def skill(args: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Run the command; exit status 1 when a folder holds files that somebody edited."""
     if args.force and args.install is None:
         args.parser.error("--force goes with --install")
@@ -45,7 +59,7 @@ def skill(args: Namespace) -> int:
 
 def skill_folder() -> str:
     """Return the package's folder with SKILL.md and references."""
-    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skill")
+    return os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "skill"))
 
 
 def read_skill(folder: str) -> dict[str, str]:
@@ -94,9 +108,6 @@ def _own_folder(folder: str) -> str:
 def _refusal(refused: Installation) -> TrainingMonitorError:
     what = f"{refused.folder} has files with other text than this program put there: {', '.join(refused.files)}"
     return TrainingMonitorError(what, hint="keep what you need of them, then call it again with --force")
-
-
-# ---------------------------------------------------------------- one folder
 
 
 def install_skill(files: Files, folder: str, *, force: bool = False) -> Installation:
@@ -161,3 +172,6 @@ def _sum(text: str) -> str:
     from hashlib import sha256
 
     return sha256(text.encode()).hexdigest()
+
+
+COMMAND = Command(run, declare, ("", "restart", "--install", "--install .claude/skills"))

@@ -1,4 +1,4 @@
-"""The command `why`: the roll call of a training, as a paragraph and a table of its ranks."""
+"""`why`: why a training hangs: what all its ranks do, their stacks, and which one the others wait for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from training_monitor.cli.argument_types import FILES, TARGETS, CommandParser, seconds_from
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes
@@ -19,7 +21,18 @@ _MOST_ROWS = 64
 _COLOURS = {"high": "green", "medium": "yellow", "low": "yellow", "none": "blue"}
 
 
-def why(args: Namespace) -> int:
+def declare(command: CommandParser) -> None:
+    command.target(is_optional=True)
+    command.what()
+    command.value(
+        "--also", "TARGET", "another host of the same training; again for more", TARGETS, action="append", default=[]
+    )
+    command.duration(["--timeout"], "for all of it (default: 20s)", default=20.0, type=seconds_from(5, below=600))
+    command.value("--py-spy", "FILE", "a py-spy that is sent to the hosts, and removed again", FILES)
+    command.flag("--stacks", "print the stacks of all threads")
+
+
+def run(args: Namespace) -> int:
     from training_monitor.explain.explain import explain_training
 
     if sys.stderr.isatty() and not args.json:
@@ -104,3 +117,10 @@ def _stack(stack: Mapping[str, Any], indent: str) -> Iterator[str]:
     for frame in stack["frames"]:
         line = "" if frame["line"] is None else f":{frame['line']}"
         yield f"{indent}  {shown(frame['function'])} ({shown(frame['file'])}{line})"
+
+
+COMMAND = Command(
+    run,
+    declare,
+    ("", "my-pod my-training", "ssh://me@gpu1 12345 --also ssh://me@gpu2 --stacks", "local --py-spy ./py-spy"),
+)

@@ -1,4 +1,4 @@
-"""`doctor`: in one screen, what works here, what does not, and the command that mends it."""
+"""`doctor`: which tools, contexts and keys work here, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from training_monitor.cli.argument_types import TARGETS, CommandParser
 from training_monitor.cli.columns import terminal_columns
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNCUT, print_json, put_lines
 from training_monitor.cli.probes import BROKEN, MISSING, PROBES, WORKS, Check, probe_target, run_probe
 from training_monitor.screens.kit.text import ASCII, Glyphs, Piece, clip, safe
@@ -18,7 +20,11 @@ _PLAIN_MARKS = {WORKS: "+", MISSING: "-", BROKEN: "x"}
 _INDENT = 30
 
 
-def doctor(args: Namespace) -> int:
+def declare(command: CommandParser) -> None:
+    command.value("targets", "TARGET", "also see whether these answer", TARGETS, nargs="*")
+
+
+def run(args: Namespace) -> int:
     """Run the command; exit status 1 when something that is there does not work, or a target does not answer."""
     calls = [partial(run_probe, group, probe) for group, probe in PROBES]
     calls += [partial(run_probe, "targets", partial(probe_target, each)) for each in args.targets]
@@ -58,3 +64,6 @@ def _summary(checks: Sequence[Check]) -> str:
         return "all of it works"
     of_missing = f"{missing} missing, which matters only if you need it" if missing else ""
     return ", ".join(part for part in (f"{broken} broken" if broken else "", of_missing) if part)
+
+
+COMMAND = Command(run, declare, ("", "my-pod ssh://me@gpu1"))

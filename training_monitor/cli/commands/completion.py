@@ -1,13 +1,12 @@
-"""`completion`: the script that lets a shell complete the command line; and whether that is set up here.
-
-A script asks `training-monitor completion --complete SHELL` for the candidates at each Tab, see `candidates`.
-"""
+"""`completion`: a script for bash, zsh or fish that completes commands, options, files and known targets."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
 
+from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import OK, print_json, put
 
 # Candidates are data to the scripts: no shell evaluates them, as `compgen -W` would.
@@ -101,7 +100,11 @@ _LINES = {
 }
 
 
-def completion(args: Namespace) -> int:
+def declare(command: CommandParser) -> None:
+    command.value("shell", "SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish"))
+
+
+def run(args: Namespace) -> int:
     """Print the script of a shell and return the exit status."""
     script = _SCRIPTS[args.shell]
     if not print_json(args, {"shell": args.shell, "script": script}):
@@ -125,3 +128,6 @@ def how_to_complete(shell: str) -> str | None:
         return None
     file, line = _LINES[shell]
     return f"echo '{line}' >>{file}"
+
+
+COMMAND = Command(run, declare, ("bash", "zsh", "fish"))

@@ -1,7 +1,4 @@
-"""`config`: what is in the settings file, what is wrong with it, and a new one with every key.
-
-A problem has line, key, value and what was expected; values that may be secret are left out.
-"""
+"""`config`: which settings file is read, what is wrong with it, or a new one with every key."""
 
 from __future__ import annotations
 
@@ -23,7 +20,29 @@ from training_monitor.core.units import plural
 if TYPE_CHECKING:
     from training_monitor.core.settings_table import Fault
 
+from training_monitor.cli.argument_types import FILES, CommandParser
+from training_monitor.cli.command_table import Command
+
 _WIDTH = 60
+
+
+def declare(command: CommandParser) -> None:
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="say all that is wrong in it; then the exit status is 1")
+    what.add_argument(
+        "--init",
+        metavar="PATH",
+        nargs="?",
+        const="",
+        help="write a new one with every key, its default and meaning, all of it commented out",
+    )
+    command.completes["init"] = FILES
+    command.value(
+        "--file",
+        "FILE",
+        "(default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in ~/.config/training_monitor)",
+        FILES,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +168,7 @@ def _counts(settings: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def config(args: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Check the settings file, show what is in it, or write a new one; return the exit status."""
     if args.init is not None:
         return _write_file(args)
@@ -246,3 +265,6 @@ def _one_line(file: str, problem: SettingsProblem) -> str:
 def _quoted(text: str) -> str:
     """Return a name as it is, or quoted if that is not what would be shown."""
     return text if shown(text) == text else ascii(text)
+
+
+COMMAND = Command(run, declare, ("--check", "--init"))

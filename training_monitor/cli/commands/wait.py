@@ -1,4 +1,4 @@
-"""`wait`: return when a training ends or stalls, or when a condition holds; the exit status says which."""
+"""`wait`: wait until a training ends or stalls, or until a step, a checkpoint, a line of its log."""
 
 from __future__ import annotations
 
@@ -7,18 +7,39 @@ import time
 from argparse import Namespace
 from typing import Any
 
+from training_monitor.cli.argument_types import INTERVAL, STALL_AFTER, STALLS, CommandParser
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import WaitReport
 
-INTERVAL = 30.0  # seconds between looks without --for
+USUAL_INTERVAL = 30.0  # seconds between looks without --for
 TOLD_EVERY = 300.0  # seconds between two lines on a terminal
 _EXITS = {"met": OK, "missed": BAD}
 
 
-def wait(args: Namespace) -> int:
+def declare(command: CommandParser) -> None:
+    command.target(is_optional=True)
+    command.what()
+    command.value(
+        "--for",
+        "CONDITION",
+        "finished, failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (5m), checkpoint (a new complete one) or "
+        "log=REGEX (a new line); again: whichever holds first",
+        action="append",
+        dest="conditions",
+    )
+    command.value("--handle", "NAME", "for the wait; with it alone, go on with a wait whose caller died")
+    command.flag("--list", "list the waits that are kept")
+    command.duration(["--timeout"], "wait no longer than this (default: no limit)")
+    command.duration(INTERVAL, "between looks (default: 30s; with --for 2s to 1m, the longer it waits the more)")
+    command.duration(STALL_AFTER, f"{STALLS} (default: by the evidence, as check does)")
+    command.value("--checkpoint-dir", "DIR", "of its checkpoints, for --for checkpoint (default: found, if it can be)")
+
+
+def run(args: Namespace) -> int:
     if args.list:
         return _list_waits(args)
     if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
@@ -35,7 +56,7 @@ def _wait_for_end(args: Namespace) -> int:
 
     site = reach(Site.of(args.target, args.namespace))
     meant = find_one_at(site, args.what)
-    job, interval = replace(meant.job, name=meant.name), INTERVAL if args.interval is None else args.interval
+    job, interval = replace(meant.job, name=meant.name), USUAL_INTERVAL if args.interval is None else args.interval
     options: dict[str, Any] = {"on_view": lambda view: None}  # only the end is printed
     report = monitor_job(site.target, job, interval, args.timeout, args.stall_after, **options)
     if not print_json(args, report):
@@ -128,3 +149,16 @@ def _list_waits(args: Namespace) -> int:
     else:
         hint("no waits are kept")
     return OK
+
+
+COMMAND = Command(
+    run,
+    declare,
+    (
+        "local 12345 && ./evaluate.sh",
+        "my-pod my-training --timeout 1h",
+        "my-pod my-training --for step=1000 --for checkpoint --handle first-save --json",
+        "ssh://me@gpu1 --for gpu-idle=10m --for 'log=val_acc=0\\.9'",
+        "--handle first-save",
+    ),
+)

@@ -1,7 +1,8 @@
-"""`history`: the samples of trainings as sparklines and tables, as CSV (RFC 4180), and as JSON lines."""
+"""`history`: what was seen of the trainings on those screens: trends, tables, cost by day, CSV."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -12,13 +13,16 @@ from itertools import chain
 from math import isfinite
 from typing import IO, Any
 
+from training_monitor.cli.argument_types import FILES, HISTORY, CommandParser
 from training_monitor.cli.columns import terminal_columns
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import OK, UNKNOWN, complain, hint, print_json, print_table, say
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, did_you_mean
 from training_monitor.core.frozen import keys_of
+from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown_cell
-from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
+from training_monitor.core.units import format_duration, format_sparkline, name_some, parse_duration, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
 from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, mock_history
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
@@ -38,6 +42,41 @@ WIDEST = 40  # cells of a sparkline
 _DURATIONS = {"eta_seconds", "runtime_seconds"}
 Write = Callable[[dict[str, Any]], object]
 NAMED = 5  # candidates
+_TIME = regex(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
+
+
+def _moment(text: str) -> float:
+    """Parse a time, or a duration ago, into epoch seconds. A time without a zone is local."""
+    if (ago := parse_duration(text)) is not None:
+        return time.time() - ago
+    if _TIME.fullmatch(text):
+        from datetime import datetime
+
+        try:
+            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        except (ValueError, OverflowError, OSError):
+            pass
+    raise argparse.ArgumentTypeError(f"{text!r}: expected 90m, 1h30m, 7d or 2030-01-31T12:00")
+
+
+def declare(command: CommandParser) -> None:
+    command.value(
+        "members", "MEMBER", "a key, or a part of it that only one has (default: all in a table)", HISTORY, nargs="*"
+    )
+    command.value(
+        "--since",
+        "WHEN",
+        "how long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: 24h; with --cost all that is kept)",
+        type=_moment,
+    )
+    command.value("--until", "WHEN", "the same (default: now)", type=_moment)
+    command.value("--field", "FIELD", "only this; may be repeated", action="append", default=[])
+    command.value("--csv", "FILE", "write the samples there; - is stdout", FILES)
+    command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text", FILES)
+    command.flag("--mock", "the history of made-up instances, as `vast --mock` writes it")
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument("--compare", action="store_true", help="runs side by side, over the steps that all have reached")
+    kind.add_argument("--cost", action="store_true", help="dollars a day of each member, group, and all together")
 
 
 class KeptHistory:
@@ -57,9 +96,6 @@ class KeptHistory:
             self.unread.add(key)
             complain(f"{key}: {error}")
             return []
-
-
-# ---------------------------------------------------------------- all members
 
 
 def list_members(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
@@ -83,9 +119,6 @@ def list_members(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMe
         print_table(("MEMBER", "SEEN", "STEP", *header), rows, gives_way=(0,))
     if len(rows) > MANY:
         hint(f"of so many members only the last {format_duration(RECENT)} of each; name one to see all of it")
-
-
-# ---------------------------------------------------------------- chosen members
 
 
 def describe(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
@@ -144,9 +177,6 @@ def _cost_in_words(cost: CostProjection) -> str:
     return f"{spent}${cost.dollars_per_hour:.3f} per hour\n      {ahead}"
 
 
-# ---------------------------------------------------------------- side by side
-
-
 def compare(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print a comparison of members over the steps that all have reached. Raises SettingsError for too many."""
     if len(members) > MANY:
@@ -182,9 +212,6 @@ def _run_cells(run: RunComparison) -> tuple[str, ...]:
         gpu,
         _number("", run.dollars_per_1000_steps),
     )
-
-
-# ---------------------------------------------------------------- cells
 
 
 def _cells(others: int, lines: int) -> int:
@@ -303,7 +330,7 @@ def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
     return lambda row: file.write(f"{json.dumps({name: plain(row[name]) for name in names})}\n")
 
 
-def history(args: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Show, compare or export the history of the chosen members, and return the exit status."""
     if args.since is None:
         args.since = 0.0 if args.cost else time.time() - DAY
@@ -367,3 +394,10 @@ def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
     what = "more of the key; it may be" if found else "(a part of) one of"
     meant = "" if found else did_you_mean(wanted, [member.key for member in members])
     raise SettingsError("MEMBER", wanted, f"{what} {name_some(candidates, NAMED)}{meant}")
+
+
+COMMAND = Command(
+    run,
+    declare,
+    ("", "vast://30007012 --since 24h", "vast://30007012 --csv run.csv", "--cost --since 7d", "--mock --cost"),
+)

@@ -1,4 +1,4 @@
-"""`top`: runs that write progress files, on a screen, in CSV files, or once as a table or JSON."""
+"""`top`: runs that write progress files: processes, signals, variables, outputs, CSV."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ import threading
 from argparse import Namespace
 from typing import Any
 
+from training_monitor.cli.argument_types import FOLDERS, INTERVAL, CommandParser, positive_number, seconds_from
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.keys import verdict_keys
-from training_monitor.cli.output import (
-    EXITS,
-    OK,
-    can_show_screen,
-    complain,
-    hint,
-    print_json,
-    put_lines,
-    table_width,
-)
+from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, hint, print_json, put_lines, table_width
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import keys_of
@@ -28,13 +21,36 @@ from training_monitor.runs.csv_export import RunCsv
 from training_monitor.runs.local_runs import open_runs
 from training_monitor.runs.rows import loss_of, metric_value
 from training_monitor.runs.values import EDITABLE_TYPES, RUNNING, UNKNOWN, Limits, RunsSnapshot
+from training_monitor.targets.kinds import list_folder_forms, one_of
 
 PIPED_WIDTH = 200
 _CPU_SECONDS, _WRITE_SECONDS = 1.0, 2.5  # a run writes every two seconds
 LEAVE_SECONDS, INTERRUPTED_SECONDS = 2.0, 0.3  # how long to wait for pending actions
+CSV_DIR = "./train/statistics/data"
+_SECONDS = seconds_from(0.1, below=1e6)
 
 
-def top(args: Namespace) -> int:
+def declare(command: CommandParser) -> None:
+    command.value(
+        "folder",
+        "FOLDER",
+        f"with the progress files of the runs: {one_of(['a folder here', *list_folder_forms()])}",
+        FOLDERS,
+    )
+    command.namespace()
+    command.duration(INTERVAL, "between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
+    command.value("--max-cpus", "CORES", "that the runs may use (default: all)", type=positive_number)
+    command.value("--max-ram", "GB", "of memory that they may use (default: all)", type=positive_number)
+    command.value("--max-gpu", "GB", "of GPU memory that they may use (default: all)", type=positive_number)
+    command.duration(["--csv-interval"], "between rows in CSV files (default: no CSV)", type=_SECONDS)
+    command.value("--csv-dir", "PATH", "the folder of the CSV files (default: %(default)s)", FOLDERS, default=CSV_DIR)
+    mode = command.add_mutually_exclusive_group()
+    mode.add_argument("--headless", action="store_true", help="no screen: only CSV, or with --json a line each time")
+    mode.add_argument("--once", action="store_true", help="look once and print a table (default without a terminal)")
+    command.flag("--read-only", "no key can signal, edit or delete anything")
+
+
+def run(args: Namespace) -> int:
     """Run the command and return the exit status."""
     is_screen = can_show_screen() and not (args.headless or args.once or args.json)
     _check(args, is_screen)
@@ -106,9 +122,6 @@ def _print_table(snapshot: RunsSnapshot) -> None:
     put_lines(table_text(snapshot, table_width(PIPED_WIDTH), terminal_glyphs()))
 
 
-# ---------------------------------------------------------------- CSV
-
-
 def _collect(collector: RunCollector, args: Namespace) -> None:
     """Look and write, until a signal ends it."""
     file = RunCsv(args.csv_dir) if args.csv_interval else None
@@ -178,3 +191,6 @@ def _keep_csv(collector: RunCollector, file: RunCsv, every: float, ended: thread
             file.write(collector.snapshot())
         except TrainingMonitorError as error:
             collector.tell(f"failed to write CSV files: {error}")
+
+
+COMMAND = Command(run, declare, ("progress", "ssh://me@gpu1/home/me/progress", "progress --once"))

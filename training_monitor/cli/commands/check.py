@@ -1,0 +1,150 @@
+"""`check`: whether trainings make progress, here or on TARGET: all that are found, or one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from training_monitor.cli.output import EXITS, USAGE, hint, paint, print_json, put, refuse
+from training_monitor.core.errors import CommandFailed, JobNotFound
+from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
+from training_monitor.core.shown import shown, shown_lines
+from training_monitor.core.units import format_bytes, format_duration
+from training_monitor.core.values import NotSeen
+from training_monitor.judging.judge import ENDS
+
+if TYPE_CHECKING:
+    pass
+
+from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.command_table import Command
+
+_COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
+BAR_WIDTH = 24
+_LABEL = 11
+_WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
+
+
+def declare(command: CommandParser) -> None:
+    command.target(is_optional=True)
+    command.what()
+    command.flag("--forget", "forget the trainings that earlier checks saw there and that have ended since")
+
+
+def run(args: Namespace) -> int:
+    from training_monitor.observe.check import check_training
+
+    try:
+        report = check_training(args.target, args.what, args.namespace, forget_ended=args.forget)
+    except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
+        return refuse(error, args, USAGE)
+    if not print_json(args, report):
+        show(report)
+    return EXITS[report["verdict"]]
+
+
+def show(report: CheckReport) -> None:
+    """Print one block for one training, one line each for several, worst first."""
+    jobs = report["jobs"]
+    if len(jobs) == 1:
+        put("".join(f"{line}\n" for line in _block(jobs[0])))
+    else:
+        put("".join(f"{_line(job)}\n" for job in jobs))
+    if not jobs:
+        put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {shown(report['reason'])}\n")
+    for each in report["not_seen"]:
+        put(f"? {_indented(str(NotSeen(**each)), 2)}\n")
+    for remedy in report["remedies"]:
+        hint(f"try: {remedy}")
+
+
+def _verdict(job: JobCheckReport) -> str:
+    return paint(f"{job['state'].upper():<9}", _COLOURS[job["verdict"]], sys.stdout)
+
+
+def _line(job: JobCheckReport) -> str:
+    """Format one training on one line: position, reason of the verdict, and log."""
+    said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
+    text = shown(f"{job['name']:<22} {_reached(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
+    return f"{_verdict(job)} {text.rstrip()}"
+
+
+def _reached(job: JobCheckReport) -> str:
+    if job["step"] is not None:
+        return f"step {job['step']}/{job['total_steps']}" if job["total_steps"] else f"step {job['step']}"
+    return f"epoch {job['epoch']:.3g}" if job["epoch"] is not None else "-"
+
+
+def _block(job: JobCheckReport) -> Iterator[str]:
+    yield f"{_verdict(job)} {_indented(job['reason'], 10)}"
+    for label, text in _facts(job):
+        yield f"  {label:<{_LABEL}}{_indented(text)}"
+    if job["explanation"]:
+        yield f"  {'why':<{_LABEL}}{_indented(_explanation(job))}"
+    for remedy in job["remedies"]:
+        yield f"  {'try':<{_LABEL}}{_indented(remedy)}"
+    for error in job["errors"]:
+        yield f"  {'not known':<{_LABEL}}{_indented(error)}"
+
+
+def _indented(text: str, width: int = _LABEL + 2) -> str:
+    """Return what is shown of a text; its further lines are indented, so that none looks like one of ours."""
+    return shown_lines(text).replace("\n", f"\n{' ' * width}")
+
+
+def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each known fact."""
+    if job["progress"] is not None:
+        filled = round(job["progress"] * BAR_WIDTH)
+        bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {job['progress']:.0%}"
+        yield "progress", "  ".join([bar, _reached(job), *_numbers(job)])
+    elif job["step"] is not None or job["loss"] is not None:
+        yield "progress", "  ".join([_reached(job), *_numbers(job)])
+    if job["seconds_without_step"] is not None and job["state"] not in ENDS:
+        limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
+        yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
+    if job["job_id"]:
+        yield "job", job["job_id"]
+    if job["pid"] is not None:
+        yield "process", f"{job['pid']}  {job['command'] or ''}".rstrip()
+    elif job["command"]:
+        yield "command", job["command"]
+    if job["log"]:
+        yield "log", job["log"]
+    if checkpoint := job["checkpoint"]:
+        yield "checkpoint", f"step {checkpoint['step']}  {format_bytes(checkpoint['size_bytes'])}  {checkpoint['path']}"
+    if job["gpus"]:
+        yield "GPUs", ", ".join(_gpu(gpu) for gpu in job["gpus"])
+
+
+def _explanation(job: JobCheckReport) -> str:
+    """Return what the last roll call said, when, and of which attempt."""
+    of = job["explained_job_id"]
+    whose = "it" if of in (None, job["job_id"]) else of
+    ago = "" if job["explained_at"] is None else f"{format_duration(max(0.0, time.time() - job['explained_at']))} ago, "
+    return f"{ago}before {whose} was ended: {job['explanation']}"
+
+
+def _numbers(job: JobCheckReport) -> Iterator[str]:
+    if job["loss"] is not None:
+        yield f"loss {job['loss']:.4g}"
+    if job["steps_per_second"]:
+        yield f"{job['steps_per_second']:.3g} steps/s"
+    if job["eta_seconds"] is not None and job["state"] not in _WITHOUT_ETA:
+        yield f"ETA {format_duration(job['eta_seconds'])}"
+
+
+def _gpu(gpu: GpuCheckReport) -> str:
+    if gpu["error"]:
+        return f"{gpu['index']}: {gpu['error']}"
+    used, power = gpu["gpu_utilization"], gpu["gpu_power"]
+    words = ["?" if used is None else f"{used:.0f} %"]
+    if isinstance(power, float):
+        words.append(f"{power:.0%} of its power")
+    return f"{gpu['index']}: {' at '.join(words)}"
+
+
+COMMAND = Command(run, declare, ("", "ssh://me@gpu1", "my-pod raysubmit_x --json", "local '~/runs/*/train.log'"))

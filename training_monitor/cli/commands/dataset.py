@@ -1,0 +1,47 @@
+"""`dataset`: whether a folder of images is fit to train with."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from training_monitor.cli.output import BAD, OK, one_line, print_json, say
+from training_monitor.core.units import format_bytes, plural
+from training_monitor.service import validate_dataset
+
+if TYPE_CHECKING:
+    pass
+
+from training_monitor.cli.argument_types import FOLDERS, CommandParser, count
+from training_monitor.cli.command_table import Command
+
+
+def declare(command: CommandParser) -> None:
+    command.value("path", "PATH", "a folder of images and captions on this machine", FOLDERS)
+    command.value("--min-images", "N", "fewer are an error (default: 10)", type=count, default=10)
+    command.value("--trigger", "WORD", "that captions have to hold")
+    command.flag("--require-captions", "an image without one is an error")
+
+
+def run(args: Namespace) -> int:
+    """Validate a folder of images for training, and return the exit status."""
+    report = validate_dataset(
+        args.path, min_images=args.min_images, require_captions=args.require_captions, trigger=args.trigger
+    )
+    if print_json(args, report):
+        return OK if report.is_valid else BAD
+    formats = ", ".join(f"{count} {name}" for name, count in sorted(report.formats.items()))
+    say(f"{one_line(report.path)}: {plural(report.images, 'image')}{f' ({formats})' if formats else ''}")
+    sides = f", sides of {report.smallest_side} to {report.largest_side} pixels" if report.images else ""
+    say(f"  {plural(report.captions, 'caption')}, {format_bytes(report.total_bytes)}{sides}")
+    if report.hidden or report.other:
+        other = plural(report.other, "other file or folder", "other files or folders")
+        say(f"  ignored: {report.hidden} hidden, {other}")
+    for kind, texts in (("error", report.errors), ("warning", report.warnings)):
+        for text in texts:
+            say(f"  {kind}: {one_line(text)}")
+    say("valid" if report.is_valid else f"NOT valid: {plural(len(report.errors), 'error')}")
+    return OK if report.is_valid else BAD
+
+
+COMMAND = Command(run, declare, ("./images",))

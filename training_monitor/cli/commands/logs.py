@@ -1,0 +1,59 @@
+"""`logs`: the end of a job's log."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from training_monitor.cli.output import OK, hint, print_json, say
+from training_monitor.core.models import JobView
+from training_monitor.core.units import format_bytes
+
+if TYPE_CHECKING:
+    pass
+
+from training_monitor.cli.argument_types import WHAT, CommandParser, count, some_name
+from training_monitor.cli.command_table import Command
+
+
+def declare(command: CommandParser) -> None:
+    command.target()
+    command.value("job", "JOB", WHAT, nargs="?", type=some_name)
+    command.value("--tail", "LINES", "how many (default: %(default)s)", type=count, default=100)
+
+
+def run(args: Namespace) -> int:
+    from training_monitor.jobs.process_jobs import LOG_BYTES
+
+    view = look(args)
+    lines = view.log_tail.splitlines(keepends=True)
+    text = "".join(lines[-args.tail :] if args.tail > 0 else [])
+    if len(lines) <= args.tail and len(view.log_tail.encode()) >= LOG_BYTES:
+        hint(f"only the last {format_bytes(LOG_BYTES)} of the log were read: it has older lines")
+    if args.json:
+        print_json(args, {"job_id": args.job or view.job_id, "text": text})
+    elif text:
+        say(text.removesuffix("\n"))
+    return OK
+
+
+def look(args: Namespace) -> JobView:
+    """Look once at a job, or at a log or process as if it were one. Raises also when its log could not be read."""
+    from training_monitor.jobs.jobs import look_with_log
+    from training_monitor.observe.meant import find_one_at, named_job, reach
+    from training_monitor.targets.asking import Site
+    from training_monitor.watch import JobMonitor
+
+    site, job = Site.of(args.target, args.namespace), named_job(args.job) if args.job else None
+    if job and job.job_id is not None:
+        return look_with_log(site.resolve(), job.job_id)
+    if job is None or job.pid is not None:  # it may print elsewhere than into a file
+        site = reach(site)
+        job = find_one_at(site, args.job).job
+    monitor = JobMonitor(site.target, job)
+    monitor.update()
+    assert monitor.view
+    return monitor.view
+
+
+COMMAND = Command(run, declare, ("my-pod my-training --tail 20",))

@@ -1,0 +1,47 @@
+"""`mcp`: a server for MCP clients, on stdin and stdout: a tool for each look, and acts if you allow them."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from training_monitor.cli.argument_types import FOLDERS, CommandParser
+from training_monitor.cli.command_table import Command
+from training_monitor.cli.output import OK, hint, print_json
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.read_fence import fence_reading
+
+
+def declare(command: CommandParser) -> None:
+    command.flag("--allow-write", "also offer tools that act: stop, run, upload, rent, destroy; each asks again")
+    command.value(
+        "--read-under",
+        "DIR",
+        "also read files below this folder of a target (may be repeated; default: only logs and checkpoint folders of "
+        "jobs and of trainings that were found)",
+        FOLDERS,
+        action="append",
+    )
+    command.flag("--text", "write each answer also as text, for clients that show nothing else")
+
+
+def run(args: Namespace) -> int:
+    """Serve until stdin ends; with --json, print the tools instead."""
+    from training_monitor.mcp.server import serve
+    from training_monitor.mcp.tools import list_tools, make_tools
+
+    for folder in args.read_under or ():
+        if not folder.startswith(("/", "~")) or not folder.isprintable():
+            raise SettingsError("--read-under", folder, "an absolute path, or one that begins with ~/")
+    fence_reading(args.read_under or ())
+    tools = make_tools(allow_write=args.allow_write)
+    if args.json:
+        print_json(args, {"tools": list_tools(tools)})
+        return OK
+    if sys.stdin.isatty():
+        hint("a client that speaks MCP starts this, and writes to it; Ctrl-D ends it")
+    serve(tools, with_text=args.text)
+    return OK
+
+
+COMMAND = Command(run, declare, ("", "--allow-write", "--json"))
