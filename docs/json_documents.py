@@ -10,9 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, get_type_hints
 
 from training_monitor.cli.commands.config import SettingsCheck
-from training_monitor.cli.commands.credits import FORECAST_KEYS
+from training_monitor.cli.commands.config import SettingsCheck
 from training_monitor.cli.commands.history import COST_KEYS, MEMBER_KEYS
-from training_monitor.cli.commands.instances import INSTANCE_KEYS
+from training_monitor.cli.commands.rent.credits import FORECAST_KEYS
+from training_monitor.cli.commands.rent.instances import INSTANCE_KEYS
+from training_monitor.cli.commands.skill import Installation
+from training_monitor.cli.commands.status import JOB_KEYS
+from training_monitor.cli.fleet import COSTS
+from training_monitor.cli.keys import OF_A_LOG, STATUS_KEYS
 from training_monitor.cli.commands.skill import Installation
 from training_monitor.cli.commands.status import JOB_KEYS
 from training_monitor.cli.fleet import COSTS

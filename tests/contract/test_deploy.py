@@ -26,7 +26,7 @@ def test_a_unit_starts_a_command_that_exists(name: str) -> None:
     program, *words = shlex.split(unit(f"training-monitor-{name}.service")["Service"]["ExecStart"])
     assert program.endswith("/training-monitor")
     args = build_parser().parse_args(words)
-    assert args.subcommand == {"worker": "worker", "sweeper": "sweep", "metrics": "metrics"}[name]
+    assert args.subcommand == {"worker": "rent worker", "sweeper": "rent sweep", "metrics": "metrics"}[name]
 
 
 def test_the_metrics_are_where_the_unit_may_write() -> None:
@@ -46,4 +46,8 @@ def test_worker_and_sweeper_share_the_state_and_the_sweep_acts_every_15_minutes(
 def test_the_commands_of_the_image_exist() -> None:
     text = re.sub(r"\\\n#\s*", "", (DEPLOY / "Containerfile").read_text())
     calls = re.findall(r"podman run .*? training-monitor +(.*)", text)
-    assert [build_parser().parse_args(shlex.split(call)).subcommand for call in calls] == ["worker", "sweep", "keys"]
+    assert [build_parser().parse_args(shlex.split(call)).subcommand for call in calls] == [
+        "rent worker",
+        "rent sweep",
+        "rent keys",
+    ]

@@ -79,7 +79,7 @@ def test_a_training_is_queued_on_a_rented_machine(
         put(Path("images", f"{number}.png"), png(600 + number, 600))
         put(Path("images", f"{number}.txt"), "mylora, a photo")
     vast.add_offer(1, price=0.4)
-    answers = {words[0]: answer(words, {}) for words in snippets("rent.md")}
+    answers = {words[1]: answer(words, {}) for words in snippets("rent.md")}
     assert list(answers) == ["dataset", "offers", "instances", "credits", "launch", "queue"]
     assert answers["offers"]["found"] == 1 and answers["queue"]["jobs"][0]["state"] == "QUEUED", answers["queue"]
     assert vast.created == []  # it waits for a worker

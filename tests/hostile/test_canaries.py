@@ -35,7 +35,19 @@ from training_monitor.jobs.process_jobs import start_process_job
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 40.0  # seconds of a command that ends by itself, on a busy machine
-ENDLESS = {"web", "top", "metrics", "worker", "restart", "terminate", "sweep", "demo", "watch", "doctor", "mcp"}
+ENDLESS = {
+    "web",
+    "top",
+    "metrics",
+    "rent worker",
+    "restart",
+    "terminate",
+    "rent sweep",
+    "demo",
+    "watch",
+    "doctor",
+    "mcp",
+}
 ENOUGH = 8.0  # seconds of one that does not
 AT_ONCE = 8
 FAILING = "#!/bin/sh\ncat {texts} >&2\nexit 1\n"
@@ -119,7 +131,7 @@ def run_all(target: str, folder: Path) -> dict[str, str]:
             for key, value in values.items():
                 words = tuple(word.replace(key, value) for word in words)
             at = words.index("--") if "--" in words else len(words)
-            argv = [sys.executable, "-m", "training_monitor", name, *words[:at], *form, *words[at:]]
+            argv = [sys.executable, "-m", "training_monitor", *name.split(), *words[:at], *form, *words[at:]]
             out = folder / "printed" / f"{name}{''.join(form)} {re.sub(r'[^a-z0-9]', '', target)}"
             out.parent.mkdir(exist_ok=True)
             with out.open("wb") as file:

@@ -215,7 +215,9 @@ def test_a_full_disk_under_the_log_file_changes_no_verdict(training: Path) -> No
     assert json.loads(done.stdout)["verdict"] == "ok"
 
 
-@pytest.mark.parametrize("words", [("check",), ("check", "--json"), ("logs",), ("doctor",), ("queue", "--json")])
+@pytest.mark.parametrize(
+    "words", [("check",), ("check", "--json"), ("logs",), ("doctor",), ("rent", "queue", "--json")]
+)
 def test_a_full_disk_under_stdout_is_no_verdict(training: Path, words: tuple[str, ...]) -> None:
     more = {"check": ("local", str(training)), "logs": ("local", str(training))}.get(words[0], ())
     done = command(words[0], *more, *words[1:], out="/dev/full")
@@ -246,7 +248,15 @@ def test_a_full_disk_under_the_state_makes_no_training_bad(training: Path, full_
     """What only looks answers all the same, or says which disk is full."""
     state = {"TRAINING_MONITOR_STATE_DIR": str(full_disk / "state")}
     looks = ("check", "local", str(training)), ("status", "local"), ("fleet", f"local#{training}", "--once")
-    for argv in (*looks, ("watch", "local", str(training), "--once"), ("queue",), ("history",)):
+    for argv in (
+        *looks,
+        ("watch", "local", str(training), "--once"),
+        (
+            "rent",
+            "queue",
+        ),
+        ("history",),
+    ):
         done = command(*argv, **state)
         assert done.returncode in (0, 3) and "Traceback" not in done.stderr, (argv, done)
         if done.returncode == 3:

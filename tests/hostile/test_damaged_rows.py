@@ -36,17 +36,27 @@ VALUES = {
 }
 # Of each table: which row is damaged, the commands that read it, and whether they show the row that is not.
 TABLES = {
-    "training_jobs": ("id = 'hurt'", (("queue", "--all"), ("queue", "--all", "--json"), ("queue",))),
+    "training_jobs": (
+        "id = 'hurt'",
+        (
+            ("rent", "queue", "--all"),
+            ("rent", "queue", "--all", "--json"),
+            (
+                "rent",
+                "queue",
+            ),
+        ),
+    ),
     "notices": ("job_id = 'hurt'", (("notify", "--list"), ("notify", "--list", "--json"))),
-    "credit_movements": ("account = 'hurt'", (("credits", "sound"), ("credits", "sound", "--json"))),
+    "credit_movements": ("account = 'hurt'", (("rent", "credits", "sound"), ("rent", "credits", "sound", "--json"))),
     "history_members": ("key = 'hurt'", (("history",), ("history", "--json"), ("history", "sound"))),
     "history_samples": ("member = 1", (("history",), ("history", "--json"), ("history", "--csv", "-"))),
     "history_chunks": ("member = 1", (("history",), ("history", "--json"), ("history", "--compare"))),
 }
 OWN = {  # what asks for the damaged row itself
-    "training_jobs": (("queue", "hurt"), ("queue", "hurt", "--cancel")),
+    "training_jobs": (("rent", "queue", "hurt"), ("rent", "queue", "hurt", "--cancel")),
     "notices": (("notify", "--list", "--job", "hurt"),),
-    "credit_movements": (("credits", "hurt"), ("credits", "hurt", "--withdraw", "1", "--reason", "x")),
+    "credit_movements": (("rent", "credits", "hurt"), ("rent", "credits", "hurt", "--withdraw", "1", "--reason", "x")),
     "history_members": (("history", "hurt"), ("history", "--cost"), ("history", "--csv", "-")),
     "history_samples": (("history", "hurt"), ("history", "--cost"), ("history", "--compare")),
     "history_chunks": (("history", "hurt"), ("history", "--cost"), ("history", "--csv", "-")),
@@ -115,9 +125,9 @@ def test_a_damaged_row_hides_no_other(store: Store, table: str) -> None:
 @pytest.mark.parametrize("value", ["'[[['", "5", "x'ff'"])
 def test_a_damaged_job_is_named_beside_the_others(store: Store, value: str) -> None:
     damage(store, "training_jobs", "request", value, "id = 'hurt'")
-    listed = run_command("queue", "--all")
+    listed = run_command("rent", "queue", "--all")
     assert listed.returncode == 3 and "sound" in listed.stdout and "the job hurt" in listed.stderr
-    told = json.loads(run_command("queue", "--all", "--json").stdout)
+    told = json.loads(run_command("rent", "queue", "--all", "--json").stdout)
     assert [job["job_id"] for job in told["jobs"]] == ["sound"]
     assert [job["job_id"] for job in told["damaged"]] == ["hurt"]
 
@@ -125,7 +135,7 @@ def test_a_damaged_job_is_named_beside_the_others(store: Store, value: str) -> N
 @pytest.mark.parametrize("budget", [10**400, -(10**30)])
 def test_a_number_that_no_float_holds_is_damage(store: Store, budget: int) -> None:
     damage(store, "training_jobs", "request", f"json_set(request, '$.budget', json('{budget}'))", "id = 'hurt'")
-    assert "the job hurt" in run_command("queue", "--all").stderr
+    assert "the job hurt" in run_command("rent", "queue", "--all").stderr
 
 
 def test_what_an_account_has_is_unknown_with_a_damaged_movement(store: Store) -> None:

@@ -66,15 +66,15 @@ WORDS: dict[str, tuple[str, ...]] = {
     "efa": ("TARGET", "--pods", "other"),
     "resources": ("TARGET",),
     "checkpoints": ("TARGET", "/out"),
-    "launch": ("--name", "a", "--command", "true", "--id", "a", "--watch"),
-    "queue": (),
-    "worker": (),
-    "sweep": ("--force", "--every", "15m"),
-    "instances": (),
-    "offers": (),
-    "dataset": ("FOLDER",),
-    "keys": (),
-    "credits": (),
+    "rent launch": ("--name", "a", "--command", "true", "--id", "a", "--watch"),
+    "rent queue": (),
+    "rent worker": (),
+    "rent sweep": ("--force", "--every", "15m"),
+    "rent instances": (),
+    "rent offers": (),
+    "rent dataset": ("FOLDER",),
+    "rent keys": (),
+    "rent credits": (),
     "mcp": (),
     "demo": (),
     "doctor": ("TARGET",),
@@ -84,7 +84,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "config": ("--check",),
 }
 # These answer without waiting for anyone, and may have ended before the signal comes.
-AT_ONCE_DONE = {"history", "queue", "dataset", "notify", "skill", "completion", "config", "launch", "keys", "top"}
+AT_ONCE_DONE = {"history", "rent queue", "rent dataset", "rent launch", "rent keys"}
+AT_ONCE_DONE |= {"notify", "skill", "completion", "config", "top"}
 CALL = {"name": "check_training", "arguments": {"target": "TARGET"}}
 
 
@@ -96,7 +97,7 @@ class Command:
     """A command that runs, with its stdin closed, empty, or a pipe."""
 
     def __init__(self, name: str, words: list[str], environ: dict[str, str], folder: Path, target: str) -> None:
-        self.name, self.out, self.took = name, folder / f"{os.urandom(4).hex()}-{name}", 0.0
+        self.name, self.out, self.took = name, folder / f"{os.urandom(4).hex()}-{name.replace(' ', '-')}", 0.0
         closed = ("sh", "-c", 'exec "$@" <&-', "sh") if len(name) % 2 and name != "mcp" else ()
         with open(self.out, "wb") as file:
             self.process = subprocess.Popen(
@@ -194,7 +195,7 @@ def start_all(
         state = {} if "full" in environ["TRAINING_MONITOR_STATE_DIR"] else {"TRAINING_MONITOR_STATE_DIR": f"{folder}/s"}
         progress = f"{target}{':' if target.startswith('k8s') else ''}/progress"
         values = {"TARGET": target, "FOLDER": str(folder), "PROGRESS": progress}
-        words = [name, *WORDS[name]]
+        words = [*name.split(), *WORDS[name]]
         for key, value in values.items():
             words = [word.replace(key, value) for word in words]
         commands.append(Command(name, words, {**environ, **state}, folder, target))
@@ -425,7 +426,7 @@ def test_a_command_that_waits_for_a_locked_database_ends_all_the_same(
     environ: dict[str, str], surroundings: Surroundings, number: int
 ) -> None:
     """SQLite waits in C, where no handler of Python runs."""
-    program = [sys.executable, "-m", "training_monitor", "credits", "a", "--deposit", "5", "--reason", "test"]
+    program = [sys.executable, "-m", "training_monitor", "rent", "credits", "a", "--deposit", "5", "--reason", "test"]
     subprocess.run(program, env=environ, check=True, capture_output=True)
     with sqlite3.connect(surroundings.folder / "state" / "training_monitor.db", isolation_level=None) as database:
         database.execute("BEGIN IMMEDIATE")

@@ -71,7 +71,7 @@ def report(tmp_path: Path) -> Report:
 
 def _as_json(argv: Sequence[str]) -> tuple[str, ...]:
     """The command with --json, where that is one answer: metrics are a text, and a worker has events alone."""
-    return tuple(argv) if argv[0] in ("metrics", "worker") else (argv[0], "--json", *argv[1:])
+    return tuple(argv) if argv[0] in ("metrics", "worker") else (*argv, "--json")
 
 
 def _use(world: World, name: str) -> None:
@@ -225,17 +225,29 @@ class TestVast:
     """A vastai whose JSON is hostile."""
 
     COMMANDS: dict[str, tuple[str, ...]] = {
-        "instances": ("instances",),
-        "instances ID": ("instances", "30007012"),
-        "offers": ("offers", "--max-price", "9"),
-        "offers of a GPU": ("offers", "--gpu", "4090", "--bid"),
-        "credits": ("credits",),
-        "keys": ("keys",),
-        "launch": ("launch", "--watch", "--name", "x", "--command", "true", "--disk", "1"),
-        "worker": ("worker", "--until-empty"),
+        "instances": (
+            "rent",
+            "instances",
+        ),
+        "instances ID": ("rent", "instances", "30007012"),
+        "offers": ("rent", "offers", "--max-price", "9"),
+        "offers of a GPU": ("rent", "offers", "--gpu", "4090", "--bid"),
+        "credits": (
+            "rent",
+            "credits",
+        ),
+        "keys": (
+            "rent",
+            "keys",
+        ),
+        "launch": ("rent", "launch", "--watch", "--name", "x", "--command", "true", "--disk", "1"),
+        "worker": ("rent", "worker", "--until-empty"),
         "metrics": ("metrics", VAST, "--once"),
-        "sweep": ("sweep",),
-        "sweep --force": ("sweep", "--force"),
+        "sweep": (
+            "rent",
+            "sweep",
+        ),
+        "sweep --force": ("rent", "sweep", "--force"),
         "vast": ("vast", "--once"),
         "vast instance": ("vast", "--instances", "30007012", "--once"),
         "fleet": ("fleet", VAST, "--once"),

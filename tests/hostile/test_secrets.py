@@ -128,7 +128,7 @@ def test_the_variables_of_a_request_are_shown_by_name_only(tmp_path: Path, servi
 
     queue = TrainingQueue()
     queue.submit(TrainingRequest(name="x", command="true", env={"PLAIN": "canary", "HF_TOKEN": "env:HF_TOKEN"}))
-    shown = run_command("queue", "--all", "--json").stdout + run_command("queue", "--all").stdout
+    shown = run_command("rent", "queue", "--all", "--json").stdout + run_command("rent", "queue", "--all").stdout
     assert "canary" not in shown and json.loads(shown.splitlines()[0])["jobs"][0]["request"]["env"] == {
         "PLAIN": "***",
         "HF_TOKEN": "env:HF_TOKEN",

@@ -109,12 +109,12 @@ def test_the_listing_of_the_queue_shows_it_escaped(store: Store, capsys: pytest.
     for name in ("one", "two"):
         TrainingQueue(store).submit(REQUEST, name)
     change(store, "UPDATE training_jobs SET state = 'PAUSED\x1b[2J' WHERE id = 'one'")
-    assert main(["queue"]) == 0
+    assert main(["rent", "queue"]) == 0
     shown = capsys.readouterr().out
     assert "PAUSED" in shown and "two" in shown and "\x1b" not in shown
-    assert main(["queue", "--json"]) == 0
+    assert main(["rent", "queue", "--json"]) == 0
     assert [job["state"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["QUEUED", "PAUSED\x1b[2J"]
-    assert main(["queue", "one"]) == 3 and "PAUSED" in capsys.readouterr().err
+    assert main(["rent", "queue", "one"]) == 3 and "PAUSED" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- what others could have changed
@@ -235,7 +235,7 @@ def test_what_can_be_read_of_a_malformed_file_goes_on_in_a_new_one(
 @pytest.mark.parametrize("content", [b"no database " * 999, b"SQLite format 3\0" + b"\xff" * 4080, b"\0" * 5000])
 def test_a_file_that_is_no_database_is_kept_and_a_command_goes_on(store: Store, folder: Path, content: bytes) -> None:
     """In a process of its own: under pytest, a log is set up."""
-    command = [sys.executable, "-m", "training_monitor", "queue"]
+    command = [sys.executable, "-m", "training_monitor", "rent", "queue"]
     for number in (1, 2):
         Path(store.path).write_bytes(content)
         for is_told in (True, False):
@@ -311,7 +311,7 @@ def test_a_full_disk_names_the_file_and_what_to_do(disk: Path, capsys: pytest.Ca
     assert store.load_run("run 0", str) == "x" * 20_000
     (disk / "training_monitor.db").rename(disk / "old")
     fill_up(disk)
-    assert main(["queue"]) == 3
+    assert main(["rent", "queue"]) == 3
     told = capsys.readouterr().err
     assert store.path in told and "Try:" in told and "Traceback" not in told
 
@@ -319,7 +319,7 @@ def test_a_full_disk_names_the_file_and_what_to_do(disk: Path, capsys: pytest.Ca
 def test_a_read_only_disk_names_the_file_and_what_to_do(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = Store(str(disk))
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    assert main(["queue"]) == 3
+    assert main(["rent", "queue"]) == 3
     told = capsys.readouterr().err
     assert store.path in told and "TRAINING_MONITOR_STATE_DIR" in told and "Traceback" not in told
     with pytest.raises(StateError, match="Read-only file system"), store.hold("local run"):
@@ -333,7 +333,7 @@ def test_a_locked_file_is_named_after_a_while(
     other = sqlite3.connect(store.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:
-        assert main(["queue"]) == 3
+        assert main(["rent", "queue"]) == 3
     finally:
         other.close()
     told = capsys.readouterr().err

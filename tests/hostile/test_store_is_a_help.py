@@ -130,7 +130,7 @@ def test_nothing_is_started_rented_or_claimed_without_a_record(
     acts = (
         ("run", "--name", "one", "--max-retries", "1", "--", "touch", str(started)),
         ("watch", "local", "--log", "LOG", "--pid-file", str(tmp_path / "pid"), "--terminate", "--plain"),
-        ("worker", "--until-empty"),
+        ("rent", "worker", "--until-empty"),
     )
     with broken(disk, fault) as folder:
         for words in acts:

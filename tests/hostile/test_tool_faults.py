@@ -344,12 +344,24 @@ def test_what_is_started_and_stopped_while_tools_fail_is_so_once(
 # ---------------------------------------------------------------- vastai
 
 OF_VAST: dict[str, tuple[str, ...]] = {
-    "instances": ("instances",),
-    "instance": ("instances", "7"),
-    "offers": ("offers", "--max-price", "9"),
-    "credits": ("credits",),
-    "keys": ("keys",),
-    "sweep": ("sweep",),
+    "instances": (
+        "rent",
+        "instances",
+    ),
+    "instance": ("rent", "instances", "7"),
+    "offers": ("rent", "offers", "--max-price", "9"),
+    "credits": (
+        "rent",
+        "credits",
+    ),
+    "keys": (
+        "rent",
+        "keys",
+    ),
+    "sweep": (
+        "rent",
+        "sweep",
+    ),
     "vast": ("vast", "--once"),
     "fleet": ("fleet", "vast://7", "--once"),
     "check": ("check", "vast://7"),

@@ -86,7 +86,7 @@ class World:
         once = f'[ -e "$OUTPUT/.once" ] || {{ {train} --crash-at 0 --steps 25; touch "$OUTPUT/.once"; exit 1; }}; '
         train = f"{'' if crash else once}exec {train} --steps {STEPS_TRAINED} {crash or '--crash-at 0'}"
         sample = 'test -s "$MODEL/model.safetensors" && echo picture > "$SAMPLES/one.png"'
-        words = ["launch", "--watch", "--id", self.name, "--name", "demo", "--command", train]
+        words = ["rent", "launch", "--watch", "--id", self.name, "--name", "demo", "--command", train]
         words += ["--dataset", str(self.folder / "data set"), "--disk", "1", "--account", "alice"]
         words += ["--upload", f"s3://{BUCKET}/models", "--samples", sample]
         return [*words, "--register", self.services.webhook, "--notify", *more]

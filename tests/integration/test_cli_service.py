@@ -68,14 +68,14 @@ def ended(job_id: str, state: JobState, **work: int) -> None:
 def test_a_request_of_another_form_is_wrong_use(surroundings: Surroundings, values: object) -> None:
     path = surroundings.folder / "request.json"
     path.write_text(json.dumps(values))
-    done = cli("launch", "--name", "demo", "--from", str(path), "--json")
+    done = cli("rent", "launch", "--name", "demo", "--from", str(path), "--json")
     assert done.returncode == 2 and json.loads(done.stdout)["error"] in done.stderr
     assert TrainingQueue().list_jobs() == []
 
 
 @pytest.mark.parametrize("wrong", [["--samples", ""], ["--trigger", "x"], ["--heartbeat", "http://127.0.0.1:9/"]])
 def test_options_that_do_not_go_together_queue_nothing(surroundings: Surroundings, wrong: list[str]) -> None:
-    assert cli("launch", "--name", "demo", "--command", "true", *wrong).returncode == 2
+    assert cli("rent", "launch", "--name", "demo", "--command", "true", *wrong).returncode == 2
     assert TrainingQueue().list_jobs() == []
 
 
@@ -84,7 +84,7 @@ def test_options_that_do_not_go_together_queue_nothing(surroundings: Surrounding
     [("0", "above 0"), ("two", "a whole number"), ("65", "1 to 64 at the same time"), ("9999999", "1 to 64")],
 )
 def test_a_worker_of_more_jobs_than_it_has_threads_for_is_wrong_use(vast: VastApi, jobs: str, expected: str) -> None:
-    done = cli("worker", "--jobs", jobs, "--until-empty")
+    done = cli("rent", "worker", "--jobs", jobs, "--until-empty")
     assert done.returncode == 2 and expected in done.stderr
 
 
@@ -92,12 +92,12 @@ def test_a_folder_that_could_not_be_copied_is_refused_before_anything_is_queued(
     data = surroundings.folder / "data"
     data.mkdir()
     (data / "a\nb.csv").write_text("1")
-    done = cli("launch", "--name", "demo", "--command", "true", "--dataset", str(data))
+    done = cli("rent", "launch", "--name", "demo", "--command", "true", "--dataset", str(data))
     assert done.returncode == 2 and "a newline in its name: rename it" in done.stderr
     assert TrainingQueue().list_jobs() == []
 
 
-DEMO = ("launch", "--name", "demo", "--command", "true")
+DEMO = ("rent", "launch", "--name", "demo", "--command", "true")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_dataset_that_is_refused_says_how_much_more_is_wrong_with_it(surroundi
     data.mkdir()
     for number in range(7):
         (data / f"{number}.png").write_bytes(b"")
-    done = cli("launch", "--name", "demo", "--trigger", "sks", "--dataset", str(data))
+    done = cli("rent", "launch", "--name", "demo", "--trigger", "sks", "--dataset", str(data))
     assert done.returncode == 2 and "2.png is empty" in done.stderr and "3.png" not in done.stderr
     assert " and 5 more" in done.stderr
     assert TrainingQueue().list_jobs() == []
@@ -151,14 +151,14 @@ def test_a_dataset_that_is_refused_says_how_much_more_is_wrong_with_it(surroundi
 
 def test_without_the_tools_nothing_is_begun(surroundings: Surroundings) -> None:
     (surroundings.tools / "ssh").symlink_to(shutil.which("true") or "/bin/true")
-    for argv in (["launch", "--name", "demo", "--command", "true", "--watch"], ["worker"]):
+    for argv in (["rent", "launch", "--name", "demo", "--command", "true", "--watch"], ["rent", "worker"]):
         done = cli(*argv, PATH=str(surroundings.tools))
         assert done.returncode == 3 and "vastai is not installed here. Try: pip install vastai" in done.stderr
     assert TrainingQueue().list_jobs() == []
 
 
 def test_a_key_that_is_refused_is_told_before_anything_is_queued(vast: VastApi) -> None:
-    done = cli("launch", "--name", "demo", "--command", "true", "--watch", VASTAI_API_KEY="a-wrong-key")
+    done = cli("rent", "launch", "--name", "demo", "--command", "true", "--watch", VASTAI_API_KEY="a-wrong-key")
     assert done.returncode == 3 and "vastai set api-key, VASTAI_API_KEY" in done.stderr, done
     assert TrainingQueue().list_jobs() == [] and "a-wrong-key" not in done.stderr + done.stdout
 
@@ -166,12 +166,12 @@ def test_a_key_that_is_refused_is_told_before_anything_is_queued(vast: VastApi) 
 def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Surroundings) -> None:
     queued(LONG)
     assert TrainingQueue().claim("busy-worker", 60, LONG)
-    done = cli("queue", LONG, "--cancel", "--reason", "enough")
+    done = cli("rent", "queue", LONG, "--cancel", "--reason", "enough")
     assert done.returncode == 0 and "busy-worker has it, and ends it" in done.stderr
-    done = cli("queue")
+    done = cli("rent", "queue")
     assert done.stdout.splitlines()[1].split()[:2] == [LONG, "QUEUED*"]
     assert "* to be ended by its worker" in done.stderr
-    assert "to be ended: enough" in cli("queue", LONG).stdout
+    assert "to be ended: enough" in cli("rent", "queue", LONG).stdout
 
 
 def test_the_queue_shows_a_limit_that_a_job_has_passed(surroundings: Surroundings) -> None:
@@ -179,13 +179,13 @@ def test_the_queue_shows_a_limit_that_a_job_has_passed(surroundings: Surrounding
     request = TrainingRequest("demo", command="true", soft_timeout=60.0, budget=9.0)
     TrainingQueue().submit(request, "one")
     held = TrainingQueue().claim("worker", 60, "one")
-    assert held and "!" not in cli("queue").stderr
+    assert held and "!" not in cli("rent", "queue").stderr
     rental = Rental(7, 1, 0.4, time.time() - 600, prices=(PriceChange(time.time() - 300, 60.0),))
     TrainingQueue().save(replace(held, work=replace(held.work, instance_id=7, rentals=(rental,))), "worker")
-    assert "! one: soft timeout: 10m" in cli("queue").stderr
-    shown = cli("queue", "one").stdout
+    assert "! one: soft timeout: 10m" in cli("rent", "queue").stderr
+    shown = cli("rent", "queue", "one").stdout
     assert "  ! soft timeout: 10m" in shown and "$60.00/h" in shown and "  cost $5.0" in shown
-    [told] = json.loads(cli("queue", "--json").stdout)["jobs"]
+    [told] = json.loads(cli("rent", "queue", "--json").stdout)["jobs"]
     assert (told["limit"]["kind"], told["limit"]["ends"]) == ("soft_timeout", False) and told["total_cost"] > 5.0
 
 
@@ -198,12 +198,12 @@ def test_a_sweep_ends_a_job_that_no_worker_has(vast: VastApi) -> None:
     vast.add_instance(7, label=format_label(owner, "left", 1), start_date=time.time() - 60, ssh_port=1)
     work = replace(held.work, attempt=1, instance_id=7, outcome=JobState.COMPLETED, reason="completed")
     TrainingQueue().save(replace(held, state=JobState.DESTROYING, work=work), "worker")
-    assert cli("sweep").returncode == 0 and vast.instances  # its worker has it
+    assert cli("rent", "sweep").returncode == 0 and vast.instances  # its worker has it
     TrainingQueue().release("left", "worker")
-    done = cli("sweep")
+    done = cli("rent", "sweep")
     assert done.returncode == 1 and "7 would be destroyed: its job is ending and has no worker" in done.stdout
     assert "job left would be ended: completed: completed" in done.stdout and vast.instances
-    done = cli("sweep", "--force")
+    done = cli("rent", "sweep", "--force")
     assert done.returncode == 0 and vast.instances == {} and "7 destroyed: " in done.stdout
     assert "job left is completed: " in done.stdout and "nothing was destroyed" not in done.stderr
     assert TrainingQueue().get("left").state is JobState.COMPLETED
@@ -213,36 +213,36 @@ def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Sur
     Credits().deposit("anna", 10.0, "card")
     TrainingQueue().submit(TrainingRequest("demo", command="true", account="anna"), "one")
     Credits().reserve("anna", "one", 4.0)
-    done = cli("queue", "one", "--cancel", "--reason", "enough")
+    done = cli("rent", "queue", "one", "--cancel", "--reason", "enough")
     assert done.returncode == 0 and done.stdout.splitlines()[:2] == ["one  CANCELLED", "  enough"]
     assert "it has no machine, and is over; what it had reserved is back with anna" in done.stderr
     assert Credits().balance("anna") == 10.0 and TrainingQueue().claim("w", 60) is None
-    again = cli("queue", "one", "--cancel")
+    again = cli("rent", "queue", "one", "--cancel")
     assert again.returncode == 1 and "one is over already: CANCELLED" in again.stderr
 
 
 def test_a_job_that_was_cancelled_beside_a_worker_that_tells_is_told_once(surroundings: Surroundings) -> None:
     require("vastai")
     queued("before")
-    assert cli("queue", "before", "--cancel").returncode == 0
-    with started("worker", "--no-sweep", "--notify") as worker:
+    assert cli("rent", "queue", "before", "--cancel").returncode == 0
+    with started("rent", "worker", "--no-sweep", "--notify") as worker:
         assert wait_until(lambda: "nothing to do" in worker(), 60), worker()
         queued("one")
-        assert cli("queue", "one", "--cancel", "--reason", "enough").returncode == 0
+        assert cli("rent", "queue", "one", "--cancel", "--reason", "enough").returncode == 0
         assert wait_until(lambda: bool(Store().recent_notices()), 60), worker()
     [kept] = Store().recent_notices()
     told = kept.notice
-    assert (told.kind, told.training, told.command) == ("job_ended", "one", "training-monitor queue one")
+    assert (told.kind, told.training, told.command) == ("job_ended", "one", "training-monitor rent queue one")
     assert dict(told.fields)["Reason"] == "enough"
 
 
 def test_a_job_that_is_over_says_so(surroundings: Surroundings) -> None:
     ended("done", JobState.COMPLETED, step=14, saved_step=100, total_steps=100)
-    assert "step 100 of 100" in cli("queue", "done").stdout
-    done = cli("queue", "done", "--cancel", "--json")
+    assert "step 100 of 100" in cli("rent", "queue", "done").stdout
+    done = cli("rent", "queue", "done", "--cancel", "--json")
     assert done.returncode == 1 and "over already" in json.loads(done.stdout)["error"]
-    assert cli("queue", "nobody").returncode == 2
-    again = cli("launch", "--name", "demo", "--command", "true", "--id", "done")
+    assert cli("rent", "queue", "nobody").returncode == 2
+    again = cli("rent", "launch", "--name", "demo", "--command", "true", "--id", "done")
     assert again.returncode == 0 and "COMPLETED" in again.stdout and "worker" not in again.stderr
 
 
@@ -250,12 +250,12 @@ def test_a_sweep_of_everything_leaves_nobody_alone_in_its_words(vast: VastApi) -
     label = format_label(load_owner(Store()), "ghost", 1)
     vast.add_instance(7, label=label, start_date=time.time() - 7200)
     vast.add_instance(8, label="somebody's")
-    done = cli("sweep", "--all")
+    done = cli("rent", "sweep", "--all")
     assert done.returncode == 1 and "7 would be destroyed" in done.stdout and "8 would be destroyed" in done.stdout
     assert "left alone" not in done.stdout and "nothing was destroyed" in done.stderr
-    done = cli("sweep", "--all", "--force", "--confirm", "yes")
+    done = cli("rent", "sweep", "--all", "--force", "--confirm", "yes")
     assert done.returncode == 2 and "'destroy all 2 instances'" in done.stderr
-    assert cli("sweep", "--force", "--confirm", "destroy all 2 instances").returncode == 2
+    assert cli("rent", "sweep", "--force", "--confirm", "destroy all 2 instances").returncode == 2
     assert vast.destroyed() == []
 
 
@@ -271,7 +271,7 @@ def test_a_sweep_says_of_every_machine_what_it_is_and_why_it_stays_or_goes(vast:
     for number, job_id in enumerate(("busy", "done", "nobody"), 1):
         vast.add_instance(number, label=format_label(owner, job_id, 1), **rented)
     vast.add_instance(4, label="somebody's")
-    done = cli("sweep")
+    done = cli("rent", "sweep")
     shown = re.sub("goes in (10m|9m5[0-9]s)", "goes soon", done.stdout)
     assert done.returncode == 1 and shown.splitlines() == [
         "4 instances checked",
@@ -281,9 +281,9 @@ def test_a_sweep_says_of_every_machine_what_it_is_and_why_it_stays_or_goes(vast:
         "$0.500 per hour",
         '  4 is not ours labelled "somebody\'s": left alone, $0.500 per hour',
     ]
-    kept = {each["instance_id"]: each for each in json.loads(cli("sweep", "--json").stdout)["kept"]}
+    kept = {each["instance_id"]: each for each in json.loads(cli("rent", "sweep", "--json").stdout)["kept"]}
     assert kept.keys() == {1, 3} and (kept[1]["kind"], kept[1]["seconds_left"]) == ("at_work", None)
-    done = cli("sweep", "--force")
+    done = cli("rent", "sweep", "--force")
     assert done.returncode == 0 and sorted(vast.instances) == [1, 3, 4]
     assert "destroying instance 2: Training FAILED" in done.stderr
 
@@ -305,7 +305,7 @@ def test_a_command_that_waits_says_for_what(vast: VastApi) -> None:
     vast.add_instance(1, label=format_label(load_owner(Store()), "done", 1))
     ended("done", JobState.FAILED)
     vast.hang = destroy_request(1)
-    with started("worker", "--no-sweep") as worker, started("sweep", "--force") as sweep:
+    with started("rent", "worker", "--no-sweep") as worker, started("rent", "sweep", "--force") as sweep:
         assert wait_until(lambda: "nothing to do: no job waits; looking again every 10s" in worker(), 60), worker()
         assert wait_until(lambda: "destroying instance 1: Training FAILED" in sweep(), 60), sweep()
         assert wait_until(lambda: re.search(r"destroying instance 1: .*: no news for \d+s\n", sweep()), 60), sweep()
@@ -317,7 +317,7 @@ def test_a_launch_that_is_watched_pings_a_dead_man_service(vast: VastApi) -> Non
     assert TrainingQueue().claim("host-1", 600, "one")
     with Services() as services:
         words = ("--name", "demo", "--command", "true", "--id", "one", "--watch", "--heartbeat", services.heartbeat)
-        with started("launch", *words) as launch:
+        with started("rent", "launch", *words) as launch:
             assert wait_until(lambda: services.pings > 1, 60), launch()
 
 
@@ -325,6 +325,6 @@ def test_a_job_that_another_worker_has_is_told_of_while_it_is_watched(vast: Vast
     vast.add_offer(1)
     queued("one")
     assert TrainingQueue().claim("host-1", 600, "one")
-    with started("launch", "--name", "demo", "--command", "true", "--id", "one", "--watch") as launch:
+    with started("rent", "launch", "--name", "demo", "--command", "true", "--id", "one", "--watch") as launch:
         assert wait_until(lambda: "host-1 has it now" in launch(), 60), launch()
         assert wait_until(lambda: re.search("one is queued, held by host-1: no news for \\d+s", launch()), 60), launch()

@@ -179,8 +179,8 @@ def test_values_are_completed(shell: Shell, tmp_path: Path) -> None:
     assert shell.gets("metrics --textfile my\\ fi") == ["metrics", "--textfile", "my file.prom"]
     assert shell.gets("why local --py-spy my\\ fi") == ["why", "local", "--py-spy", "my file.prom"]
     assert shell.gets("config --init my\\ fi") == ["config", "--init", "my file.prom"]
-    words = shell.gets("dataset my\\ fo")
-    assert words[0] == "dataset" and words[1].rstrip("/") == "my folder"
+    words = shell.gets("rent dataset my\\ fo")
+    assert words[:2] == ["rent", "dataset"] and words[2].rstrip("/") == "my folder"
 
 
 def test_behind_two_dashes_another_command_line_is_completed(shell: Shell, tmp_path: Path) -> None:

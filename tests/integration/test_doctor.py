@@ -166,7 +166,7 @@ def test_when_all_is_well_it_fits_on_a_screen(kube: KubernetesApi, pod: Pod, vas
     smi = home / "bin" / "nvidia-smi"
     smi.write_text(NVIDIA_SMI)
     smi.chmod(0o755)
-    assert run_command("keys", "--setup").returncode == 0
+    assert run_command("rent", "keys", "--setup").returncode == 0
     names = ("PATH", "HOME", "SHELL", "KUBECONFIG", *(name for name in os.environ if name.startswith("VAST")))
     environ = {name: os.environ[name] for name in names if name in os.environ}
     environ |= {"TRAINING_MONITOR_SETTINGS": str(settings), "TERM": "xterm-256color"}

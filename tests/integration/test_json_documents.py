@@ -35,20 +35,25 @@ STEPS = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, 41))
 LAUNCH = ("--name", "demo", "--command", "true")
 
 
+def schema_of(command: str) -> str:
+    """The schema of a command's document: its last word."""
+    return command.split()[-1]
+
+
 def documents(command: str, *words: str, status: int = 0, **changes: str) -> list[dict[str, Any]]:
     """What a command prints with `--json`, each document checked; errors are checked by the schema of errors."""
-    done = run_command(command, "--json", *words, **changes)
+    done = run_command(*command.split(), "--json", *words, **changes)
     assert done.returncode == status, done
     found = read_documents(done.stdout)
     for each in found:
-        check_document(each, "error" if each["schema"].startswith("training_monitor.error/") else command)
+        check_document(each, "error" if each["schema"].startswith("training_monitor.error/") else schema_of(command))
     return found
 
 
 def document(command: str, *words: str, status: int = 0, **changes: str) -> dict[str, Any]:
     """The only document that a command prints, which is no error."""
     [found] = documents(command, *words, status=status, **changes)
-    assert found["schema"].startswith(f"training_monitor.{command}/"), found
+    assert found["schema"].startswith(f"training_monitor.{schema_of(command)}/"), found
     return found
 
 
@@ -289,22 +294,22 @@ def test_what_is_rented_and_for_rent(vast: VastApi) -> None:
     vast.add_instance(7, label=format_label("anna", "portrait-1", 2), start_date=time.time() - 3900)
     vast.add_instance(8, dph_total=None)
     vast.add_offer(1)
-    listed = document("instances")
+    listed = document("rent instances")
     assert ([each["instance_id"] for each in listed["instances"]], listed["cost_unknown"]) == ([7, 8], 1)
-    assert document("instances", "7")["instances"][0].keys() == listed["instances"][0].keys()
-    assert document("offers", "--gpu", "RTX 4090")["found"] == 1
-    assert document("offers", "--max-price", "0.01", status=1)["loosen"]
-    assert document("credits")["credit"] == 12.5
-    assert error("instances", "99", status=1)["kind"] == "InstanceNotFound"
+    assert document("rent instances", "7")["instances"][0].keys() == listed["instances"][0].keys()
+    assert document("rent offers", "--gpu", "RTX 4090")["found"] == 1
+    assert document("rent offers", "--max-price", "0.01", status=1)["loosen"]
+    assert document("rent credits")["credit"] == 12.5
+    assert error("rent instances", "99", status=1)["kind"] == "InstanceNotFound"
     vast.answers[LIST] = (500, {"success": False})
-    assert document("credits", status=3)["forecast"] is None
-    error("instances", status=3)
+    assert document("rent credits", status=3)["forecast"] is None
+    error("rent instances", status=3)
 
 
 def test_the_ledger_and_the_keys(vast: VastApi, local: Place) -> None:
-    paid = document("credits", "anna", "--deposit", "10", "--reason", "card")
+    paid = document("rent credits", "anna", "--deposit", "10", "--reason", "card")
     assert (paid["account"], paid["credit"], len(paid["movements"])) == ("anna", 10, 1)
-    assert document("keys", "--setup", "--path", str(local.folder / "key"))["registered"] is True
+    assert document("rent keys", "--setup", "--path", str(local.folder / "key"))["registered"] is True
 
 
 def test_a_dataset(local: Place) -> None:
@@ -312,27 +317,27 @@ def test_a_dataset(local: Place) -> None:
     images.mkdir()
     for number in range(12):
         add_image(images, f"image {number}")
-    assert document("dataset", str(images))["is_valid"] is True
-    assert document("dataset", str(images), "--min-images", "13", status=1)["errors"]
+    assert document("rent dataset", str(images))["is_valid"] is True
+    assert document("rent dataset", str(images), "--min-images", "13", status=1)["errors"]
 
 
 def test_a_job_for_a_rented_machine(vast: VastApi) -> None:
     vast.add_offer(1)
     given = (*LAUNCH, "--id", "one", "--env", "HF_TOKEN")
-    launched = document("launch", *given, HF_TOKEN="hf_of_nobody")["job"]
+    launched = document("rent launch", *given, HF_TOKEN="hf_of_nobody")["job"]
     assert (launched["job_id"], launched["state"], launched["total_cost"]) == ("one", "QUEUED", 0.0)
-    assert document("queue")["jobs"] == document("queue", "one")["jobs"] == [launched]
-    assert error("queue", "two", status=2)["kind"] == "JobNotFound"
-    assert document("queue", "one", "--cancel")["jobs"][0]["state"] == "CANCELLED"
-    assert document("launch", *given, status=1, HF_TOKEN="hf_of_nobody")["job"]["state"] == "CANCELLED"
+    assert document("rent queue")["jobs"] == document("rent queue", "one")["jobs"] == [launched]
+    assert error("rent queue", "two", status=2)["kind"] == "JobNotFound"
+    assert document("rent queue", "one", "--cancel")["jobs"][0]["state"] == "CANCELLED"
+    assert document("rent launch", *given, status=1, HF_TOKEN="hf_of_nobody")["job"]["state"] == "CANCELLED"
     vast.add_instance(7, label=format_label(load_owner(Store()), "ghost", 1), start_date=time.time() - 7200)
-    [kept] = document("sweep")["kept"]
+    [kept] = document("rent sweep")["kept"]
     assert (kept["instance_id"], kept["job_id"], kept["cost_per_hour"]) == (7, "ghost", 0.5)
 
 
 def lines_of(command: str, *words: str, until: int) -> tuple[list[dict[str, Any]], int]:
     """The documents of a command that is interrupted after so many lines, and its exit status."""
-    argv = [sys.executable, "-m", "training_monitor", command, "--json", *words]
+    argv = [sys.executable, "-m", "training_monitor", *command.split(), "--json", *words]
     running = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert running.stdout
     lines = [running.stdout.readline() for _ in range(until)]
@@ -340,16 +345,16 @@ def lines_of(command: str, *words: str, until: int) -> tuple[list[dict[str, Any]
     rest, _ = running.communicate(timeout=60)
     found = read_documents("".join(lines) + rest)
     for each in found:
-        check_document(each, command)
+        check_document(each, schema_of(command))
     return found, running.returncode
 
 
 def test_a_worker_and_a_watched_launch(vast: VastApi) -> None:
-    [waiting, *_], status = lines_of("worker", "--no-sweep", until=1)
+    [waiting, *_], status = lines_of("rent worker", "--no-sweep", until=1)
     assert (waiting["kind"], status) == ("waiting", -signal.SIGTERM)
     TrainingQueue().submit(TrainingRequest("demo", command="true"), "one")
     assert TrainingQueue().claim("host-1", 600, "one")
-    found, status = lines_of("launch", *LAUNCH, "--id", "one", "--watch", until=1)
+    found, status = lines_of("rent launch", *LAUNCH, "--id", "one", "--watch", until=1)
     assert (found[-1]["kind"], found[-1]["job"]["job_id"], status) == ("interrupted", "one", -signal.SIGTERM)
 
 
@@ -403,7 +408,7 @@ def test_wrong_use_is_a_document_too(surroundings: Surroundings, words: tuple[st
 def test_a_command_without_its_arguments_is_wrong_use(surroundings: Surroundings, subtests: pytest.Subtests) -> None:
     for name in (name for group in GROUPS.values() for name in group):
         with subtests.test(name):
-            done = run_command(name, "--json", "--no-such-option")
+            done = run_command(*name.split(), "--json", "--no-such-option")
             [found] = read_documents(done.stdout)
             check_document(found, "error")
             assert done.returncode == 2 and found["kind"] == "SettingsError"

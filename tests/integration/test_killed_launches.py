@@ -78,7 +78,7 @@ def test_sweeps_alone_end_the_launch_whose_worker_never_returns(world: World) ->
         while not world.job.state.is_terminal:
             assert time.monotonic() - began < PATIENCE, (state, world.job, world.log()[-3000:])
             time.sleep(1)
-            world.run("sweep", "--force")
+            world.run("rent", "sweep", "--force")
         lines.append(check_charged(world, state))
     print("\n| launch | killed in | machines | ended | charged | the server's account | |", *lines, sep="\n")
     assert world.vast.instances == {}

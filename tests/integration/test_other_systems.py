@@ -118,7 +118,7 @@ def test_a_rented_machine_is_watched_as_from_linux(mac: OtherSystem, vast: VastA
     for words in (
         ("vast", "--once", "--json", "--no-history"),
         ("check", "vast://7", "--json"),
-        ("instances", "--json"),
+        ("rent", "instances", "--json"),
     ):
         there, here = mac.run(*words), run_command(*words)  # the second look may know more: the first is remembered
         assert there.returncode in (0, 1, 3), (there.stdout, there.stderr, here.stderr)

@@ -129,7 +129,7 @@ def lose_machine(world: World) -> None:
 def test_a_job_that_is_cancelled_saves_what_there_is_and_leaves_no_machine(world: World) -> None:
     with world.start(*world.argv(step_seconds=0.5)) as process:
         assert wait_until(lambda: world.vast.created and (world.job.work.step or 0) > SAVE_EVERY, PATIENCE)
-        assert world.run("queue", JOB, "--cancel") == 0
+        assert world.run("rent", "queue", JOB, "--cancel") == 0
         assert process.wait(PATIENCE) == 1, world.log()
     job = world.job
     assert (job.state, job.work.reason) == (JobState.CANCELLED, "cancelled by hand")

@@ -128,6 +128,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Help, **options)
         self.completes: dict[str, str] = {}  # by dest; an argument that is not there is free text
+        self.commands: dict[str, CommandParser] = {}  # of the whole command line, by name
 
     @property
     def options(self) -> list[str]:

@@ -29,10 +29,9 @@ class Argument:
     is_repeatable: bool
 
 
-def every_command(only: str = "") -> Mapping[str, list[Argument]]:
+def every_command(only: str | None = None) -> Mapping[str, list[Argument]]:
     """Return the arguments of every command, or of one, in the order of the help."""
-    [commands] = [each for each in build_parser(only)._actions if isinstance(each, argparse._SubParsersAction)]
-    return {name: [*_arguments(parser)] for name, parser in commands.choices.items()}
+    return {name: [*_arguments(parser)] for name, parser in build_parser(only).commands.items()}
 
 
 def _arguments(parser: CommandParser) -> Iterator[Argument]:

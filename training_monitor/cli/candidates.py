@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from training_monitor.cli.argument_types import FILES, FOLDERS
 from training_monitor.cli.arguments import NO_VALUE, ONE, OPTIONAL, REST, SEVERAL, Argument, every_command
-from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.command_table import find_command, list_commands
 from training_monitor.cli.known_names import known_names
 from training_monitor.core.regex import regex
 
@@ -54,12 +54,15 @@ def _complete_bash(line: str, end: str) -> Iterator[str]:
 def find_candidates(words: Sequence[str]) -> _Found:
     """Return how the last word is completed, see `complete`, and the candidates, with help if they are described."""
     *before, current = words
+    command = find_command(before)
     if not before:
-        commands = {name: help for group in GROUPS.values() for name, help in group.items()}
-        return "words", {**commands, "--help": "show how it is used", "--version": "print the version"}
-    command, *given = before
-    if not any(command in group for group in GROUPS.values()):
-        return "words", {}
+        named = {name.partition(" ")[0]: help for name, help in list_commands().items()}
+        return "words", {**named, "--help": "show how it is used", "--version": "print the version"}
+    if command not in list_commands():
+        of = f"{command} " if [command] == before else " "
+        return "words", {name[len(of) :]: help for name, help in list_commands().items() if name.startswith(of)}
+    assert command
+    given = before[len(command.split()) :]
     takes = every_command(command)[command]
     options = {name: each for each in takes for name in each.names if each.values != NO_VALUE}
     places = [each for each in takes if not each.names]

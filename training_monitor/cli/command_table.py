@@ -1,4 +1,5 @@
-"""The commands of the command line, and its first page. A command is a line of GROUPS, and a file in `commands/`.
+"""The commands of the command line, and its first page. A command is a line of GROUPS, and a file in `commands/`:
+`rent keys` is `commands/rent/keys.py`.
 
 Nothing is imported here: `--version` and `--help` are answered from this module.
 """
@@ -10,7 +11,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from training_monitor.cli.argument_types import CommandParser
 
@@ -72,15 +73,15 @@ GROUPS: dict[str, dict[str, str]] = {
         "checkpoints": "checkpoints of a folder, and which are complete",
     },
     "train on rented machines": {
-        "launch": "train on a rented vast.ai machine: queue it, or do it here with --watch",
-        "queue": "the trainings on rented machines; show or cancel one",
-        "worker": "work through the queue: rent, train, save, destroy",
-        "sweep": "find rented instances that no training needs; destroy them with --force",
-        "instances": "what is rented at vast.ai, for which training, and what it costs",
-        "offers": "what is for rent at vast.ai, best first",
-        "dataset": "whether a folder of images is fit to train with",
-        "keys": "whether rented machines will let your ssh key in",
-        "credits": "vast.ai's credit and how long it lasts; or an account of the ledger",
+        "rent launch": "train on a rented vast.ai machine: queue it, or do it here with --watch",
+        "rent queue": "the trainings on rented machines; show or cancel one",
+        "rent worker": "work through the queue: rent, train, save, destroy",
+        "rent sweep": "find rented instances that no training needs; destroy them with --force",
+        "rent instances": "what is rented at vast.ai, for which training, and what it costs",
+        "rent offers": "what is for rent at vast.ai, best first",
+        "rent dataset": "whether a folder of images is fit to train with",
+        "rent keys": "whether rented machines will let your ssh key in",
+        "rent credits": "vast.ai's credit and how long it lasts; or an account of the ledger",
     },
     "set up": {
         "mcp": "a server for MCP clients, on stdin and stdout: a tool for each look, and acts if you allow them",
@@ -94,9 +95,23 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 
 
+def list_commands() -> dict[str, str]:
+    """Return the help of each command, by its name."""
+    return {name: help for group in GROUPS.values() for name, help in group.items()}
+
+
+def find_command(words: Sequence[str]) -> str | None:
+    """Return the command that a command line begins with, or `rent` of which it names none; None if there is none."""
+    names = list_commands()
+    for name in (" ".join(words[:2]), *words[:1]):
+        if name in names or any(each.startswith(f"{name} ") for each in names):
+            return name
+    return None
+
+
 def command_named(name: str) -> Command:
     """Return a command of the table, from its file."""
-    module = f"training_monitor.cli.commands.{name}"
+    module = f"training_monitor.cli.commands.{name.replace(' ', '.')}"
     __import__(module)
     found: Command = sys.modules[module].COMMAND
     return found
@@ -120,13 +135,14 @@ options:
 """
 
 
-def format_groups() -> str:
-    """Return the commands by group, and what is to be known of all."""
+def format_groups(only: str = "") -> str:
+    """Return the commands by group, or those of one, and what is to be known of all."""
     groups = (
-        f"{title}:\n" + "".join(f"  {name:<12} {help}\n" for name, help in group.items())
+        f"{title}:\n" + "".join(f"  {name:<15} {help}\n" for name, help in group.items() if name.startswith(only))
         for title, group in GROUPS.items()
+        if any(name.startswith(only) for name in group)
     )
-    statuses = "".join(f"  {number:<12} {meaning}\n" for number, meaning in EXIT_STATUSES.items())
+    statuses = "".join(f"  {number:<15} {meaning}\n" for number, meaning in EXIT_STATUSES.items())
     return (
         "\n".join(groups)
         + f"\nexit status:\n{statuses}\n`training-monitor COMMAND --help` shows its options and examples."

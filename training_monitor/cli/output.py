@@ -137,7 +137,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
     It is strict JSON, with secrets masked.
 
     Args:
-        args: of the command line; their subcommand names the schema.
+        args: of the command line; their subcommand names the schema, by its last word.
         keys: the document's own keys, a mapping or a dataclass; NaN and infinities become null.
         verdict: ok | warning | failed | unknown, where there is one.
     """
@@ -150,7 +150,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
         from training_monitor.targets.target import parse_target
 
         target = str(parse_target(target, namespace=args.namespace))
-    _print_document(wrap(args.subcommand, own, target=target, verdict=verdict))
+    _print_document(wrap(args.subcommand.rpartition(" ")[2], own, target=target, verdict=verdict))
     return True
 
 

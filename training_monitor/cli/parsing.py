@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from training_monitor import __version__
 from training_monitor.cli.argument_types import CommandParser
-from training_monitor.cli.command_table import DESCRIPTION, GROUPS, command_named, format_groups
+from training_monitor.cli.command_table import (
+    DESCRIPTION,
+    command_named,
+    find_command,
+    format_groups,
+    list_commands,
+)
 from training_monitor.targets.kinds import list_forms
 
 
-def build_parser(only: str = "") -> CommandParser:
-    """Build the parser of the whole command line, or of one command of it."""
-    parser = CommandParser(
-        prog="training-monitor",
-        description=DESCRIPTION,
-        epilog=format_groups(),
-    )
+def build_parser(only: str | None = None) -> CommandParser:
+    """Build the parser of the whole command line, or of one command of it; of "" it has none, of `rent` all its own."""
+    parser = CommandParser(prog="training-monitor", description=DESCRIPTION, epilog=format_groups())
     parser.add_argument("--version", action="version", version=f"training-monitor {__version__}")
-    commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True, help="see below")
-    for group in GROUPS.values():
-        for name, help in group.items():
-            if only in ("", name):
-                _add_command(commands.add_parser, name, help)
+    first = _add_commands(parser)
+    of: dict[str, Any] = {}
+    for name, help in list_commands().items():
+        head, _, rest = name.rpartition(" ")
+        if only not in (None, name, head or None):
+            continue
+        if head and head not in of:
+            group = first.add_parser(head, description=f"{head.capitalize()}: see below.", epilog=format_groups(head))
+            group.set_defaults(parser=group)
+            of[head] = _add_commands(group)
+        parser.commands[name] = _add_command(of[head].add_parser if head else first.add_parser, name, rest, help)
     return parser
 
 
-def _add_command(add: Callable[..., CommandParser], name: str, help: str) -> None:
+def _add_commands(parser: CommandParser) -> Any:
+    return parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True, help="see below")
+
+
+def _add_command(add: Callable[..., CommandParser], name: str, word: str, help: str) -> CommandParser:
     command = command_named(name)
-    parser = add(name, description=help)
-    parser.set_defaults(parser=parser)
+    parser = add(word, description=help)
+    parser.set_defaults(parser=parser, subcommand=name)
     parser.flag("--json", "print JSON")
     if command.declare:
         command.declare(parser)
@@ -38,14 +51,18 @@ def _add_command(add: Callable[..., CommandParser], name: str, help: str) -> Non
     target = f"TARGET is {' | '.join(list_forms('POD'))}.\n\n" if has_target else ""
     examples = "\n".join(f"  training-monitor {name} {words}".rstrip() for words in command.examples)
     parser.epilog = f"{target}examples:\n{examples}"
+    return parser
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line; an unknown command or option ends it, with the one that was probably meant."""
-    names = [name for group in GROUPS.values() for name in group]
-    parser = build_parser(only=argv[0] if argv and argv[0] in names else "")
-    if argv and not argv[0].startswith("-") and argv[0] not in names:
-        parser.error(f"there is no command {argv[0]!r}{_meant(argv[0], names)}; see training-monitor --help")
+    names = list_commands()
+    name = find_command(argv)
+    parser = build_parser(only=name or "")
+    if name not in names and argv and not argv[0].startswith("-"):
+        asked = " ".join(argv[: 2 if name else 1])
+        if name is None or argv[1:] and not argv[1].startswith("-"):
+            parser.error(f"there is no command {asked!r}{_meant(asked, [*names])}; see training-monitor --help")
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         meant = _meant(unknown[0].partition("=")[0], args.parser.options)

@@ -264,7 +264,7 @@ def _vast_ssh_key() -> Check:
     """Check whether rented machines accept our ssh key."""
     from training_monitor.vast import check_ssh_keys
 
-    name, remedy = "vastai ssh key", "training-monitor keys --setup"
+    name, remedy = "vastai ssh key", "training-monitor rent keys --setup"
     try:
         report = check_ssh_keys(transport=_Hasty())
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""`launch`, `queue` and `worker`: trainings on rented machines, and the display of their jobs."""
+"""`rent launch`, `rent queue` and `rent worker`: trainings on rented machines, and the display of their jobs."""
 
 from __future__ import annotations
 
@@ -170,7 +170,8 @@ def launch(args: Namespace) -> int:
     if not args.watch:
         if not print_json(args, {"kind": "result", "job": _job_keys(job)}):
             say(f"{job.id} {job.state.value.lower()}")
-            hint(f"`training-monitor worker` works through the queue; `training-monitor queue {job.id}` shows it")
+            ours = "training-monitor rent"
+            hint(f"`{ours} worker` works through the queue; `{ours} queue {job.id}` shows it")
         return OK
     display = ServiceDisplay(args, job_id=job.id)
     if not args.json:
@@ -201,7 +202,7 @@ def _show_end(job: QueuedJob, args: Namespace) -> int:
     if not print_json(args, {"kind": "result", "job": _job_keys(job)}):
         _print_job(job)
     if not job.state.is_terminal:
-        hint(f"it goes on elsewhere: training-monitor queue {job.id}")
+        hint(f"it goes on elsewhere: training-monitor rent queue {job.id}")
         return UNKNOWN
     return OK if job.state is JobState.COMPLETED else BAD
 
@@ -213,10 +214,10 @@ def _say_left(job: QueuedJob) -> None:
     if machine is None and job.state is JobState.RENTING and job.work.asked_at is not None:
         costs = "; a machine was asked for, and may be there and cost money"
     hint(f"\n{job.id} is {job.state.value.lower()}{costs}. Go on with it, or end it:")
-    hint(f"  training-monitor worker --until-empty\n  training-monitor queue {job.id} --cancel")
+    hint(f"  training-monitor rent worker --until-empty\n  training-monitor rent queue {job.id} --cancel")
 
 
-# ---------------------------------------------------------------- the request of `launch`
+# ---------------------------------------------------------------- the request of `rent launch`
 
 
 def _submit_request(args: Namespace) -> QueuedJob:
@@ -341,11 +342,11 @@ def _need_tools() -> None:
             raise ToolNotFound(f"{tool} is not installed here", hint=remedy)
     key = find_vast_key()
     if key is None:
-        hint("there is no ssh key here, and rented machines need one (training-monitor keys --setup makes one)")
+        hint("there is no ssh key here, and rented machines need one (training-monitor rent keys --setup makes one)")
     elif not os.path.isfile(key):
-        raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor keys --setup makes one)")
+        raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor rent keys --setup makes one)")
     elif key != vast_key_path():
-        hint(f"rented machines are offered {key} (training-monitor keys --setup makes one for them alone)")
+        hint(f"rented machines are offered {key} (training-monitor rent keys --setup makes one for them alone)")
     try:
         account_balance()
     except AccessDenied:
@@ -390,7 +391,7 @@ def queue(args: Namespace) -> int:
         if limit := _limit(job):
             hint(f"! {job.id}: {limit.reason}")
     if any(_is_to_end(job) for job in found):
-        hint("* to be ended by its worker; without one: training-monitor sweep --force")
+        hint("* to be ended by its worker; without one: training-monitor rent sweep --force")
     return status
 
 
@@ -401,7 +402,9 @@ def _who_ends(job: QueuedJob) -> str:
         return "it has no machine, and is over" + (f"; what it had reserved is back with {account}" if account else "")
     if holder := _holder(job):
         return f"{holder} has it, and ends it: it saves what there is and destroys the machine"
-    return "no worker has it, and it may have a machine: training-monitor sweep --force ends both, as does a worker"
+    return (
+        "no worker has it, and it may have a machine: training-monitor rent sweep --force ends both, as does a worker"
+    )
 
 
 def _is_to_end(job: QueuedJob) -> bool:

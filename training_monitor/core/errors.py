@@ -75,14 +75,14 @@ class Call(NamedTuple):
 CALLS: Mapping[str, Call] = {
     "find_trainings": Call("check_training(target)", "training-monitor check TARGET", "check_training"),
     "list_waits": Call("watch.kept_waits.list_waits(store)", "training-monitor wait --list", "list_work"),
-    "list_queue": Call("service.TrainingQueue().list_jobs()", "training-monitor queue", "list_queue"),
-    "search_offers": Call("vast.search_offers(query)", "training-monitor offers", "list_offers"),
+    "list_queue": Call("service.TrainingQueue().list_jobs()", "training-monitor rent queue", "list_queue"),
+    "search_offers": Call("vast.search_offers(query)", "training-monitor rent offers", "list_offers"),
     "read_under": Call(*["training-monitor mcp --read-under DIR"] * 3),
     "serve_acts": Call(*["training-monitor web --allow-write"] * 3),
     "stop_job": Call("stop_job({0}, {1})", "training-monitor stop {0} {1}", "stop_job"),
     "withdraw": Call(
         "service.Credits().withdraw({0}, dollars, reason, payment_id=id)",
-        "training-monitor credits {0} --withdraw DOLLARS --reason TEXT --payment ID",
+        "training-monitor rent credits {0} --withdraw DOLLARS --reason TEXT --payment ID",
         "show_credits",
     ),
 }

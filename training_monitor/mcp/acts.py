@@ -141,18 +141,18 @@ def launch_training(id: str, more: Sequence[str], confirm: bool = False) -> ActD
 
     Args:
         id: of the job, your own; the same call again goes on with it.
-        more: options of `training-monitor launch`, such as --dataset=DIR --name=NAME --trigger=WORD --budget=5.
+        more: options of `training-monitor rent launch`, such as --dataset=DIR --name=NAME --trigger=WORD --budget=5.
     """
-    return _act(confirm, f"queue the training {id}, which spends money", "launch", *options(id=id), *more)
+    return _act(confirm, f"queue the training {id}, which spends money", "rent", "launch", *options(id=id), *more)
 
 
 def run_worker(more: Sequence[str] = ("--until-empty",), confirm: bool = False) -> StartedDocument:
     """Work through the queue: rent machines, train, save, destroy. It spends money.
 
     Args:
-        more: options of `training-monitor worker`.
+        more: options of `training-monitor rent worker`.
     """
-    return _start(confirm, "rent machines for the queued trainings, which spends money", "worker", *more)
+    return _start(confirm, "rent machines for the queued trainings, which spends money", "rent", "worker", *more)
 
 
 def cancel_queued(job: str, reason: str = "cancelled by hand", confirm: bool = False) -> ActDocument:
@@ -162,13 +162,13 @@ def cancel_queued(job: str, reason: str = "cancelled by hand", confirm: bool = F
         job: its id.
         reason: why.
     """
-    words = ["queue", "--cancel", *options(reason=reason), *positional(job=job)]
+    words = ["rent", "queue", "--cancel", *options(reason=reason), *positional(job=job)]
     return _act(confirm, f"end {job} and destroy its machine", *words)
 
 
 def sweep_instances(confirm: bool = False) -> ActDocument:
     """Destroy the rented instances that no training needs; `plan_sweep` says which. What is on them is lost."""
-    return _act(confirm, "destroy the rented instances that no training needs", "sweep", "--force")
+    return _act(confirm, "destroy the rented instances that no training needs", "rent", "sweep", "--force")
 
 
 def send_notice(
@@ -197,7 +197,7 @@ def test_channels(confirm: bool = False) -> ActDocument:
 
 def setup_ssh_key(confirm: bool = False) -> ActDocument:
     """Make an ssh key for rented machines if there is none, and register it with vast.ai."""
-    return _act(confirm, "make an ssh key and register it with vast.ai", "keys", "--setup")
+    return _act(confirm, "make an ssh key and register it with vast.ai", "rent", "keys", "--setup")
 
 
 ACTS = functions_in(globals())

@@ -254,7 +254,7 @@ def cost_by_day(members: Sequence[str] = (), since: str = "7d", until: str | Non
 @tells(instances=ROWS, cost_per_hour=float, cost_unknown=int)
 def list_instances() -> Table:
     """List what is rented at vast.ai, for which training, and what it costs."""
-    return run_command("instances")
+    return run_command("rent", "instances")
 
 
 @tells(offers=ROWS, found=int, query=TABLE, loosen=TABLE)
@@ -277,7 +277,7 @@ def list_offers(
         bid: cheaper machines that may be taken away at any time.
     """
     words = options(gpu=list(gpu), max_price=max_price, min_vram=min_vram, disk=disk, limit=limit, bid=bid)
-    return run_command("offers", *words)
+    return run_command("rent", "offers", *words)
 
 
 @tells(credit=float, balance=float | None, forecast=TABLE | None, account=str, movements=ROWS, error=str | None)
@@ -287,13 +287,13 @@ def show_credits(account: str | None = None) -> Table:
     Args:
         account: of the ledger. Default: vast.ai's own.
     """
-    return run_command("credits", *positional(account=account))
+    return run_command("rent", "credits", *positional(account=account))
 
 
 @tells(private_key=str, public_key=str, registered=bool, open_to_others=bool)
 def check_ssh_key() -> Table:
     """Check whether rented machines will let this machine's ssh key in."""
-    return run_command("keys")
+    return run_command("rent", "keys")
 
 
 @tells(jobs=ROWS)
@@ -303,7 +303,7 @@ def list_queue(ended: bool = False) -> Table:
     Args:
         ended: also those that have ended.
     """
-    return run_command("queue", *options(all=ended))
+    return run_command("rent", "queue", *options(all=ended))
 
 
 @tells(jobs=ROWS)
@@ -313,13 +313,13 @@ def show_queued(job: str) -> Table:
     Args:
         job: its id.
     """
-    return run_command("queue", *positional(job=job))
+    return run_command("rent", "queue", *positional(job=job))
 
 
 @tells(instances_checked=int | None, planned=ROWS, terminated=ROWS, kept=ROWS, foreign=ROWS, alerts=ROWS, errors=ROWS)
 def plan_sweep() -> Table:
     """Say which rented instances no training needs. Nothing is destroyed."""
-    return run_command("sweep")
+    return run_command("rent", "sweep")
 
 
 @tells(notices=ROWS)

@@ -40,9 +40,9 @@ def command_line(*words: str) -> str:
 def next_command(kind: str, target: str | None, what: str | None = None) -> str:
     """Return the command to type after a notice of this kind; `what` is the training, as `check` takes it."""
     if kind in _OF_MACHINES:
-        return command_line("instances")
+        return command_line("rent", "instances")
     if kind in _OF_CREDIT:
-        return command_line("credits")
+        return command_line("rent", "credits")
     if kind in _OF_REACHING or target is None:
         return command_line("doctor", *([target] if target else []))
     if kind == "taken_over":

@@ -135,7 +135,7 @@ class JobContext:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
         self.ways: Ways = {"transport": service.transport, "clock": self.clock}
-        self.about, self.command = f"job {job.id}", command_line("queue", job.id)
+        self.about, self.command = f"job {job.id}", command_line("rent", "queue", job.id)
         self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer although the service did
         self.looked_at: float | None = None
@@ -384,5 +384,5 @@ def of_job(notice: Notice, job: QueuedJob) -> Notice:
     """Return the notice with the names of its job and machine, and the command that shows more."""
     machine = job.work.instance_id
     target = ACCOUNT if machine is None else f"vast://{machine}"
-    command = command_line("queue", job.id)
+    command = command_line("rent", "queue", job.id)
     return replace(notice, job_id=f"job {job.id}", training=job.id, target=target, command=command)

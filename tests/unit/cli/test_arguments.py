@@ -24,8 +24,8 @@ COMMANDS = {
     STALL_AFTER: ["stall local", "wait local", "run", "restart local x", "watch local"],
     INTERVAL: ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "metrics", "top x"],
     STOP_GRACE: ["stop local x", "watch local", "terminate local"],
-    SOFT_LIMIT: ["watch local", "launch"],
-    HARD_LIMIT: ["watch local", "launch"],
+    SOFT_LIMIT: ["watch local", "rent launch"],
+    HARD_LIMIT: ["watch local", "rent launch"],
 }
 
 
@@ -102,7 +102,8 @@ def test_the_parser_of_one_command_says_what_the_whole_one_says(
 ) -> None:
     monkeypatch.setattr("time.time", lambda: 1.75e9)
     for name in (name for group in GROUPS.values() for name in group):
-        for words in ([name, "--help"], [name, "--no-such-option"], [name, "--json", "a", "b"]):
+        for more in (["--help"], ["--no-such-option"], ["--json", "a", "b"]):
+            words = [*name.split(), *more]
             with subtests.test(words=words):
                 said = []
                 for parser in (build_parser(), build_parser(only=name)):

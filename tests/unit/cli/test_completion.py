@@ -61,7 +61,11 @@ def test_a_word_is_completed_by_its_place(home: Path, subtests: pytest.Subtests)
         "check local ": ("words", options(COMMANDS["check"])),
         "metrics --textfile ": ("files", []),
         "metrics --textfile=a": ("files", []),
-        "dataset ": ("folders", []),
+        "rent dataset ": ("folders", []),
+        "rent d": (
+            "words",
+            ["launch", "queue", "worker", "sweep", "instances", "offers", "dataset", "keys", "credits"],
+        ),
         "config --init ": ("files", []),
         "notify x --priority ": ("words", ["low", "normal", "high", "urgent"]),
         "run --target=": ("words", ["--target=local"]),

@@ -35,7 +35,7 @@ SLOW = """
 import sys, time
 from training_monitor.mcp import reads, calls, server
 server.PROGRESS_SECONDS = 0.05
-calls._START = "import sys, time; open(sys.argv[2], 'w').close(); time.sleep(600)"
+calls._START = "import sys, time; open(sys.argv[3], 'w').close(); time.sleep(600)"
 from training_monitor.cli.main import main
 sys.exit(main())
 """

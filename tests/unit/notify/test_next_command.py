@@ -21,7 +21,7 @@ def test_the_command_of_every_kind_is_one_that_the_command_line_takes(target: st
         program, *words = shlex.split(next_command(kind, target, "/runs/my log;rm -rf $HOME"))
         args = build_parser().parse_args(words)
         assert program == "training-monitor"
-        assert args.subcommand in ("check", "instances", "doctor", "credits")
+        assert args.subcommand in ("check", "rent instances", "doctor", "rent credits")
         if args.subcommand == "check":
             assert (args.target, args.what) == (target, "/runs/my log;rm -rf $HOME")
 

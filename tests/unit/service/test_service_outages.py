@@ -50,7 +50,7 @@ def test_a_machine_out_of_reach_is_told_once_with_its_job_and_not_pinged_for(tmp
     gone, back = told(service.store)
     assert (gone.kind, back.kind) == ("unreachable", "reached")
     assert (gone.training, gone.target) == (world.context.job.id, "vast://7")
-    assert gone.command == f"training-monitor queue {world.context.job.id}"
+    assert gone.command == f"training-monitor rent queue {world.context.job.id}"
     assert [at for at in pings.at if 130 <= at < 500] == [] and len(pings.at) > 5
 
 

@@ -756,7 +756,7 @@ def test_a_swept_machine_is_told_in_these_words(bench: Bench) -> None:
     assert render(notice, PLAIN) == (
         "🧹 Instance Swept\n\nTraining: busy\nTarget: vast://2\n"
         "Reason: Training stuck in TRAINING (no update in 150min)\nRuntime: 2h30m\nCost: $0.50 per hour\n\n"
-        "It is gone and costs no more.\n\nNext: training-monitor instances"
+        "It is gone and costs no more.\n\nNext: training-monitor rent instances"
     )
 
 

@@ -236,7 +236,7 @@ def test_every_notice_names_the_run_its_host_and_a_command_that_can_be_typed(tmp
             assert (notice.training, notice.target) == (job.get("name") or job["log_file"], target)
             program, *words = shlex.split(notice.command or "")
             args = build_parser().parse_args(words)
-            assert program == "training-monitor" and args.subcommand in ("check", "instances")
+            assert program == "training-monitor" and args.subcommand in ("check", "rent instances")
             if args.subcommand == "check":
                 assert (args.target, args.what) == (target, job.get("job_id") or job["log_file"])
 

@@ -1,4 +1,4 @@
-"""`credits`: vast.ai's credit and how long it lasts; or an account of the ledger."""
+"""`rent credits`: vast.ai's credit and how long it lasts; or an account of the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 from training_monitor.cli.argument_types import CommandParser, dollars
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.commands.instances import burn_in_words
+from training_monitor.cli.commands.rent.instances import burn_in_words
 
 FORECAST_KEYS = {"dollars_per_hour": "cost_per_hour", "unknown": "cost_unknown"}  # fields, and their names in JSON
 

@@ -1,4 +1,4 @@
-"""`instances`: what is rented at vast.ai, for which training, and what it costs."""
+"""`rent instances`: what is rented at vast.ai, for which training, and what it costs."""
 
 from __future__ import annotations
 

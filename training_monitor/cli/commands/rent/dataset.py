@@ -1,4 +1,4 @@
-"""`dataset`: whether a folder of images is fit to train with."""
+"""`rent dataset`: whether a folder of images is fit to train with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`queue`: the trainings on rented machines; show or cancel one."""
+"""`rent queue`: the trainings on rented machines; show or cancel one."""
 
 from __future__ import annotations
 

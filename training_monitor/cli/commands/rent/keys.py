@@ -1,4 +1,4 @@
-"""`keys`: whether rented machines will let your ssh key in."""
+"""`rent keys`: whether rented machines will let your ssh key in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(args: Namespace) -> int:
     path = args.path or vast_key_path()
     if not args.setup and not os.path.lexists(path):
         more = "" if args.path is None else f" --path {shlex.quote(path)}"
-        error = TrainingMonitorError(f"there is no ssh key {path}", hint=f"training-monitor keys --setup{more}")
+        error = TrainingMonitorError(f"there is no ssh key {path}", hint=f"training-monitor rent keys --setup{more}")
         return refuse(error, args, BAD if args.path is None else USAGE)
     report = setup_ssh_key(args.path) if args.setup else check_ssh_keys(args.path)
     good = report.registered and not report.open_to_others
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
     if report.registered:
         say(f"  registered with vast.ai as key {report.key_id}: each new instance gets it")
     else:
-        say("  NOT registered with vast.ai: training-monitor keys --setup")
+        say("  NOT registered with vast.ai: training-monitor rent keys --setup")
     if report.open_to_others:
         say(f"  others may read it, and so ssh refuses it: chmod 600 {shlex.quote(report.private_key)}")
     return OK if good else BAD

@@ -1,4 +1,4 @@
-"""`offers`: what is for rent at vast.ai, best first."""
+"""`rent offers`: what is for rent at vast.ai, best first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`worker`: work through the queue: rent, train, save, destroy."""
+"""`rent worker`: work through the queue: rent, train, save, destroy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training_monitor.cli.command_table import Command
 def declare(command: CommandParser) -> None:
     command.value("--jobs", "N", "at the same time (default: %(default)s)", type=positive_count, default=1)
     command.flag("--until-empty", "leave when nothing is left to do")
-    command.flag("--no-sweep", "leave the sweeping to `training-monitor sweep`")
+    command.flag("--no-sweep", "leave the sweeping to `training-monitor rent sweep`")
     command.notify()
     command.heartbeat()
 

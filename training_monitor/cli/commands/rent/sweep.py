@@ -1,4 +1,4 @@
-"""`sweep`: find rented instances that no training needs; destroy them with --force."""
+"""`rent sweep`: find rented instances that no training needs; destroy them with --force."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
     try:
         return _sweep(args, config)
     except KeyboardInterrupt as interrupt:
-        left = "; training-monitor instances shows what is left" if args.force else ""
+        left = "; training-monitor rent instances shows what is left" if args.force else ""
         hint(f"\ninterrupted{left}")
         return interrupted_status(interrupt)
 

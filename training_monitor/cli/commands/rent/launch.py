@@ -1,4 +1,4 @@
-"""`launch`: train on a rented vast.ai machine: queue it, or do it here with --watch."""
+"""`rent launch`: train on a rented vast.ai machine: queue it, or do it here with --watch."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""`rent`: its commands, about rented machines and what trains on them."""
