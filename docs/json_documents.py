@@ -10,14 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, get_type_hints
 
 from training_monitor.cli.commands.config import SettingsCheck
-from training_monitor.cli.commands.config import SettingsCheck
 from training_monitor.cli.commands.history import COST_KEYS, MEMBER_KEYS
 from training_monitor.cli.commands.rent.credits import FORECAST_KEYS
 from training_monitor.cli.commands.rent.instances import INSTANCE_KEYS
-from training_monitor.cli.commands.skill import Installation
-from training_monitor.cli.commands.status import JOB_KEYS
-from training_monitor.cli.fleet import COSTS
-from training_monitor.cli.keys import OF_A_LOG, STATUS_KEYS
 from training_monitor.cli.commands.skill import Installation
 from training_monitor.cli.commands.status import JOB_KEYS
 from training_monitor.cli.fleet import COSTS
@@ -212,13 +207,6 @@ ChannelResult = document("ChannelResult", "What came of a test by one channel.",
 _FORMS: dict[str, type | tuple[type, ...]] = {
     "check": reports.CheckReport,
     "why": ExplanationReport,
-    "stall": document(
-        "StallDocument",
-        "What `check` says; `stall_after` is the limit of the command line in seconds.",
-        reports.CheckReport,
-        stall_after=float | None,
-        jobs=list_of(document("StallJob", "", reports.JobCheckReport, stalled=bool | None)),
-    ),
     "wait": (
         document(
             "WaitDocument",
@@ -237,7 +225,6 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         not_seen=list[values.NotSeen],
         odd=list[values.NotSeen],
     ),
-    "step": document("StepDocument", "", _TARGET, _PROGRESS, job_id=str),
     "logs": document("LogsDocument", "", _TARGET, job_id=str, text=str),
     "vast": FleetDocument,
     "fleet": FleetDocument,
@@ -300,8 +287,8 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     ),
     "health": document("HealthDocument", "", reports.HealthReport, _TARGET),
     "gpu": document("GpuDocument", "", reports.GpuReport, _TARGET, _VERDICT),
-    "efa": document("EfaDocument", "", reports.EfaClusterReport, _TARGET, _VERDICT),
-    "resources": document("ResourcesDocument", "", reports.RayResourcesReport, _TARGET, _VERDICT),
+    "efa": document("EfaDocument", "`health --only efa`.", reports.EfaClusterReport, _TARGET, _VERDICT),
+    "ray": document("RayDocument", "`health --only ray`.", reports.RayResourcesReport, _TARGET, _VERDICT),
     "checkpoints": document(
         "CheckpointsDocument",
         "The checkpoints of a folder, lowest step first; `checkpoint` is the newest complete one.",

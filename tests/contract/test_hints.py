@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 import pytest
 
+from training_monitor.cli.command_table import find_command
 from training_monitor.cli.parsing import build_parser
 from training_monitor.core.errors import CALLS, AlreadySupervised, Hint, TrainingMonitorError
 from training_monitor.mcp.answers import error_of
@@ -38,8 +38,7 @@ def options() -> re.Pattern[str]:
 
 
 def commands() -> Mapping[str, argparse.ArgumentParser]:
-    [choice] = (each for each in build_parser()._actions if isinstance(each.choices, dict))
-    return cast("Mapping[str, argparse.ArgumentParser]", choice.choices)
+    return build_parser().commands
 
 
 def messages(code: str) -> Iterator[tuple[int, str]]:
@@ -108,7 +107,7 @@ def test_a_hint_names_a_call_with_its_values_quoted() -> None:
 
 def test_each_call_of_a_hint_exists() -> None:
     for call in CALLS.values():
-        assert call.shell.split()[0] == "training-monitor" and call.shell.split()[1] in commands()
+        assert call.shell.split()[0] == "training-monitor" and find_command(call.shell.split()[1:]) in commands()
         assert call.python and call.mcp
 
 

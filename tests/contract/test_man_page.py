@@ -24,7 +24,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_command_has_a_section_with_each_of_its_options() -> None:
-    parts = re.split(r"^\.SS (\w+)$", PAGE.read_text(), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^\.SS (.+)$", PAGE.read_text(), flags=re.MULTILINE)[1:]
     sections = dict(zip(parts[::2], parts[1::2]))
     commands = every_command()
     assert [*sections] == [*commands]

@@ -16,6 +16,7 @@ import pytest
 
 from tests.requirements import require
 from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.command_table import find_command
 from training_monitor.cli.parsing import build_parser
 from training_monitor.core import reports
 
@@ -43,8 +44,7 @@ def commands_of(page: Path) -> list[str]:
 
 
 def parsers() -> dict[str, CommandParser]:
-    [commands] = [action.choices for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
-    return dict(commands)
+    return build_parser().commands
 
 
 def test_the_frontmatter_has_only_the_keys_of_the_specification() -> None:
@@ -97,7 +97,7 @@ def test_every_command_in_the_pages_is_one_that_it_takes() -> None:
     assert len(found) > 12
     for command in found:
         words = [word for word in shlex.split(command)[1:] if word != "…"]
-        assert build_parser().parse_args(words).subcommand == words[0], command
+        assert build_parser().parse_args(words).subcommand == find_command(words), command
 
 
 def test_every_function_in_the_table_is_public() -> None:
@@ -113,7 +113,7 @@ def test_every_function_in_the_table_is_public() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_option_in_a_page_is_one_of_its_commands(page: Path) -> None:
     text = page.read_text()
-    named = {name for name in re.findall(r"[`| ]([a-z]+)[ `]", text)} & set(parsers())
+    named = {name for name in re.findall(r"[`| ]((?:rent )?[a-z]+)(?=[ `])", text)} & set(parsers())
     known = {option for name in named for action in parsers()[name]._actions for option in action.option_strings}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) - {"--resume"} <= known
 

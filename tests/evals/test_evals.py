@@ -124,7 +124,7 @@ def test_nccl_on_tcp(reader: Reader, kube: KubernetesApi, surroundings: Surround
     for root in (head.root, worker):
         put(root / "ray" / "session_latest" / "logs" / "worker-1.out", SOCKETS)
     reader.is_asked("All ranks run, but each step takes five times as long as last week. We pay for EFA: is it used?")
-    said = reader.types("efa", HEAD, "--pods", "training-worker-def456", "--json")
+    said = reader.types("health", HEAD, "--only", "efa", "--pods", "training-worker-def456", "--json")
     assert (reader.status, said["efa_active"], said["transport"]) == (1, False, "socket")
     assert {node["pod"]: node["transport"] for node in said["per_node"]} == {
         HEAD: "socket",

@@ -33,7 +33,7 @@ OF_A_FILE = "123456:quiet-canary-of-the-settings-file"  # for this process alone
 SIGNATURE = "0123456789abcdef" * 4
 OF_A_JOB = re.compile("^export TRAINING_MONITOR_JOB=", re.MULTILINE)  # a training, or an upload: for these it is meant
 LOOKS = (
-    ("check",), ("doctor",), ("status",), ("gpu",), ("health",), ("resources",), ("fleet", "--once"),
+    ("check",), ("doctor",), ("status",), ("gpu",), ("health",), ("health", "--only", "ray"), ("fleet", "--once"),
 )  # fmt: skip
 
 

@@ -71,7 +71,8 @@ def report(tmp_path: Path) -> Report:
 
 def _as_json(argv: Sequence[str]) -> tuple[str, ...]:
     """The command with --json, where that is one answer: metrics are a text, and a worker has events alone."""
-    return tuple(argv) if argv[0] in ("metrics", "worker") else (*argv, "--json")
+    words = argv[:2] if argv[0] == "rent" else argv[:1]
+    return tuple(argv) if words[-1] in ("metrics", "worker") else (*words, "--json", *argv[len(words) :])
 
 
 def _use(world: World, name: str) -> None:
@@ -301,7 +302,19 @@ class TestPrograms:
     """What takes a program in the place of ssh and kubectl: output without an end, silence, signals."""
 
     COMMANDS = (
-        *("gpu", "status job", "check", "checkpoints", "fleet", "top", "watch log", "health", "doctor", "logs", "step"),
+        *(
+            "gpu",
+            "status job",
+            "check",
+            "checkpoints",
+            "fleet",
+            "top",
+            "watch log",
+            "health",
+            "doctor",
+            "logs",
+            "check field",
+        ),
     )
     SECONDS = 0.7  # the limit of a round trip here
 

@@ -108,7 +108,7 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         (["check", "local", "--json"], 0),
         (["check", "local", "good"], 0),
         (["logs", "local", "good"], 0),
-        (["step", "local", "good"], 0),
+        (["check", "local", "good", "--field", "step"], 0),
         (["watch", "local", "good", "--once"], 0),
         (["stop", "local", "process:good"], 0),
         (["fleet", "local", "--once"], 0),

@@ -112,7 +112,11 @@ def test_what_other_commands_read_of_such_a_log_shows_no_common_form(tmp_path: P
     log.write_text(steps + "\n".join(texts.values()) + "\nRuntimeError: CUDA error: " + texts["Hugging Face 0"] + "\n")
     tried(len(made))
     outputs = []
-    for words in (("check", "local", str(log)), ("logs", "local", str(log)), ("step", "local", str(log))):
+    for words in (
+        ("check", "local", str(log)),
+        ("logs", "local", str(log)),
+        ("check", "local", str(log), "--field", "reason"),
+    ):
         for form in ((), ("--json",)):
             done = run_command(*words, *form)
             outputs += [done.stdout, done.stderr]

@@ -26,11 +26,10 @@ SECONDS = 19.0
 CASES: tuple[tuple[tuple[str, ...], int, str], ...] = (
     (("status", "local", "process:a"), 0, "RUNNING"),
     (("status", "local", "process:b"), 0, "it is process:b-attempt-1"),
-    (("step", "local", "process:a"), 0, r"^\d+$"),
-    (("step", "local", "process:b"), 0, r"^\d+$"),
+    (("check", "local", "process:a", "--field", "step"), 0, r"^\d+$"),
+    (("check", "local", "b", "--field", "step"), 0, r"^\d+$"),
     (("logs", "local", "process:a"), 0, "step"),
     (("logs", "local", "process:b"), 0, "step"),
-    (("stall", "local", "process:a", "--sample", "0"), 0, "step"),
     (("check", "local", "process:a"), 0, "step"),
     (("check", "local", "b"), 0, "step"),
     (("wait", "local", "process:a", "--for", "step=2", "--interval", "1"), 0, "reached"),

@@ -32,7 +32,7 @@ from training_monitor.watch import terminate_training
 FAULTS = ("full", "full from the start", "read-only", "locked", "open to others", "of a later version", "damaged")
 LOOKS: tuple[tuple[str, ...], ...] = (
     ("check", "local", "LOG", "--json"),
-    ("stall", "local", "LOG", "--json"),
+    ("check", "local", "LOG", "--stall-after", "5m", "--json"),
     ("status", "local", "--json"),
     ("watch", "local", "LOG", "--once", "--json"),
     ("wait", "local", "LOG", "--for", "step=1", "--json"),

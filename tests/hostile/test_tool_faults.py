@@ -63,9 +63,10 @@ GOES_ON = ("wait", "upload", "terminate", "run", "restart")
 OF_OTHERS = {"check": (OK, BAD)}
 NOT_HERE = {"doctor": (OK, BAD), "upload": (BAD, UNKNOWN), "terminate": (BAD, UNKNOWN)}
 LOOKS = (
-    "check", "check job", "check log", "check pid", "stall", "status", "status job", "step", "logs", "fleet", "top",
-    "health", "gpu", "efa", "resources", "checkpoints", "doctor", "watch", "watch job", "watch log", "wait",
-    "status Ray job", "logs Ray job", "step Ray job", "check Ray job", "upload",
+    "check", "check field", "check job", "check log", "check pid", "status", "status job", "logs", "fleet", "top",
+    "health", "gpu", "health EFA", "health Ray alone", "checkpoints", "doctor", "watch", "watch job", "watch log",
+    "wait",
+    "status Ray job", "logs Ray job", "check Ray job", "upload",
 )  # fmt: skip
 
 
@@ -210,15 +211,15 @@ def test_ssh_and_kubectl_that_fail_leave_it_unknown(
 # ---------------------------------------------------------------- tools of the target
 
 OF_TOOL = {
-    "tail": ("logs", "status job", "step", "check job", "check log", "watch log", "checkpoints"),
+    "tail": ("logs", "status job", "check field", "check job", "check log", "watch log", "checkpoints"),
     "stat": ("check log", "status job", "checkpoints", "top", "watch log", "check job", "health Ray"),
     "md5sum": ("check log", "watch log", "check job"),
-    "nvidia-smi": ("gpu", "health", "check", "doctor", "fleet", "stall"),
-    "ray": ("resources", "status Ray job", "logs Ray job", "step Ray job", "check Ray job", "health Ray"),
+    "nvidia-smi": ("gpu", "health", "check", "doctor", "fleet"),
+    "ray": ("health Ray alone", "status Ray job", "logs Ray job", "check Ray job", "health Ray"),
 }
 # What `tail` itself puts into a log, and says it is well, is the log.
 IN_THE_LOG = {("tail", "a banner first"), ("tail", "says an error, status 0")}
-ASKED_OF_ONE = ("gpu", "resources")  # all that these show is from one tool
+ASKED_OF_ONE = ("gpu", "health Ray alone")  # all that these show is from one tool
 
 
 def add_bad_trainings(bench: Bench) -> None:

@@ -82,13 +82,13 @@ def test_status_of_a_failed_job_names_the_root_of_its_failure(pod: Pod) -> None:
 
 
 def test_step_prints_the_number_alone(job: str) -> None:
-    assert cli("step", "head", job).stdout == "3\n"
-    assert json.loads(cli("step", "head", job, "--json").stdout)["total_steps"] == 9
+    assert cli("check", "head", job, "--field", "step").stdout == "3\n"
+    assert json.loads(cli("check", "head", job, "--json").stdout)["jobs"][0]["total_steps"] == 9
 
 
 def test_step_of_a_job_that_printed_none_is_unknown(pod: Pod) -> None:
-    done = cli("step", "head", start_process_job("head", "sleep 60", "quiet"))
-    assert done.returncode == 3 and done.stdout == "" and "has not printed a step" in done.stderr
+    done = cli("check", "head", start_process_job("head", "sleep 60", "quiet"), "--field", "step")
+    assert done.returncode == 3 and done.stdout == "" and "its step is not known" in done.stderr
 
 
 def test_logs_print_the_last_lines(job: str) -> None:
@@ -112,10 +112,10 @@ def test_logs_cannot_steer_the_terminal(pod: Pod) -> None:
 
 
 def test_stall_is_1_when_silent_and_0_when_not(job: str) -> None:
-    assert cli("stall", "head", job, "--threshold", "300", "--sample", "0").returncode == 0
+    assert cli("check", "head", job, "--threshold", "300", "--sample", "0").returncode == 0
     time.sleep(2.1)
-    done = cli("stall", "head", job, "--threshold", "2")
-    assert done.returncode == 1 and "is stalled" in done.stdout
+    done = cli("check", "head", job, "--threshold", "2")
+    assert done.returncode == 1 and done.stdout.startswith("STALLED ")
 
 
 def test_wait_says_why_it_returned(pod: Pod, job: str) -> None:
@@ -179,7 +179,7 @@ def test_checkpoints_are_marked(pod: Pod) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_job_id_is_only_a_name(name: str, pod: Pod) -> None:
-    for command in ("status", "step", "logs", "stop"):
+    for command in ("status", "logs", "stop"):
         done = cli(command, "head", "--", name)
         assert done.returncode in (1, 2, 3) and "Traceback" not in done.stderr and done.stderr.startswith("error:")
         done = cli(command, "head", "--", f"process:{name}")
@@ -210,7 +210,7 @@ def test_errors_are_json_too(kube: KubernetesApi) -> None:
 
 @pytest.mark.parametrize("wrong", [[], ["nonsense"], ["status"], ["status", "a b"], ["status", "ssh://"], ["run"],
                                    ["run", "--checkpoint-dir", "c"],
-                                   ["wait", "head", "j", "--timeout", "-1"], ["gpu", "k8s://"], ["efa", "ssh://"],
+                                   ["wait", "head", "j", "--timeout", "-1"], ["gpu", "k8s://"], ["health", "ssh://"],
                                    ["logs", "head", "j", "--tail", "x"], ["status", "head", " "]])  # fmt: skip
 def test_wrong_use_is_2(wrong: list[str]) -> None:
     done = cli(*wrong)
@@ -307,11 +307,11 @@ def test_a_run_that_sigterm_ends_says_what_is_left(pod: Pod) -> None:
 
 @pytest.mark.parametrize("typed", ["steps", "process:steps"])
 def test_a_job_is_also_found_by_its_bare_name(typed: str, job: str) -> None:
-    assert cli("step", "head", typed).stdout == "3\n"
+    assert cli("check", "head", typed, "--field", "step").stdout == "3\n"
 
 
 def test_a_name_that_is_nearly_right_gets_a_suggestion(job: str) -> None:
-    done = cli("step", "head", "process:stepz")
+    done = cli("logs", "head", "process:stepz")
     assert done.returncode == 2 and "there is no training 'stepz'; there is steps" in done.stderr
 
 

@@ -91,16 +91,15 @@ def process(local: Place) -> Iterator[tuple[Path, Path]]:
 
 def test_a_training_has_the_same_keys_in_all_commands(log: Path) -> None:
     [checked] = document("check", "local", str(log))["jobs"]
-    [stalled] = document("stall", "local", str(log), "--stall-after", "5m")["jobs"]
+    [stalled] = document("check", "local", str(log), "--stall-after", "5m")["jobs"]
     others = [
-        document("step", "local", str(log)),
         document("status", "local", str(log))["jobs"][0],
         document("watch", "local", "--log", str(log), "--once"),
         document("fleet", f"local#{log}", "--once", "--no-history")["members"][0],
     ]
     for each in (checked, stalled, *others):
         assert (each["step"], each["total_steps"], each["progress"], each["loss"]) == (40, 200, 0.2, 0.5), each
-    for each in (stalled, *others[1:]):
+    for each in (stalled, *others):
         assert (each["verdict"], each["state"]) == (checked["verdict"], checked["state"]) == ("ok", "running"), each
 
 
@@ -128,7 +127,6 @@ def test_a_process_job_from_its_start_to_its_stop(local: Place) -> None:
     [listed] = document("status", "local")["jobs"]
     [shown] = document("status", "local", job_id)["jobs"]
     assert listed["job_id"] == shown["job_id"] == job_id and (listed["metrics"], shown["metrics"]) == (None, {})
-    assert document("step", "local", job_id)["step"] == 3
     assert document("logs", "local", job_id, "--tail", "1")["text"] == "step 3/9 loss=0.3\n"
     assert document("wait", "local", job_id, "--timeout", "0.5", "--interval", "0.2", status=3)["status"] == "TIMEOUT"
     assert document("stop", "local", job_id, "--stop-grace", "1")["status"] == "STOPPED"
@@ -224,8 +222,13 @@ def test_the_demo(local: Place) -> None:
 
 
 def test_readings_of_this_machine(local: Place) -> None:
-    gpu, efa = document("gpu", "local", status=3), document("efa", "local", status=3)
-    readings = [gpu, efa, document("resources", "local", status=3)]
+    def document_of(only: str) -> dict[str, Any]:
+        [found] = read_documents(run_command("health", "local", "--only", only, "--json").stdout)
+        check_document(found, only)
+        return found
+
+    gpu, efa = document("gpu", "local", status=3), document_of("efa")
+    readings = [gpu, efa, document_of("ray")]
     assert [each["verdict"] for each in readings] == ["unknown"] * 3
     health = document("health", "local", status=3)
     assert (health["target"], health["verdict"]) == ("local", "unknown") and health["issues"]

@@ -109,7 +109,7 @@ def test_the_end_of_a_long_log_fits_and_more_is_told_when_asked_for(surroundings
 def test_a_thousand_looks_side_by_side(training: str, pod: Pod) -> None:
     calls = [("read_log", {"text": "step 1/2"})] * 960
     calls += [("check_training", {"target": "local", "what": training}), ("check_gpus", {"target": pod.name})] * 15
-    calls += [("current_step", {"target": "local", "job": training})] * 10
+    calls += [("job_status", {"target": "local", "job": training})] * 10
     with Client() as client:
         begun = time.monotonic()
         asked = [client.request("tools/call", name=name, arguments=arguments) for name, arguments in calls]

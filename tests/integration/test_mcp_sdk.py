@@ -66,7 +66,6 @@ def calls(surroundings: Surroundings, vast: VastApi, pod: Pod, tmp_path: Path) -
         ["list_jobs", {}],
         ["list_jobs", {"target": pod.name}],
         ["job_status", {"target": "local", "job": job}],
-        ["current_step", {"target": "local", "job": job}],
         ["job_logs", {"target": "local", "job": job, "tail": 3}],
         ["check_health", {"target": pod.name, "pods": [pod.name]}],
         ["check_gpus", {}],
@@ -150,7 +149,7 @@ def test_every_tool_is_listed_and_called(
     described = {tool["name"]: set(tool["outputSchema"]["properties"]) for tool in found["tools"]}
     missing = {name: described[name] - set(told[name]) - MARKS for name in READS if name not in ERRORS}
     assert {name: names for name, names in missing.items() if names} == {"show_credits": {"account", "movements"}}
-    assert told["job_status"]["jobs"][0]["status"] == "RUNNING" and told["current_step"]["total_steps"] == 9000
+    assert told["job_status"]["jobs"][0]["status"] == "RUNNING"
     assert told["job_logs"]["text"].count("step") == 3
     assert [row["instance_id"] for row in told["list_instances"]["instances"]] == [7]
     assert told["list_offers"]["found"] == 1 and told["check_dataset"]["is_valid"] is True

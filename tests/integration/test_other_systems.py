@@ -107,7 +107,7 @@ def test_a_ray_job_is_watched_as_from_linux(mac: OtherSystem, in_pod: Place, pod
     with RayDashboard() as dashboard:
         dashboard.add_job("llama-attempt-1", "SUCCEEDED", "step 40/40 loss=0.1\n")
         in_pod.set_environment({"RAY_API_SERVER_ADDRESS": dashboard.address})
-        for words in (("status", in_pod.address, "llama-attempt-1"), ("resources", in_pod.address)):
+        for words in (("status", in_pod.address, "llama-attempt-1"), ("health", in_pod.address, "--only", "ray")):
             there, here = mac.run(*words), run_command(*words)
             assert (there.returncode, there.stdout) == (here.returncode, here.stdout)
         assert "SUCCEEDED" in mac.run("status", in_pod.address, "llama-attempt-1").stdout

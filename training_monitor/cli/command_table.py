@@ -45,10 +45,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "look at trainings": {
         "check": "whether trainings make progress, here or on TARGET: all that are found, or one",
         "why": "why a training hangs: what all its ranks do, their stacks, and which one the others wait for",
-        "stall": "what `check` says, a line each, with a limit of your own for stalls",
         "wait": "wait until a training ends or stalls, or until a step, a checkpoint, a line of its log",
         "status": "one job's status, or all jobs of a target",
-        "step": "the current step of a job",
         "logs": "the end of a job's log",
         "vast": "vast.ai instances on one screen: training, GPUs, cost, alerts",
         "fleet": "pods, ssh hosts, vast.ai instances and local jobs on one screen",
@@ -68,8 +66,6 @@ GROUPS: dict[str, dict[str, str]] = {
     "read one thing": {
         "health": "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",
         "gpu": "GPU utilisation, memory, power, processes",
-        "efa": "whether NCCL uses EFA or fell back to TCP",
-        "resources": "GPUs and CPUs of a Ray cluster",
         "checkpoints": "checkpoints of a folder, and which are complete",
     },
     "train on rented machines": {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from training_monitor.cli.ending import Ending
 
 _GUESSING = {"check": "what", "why": "what", "wait": "what", "logs": "job"}  # and how the argument is called
-_JOB_COMMANDS = ("status", "step", "logs", "stop", "watch", "terminate")
+_JOB_COMMANDS = ("status", "logs", "stop", "watch", "terminate")
 
 
 def _open_what_is_closed() -> None:

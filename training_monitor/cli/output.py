@@ -131,13 +131,13 @@ def interrupted_status(error: KeyboardInterrupt) -> int:
     return 128 + (number if isinstance(number, int) else signal.SIGINT)
 
 
-def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
+def print_json(args: Namespace, keys: Any, verdict: str | None = None, *, schema: str | None = None) -> bool:
     """With --json, print what a command found as one JSON document on one line of stdout, and return True.
 
     It is strict JSON, with secrets masked.
 
     Args:
-        args: of the command line; their subcommand names the schema, by its last word.
+        args: of the command line; the last word of their subcommand names the schema, unless `schema` does.
         keys: the document's own keys, a mapping or a dataclass; NaN and infinities become null.
         verdict: ok | warning | failed | unknown, where there is one.
     """
@@ -150,7 +150,7 @@ def print_json(args: Namespace, keys: Any, verdict: str | None = None) -> bool:
         from training_monitor.targets.target import parse_target
 
         target = str(parse_target(target, namespace=args.namespace))
-    _print_document(wrap(args.subcommand.rpartition(" ")[2], own, target=target, verdict=verdict))
+    _print_document(wrap(schema or args.subcommand.rpartition(" ")[2], own, target=target, verdict=verdict))
     return True
 
 

@@ -1,7 +1,7 @@
 """The only judge: derives one verdict from all observations of a training. Pure.
 
-`auto_restart`, `wait`, `watch`, `rent launch`, `terminate`, `fleet`, `top`, `stall`, `status`, `health` and `check` show
-its verdict, and none of them judges for itself. docs/verdicts.md defines each state and how reliably it is detected.
+`auto_restart`, `wait`, `watch`, `rent launch`, `fleet`, `top`, `status`, `health` and `check` show its verdict; none
+of them judges for itself. docs/verdicts.md defines each state and how reliably it is detected.
 """
 
 from __future__ import annotations

@@ -83,15 +83,6 @@ def job_status(target: str, job: str, namespace: str = "default") -> Table:
     return run_command("status", *options(namespace=namespace), *positional(target=target, job=job))
 
 
-@tells(
-    job_id=str, step=int | None, total_steps=int | None, progress=float | None, loss=float | None,
-    steps_per_second=float | None, eta_seconds=float | None,
-)  # fmt: skip
-def current_step(target: str, job: str, namespace: str = "default") -> Table:
-    """Read the current step of a job, its speed and the time left."""
-    return run_command("step", *options(namespace=namespace), *positional(target=target, job=job))
-
-
 @tells(job_id=str, text=str)
 def job_logs(target: str, job: str, tail: int = 50, namespace: str = "default") -> Table:
     """Read the end of a job's log.

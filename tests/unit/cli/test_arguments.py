@@ -21,7 +21,7 @@ from training_monitor.cli.main import main
 from training_monitor.cli.parsing import build_parser
 
 COMMANDS = {
-    STALL_AFTER: ["stall local", "wait local", "run", "restart local x", "watch local"],
+    STALL_AFTER: ["check local", "wait local", "run", "restart local x", "watch local"],
     INTERVAL: ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "metrics", "top x"],
     STOP_GRACE: ["stop local x", "watch local", "terminate local"],
     SOFT_LIMIT: ["watch local", "rent launch"],
@@ -51,9 +51,9 @@ def test_only_the_first_name_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_last_of_several_names_counts() -> None:
-    assert parse("stall local --threshold 5 --stall-after 6").stall_after == 6
-    assert parse("stall local --stall-after 6 --threshold 5").stall_after == 5
-    assert parse("stall local").stall_after is None and parse("top x -i 5s").interval == 5
+    assert parse("check local --threshold 5 --stall-after 6").stall_after == 6
+    assert parse("check local --stall-after 6 --threshold 5").stall_after == 5
+    assert parse("check local").stall_after is None and parse("top x -i 5s").interval == 5
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "1e9", "15min", "m", ""])

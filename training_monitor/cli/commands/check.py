@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from training_monitor.cli.output import EXITS, USAGE, hint, paint, print_json, put, refuse
-from training_monitor.core.errors import CommandFailed, JobNotFound
+from training_monitor.cli.argument_types import STALL_AFTER, STALLS, CommandParser
+from training_monitor.cli.command_table import Command
+from training_monitor.cli.output import EXITS, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say
+from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import NotSeen
 from training_monitor.judging.judge import ENDS
-
-if TYPE_CHECKING:
-    pass
-
-from training_monitor.cli.argument_types import CommandParser
-from training_monitor.cli.command_table import Command
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
@@ -31,19 +27,46 @@ _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
     command.what()
+    command.duration(STALL_AFTER, f"{STALLS} (default: by the evidence)")
+    command.duration(
+        ["--sample"], "look once more after this time where the first look does not tell (default: 0)", 0.0
+    )
+    command.value("--field", "KEY", "print only this key of the JSON, say step: a line for each training")
     command.flag("--forget", "forget the trainings that earlier checks saw there and that have ended since")
 
 
 def run(args: Namespace) -> int:
     from training_monitor.observe.check import check_training
 
+    options = {"stagnation_threshold": args.stall_after, "forget_ended": args.forget}
     try:
-        report = check_training(args.target, args.what, args.namespace, forget_ended=args.forget)
+        report = check_training(args.target, args.what, args.namespace, **options)
+        if report["verdict"] == "unknown" and args.sample > 0:
+            time.sleep(args.sample)
+            report = check_training(args.target, args.what, args.namespace, **options)
     except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
         return refuse(error, args, USAGE)
-    if not print_json(args, report):
-        show(report)
+    if print_json(args, report):
+        return EXITS[report["verdict"]]
+    if args.field is not None:
+        return _print_field(report, args.field)
+    show(report)
     return EXITS[report["verdict"]]
+
+
+def _print_field(report: CheckReport, key: str) -> int:
+    """Print one key of each training, and return the exit status of the check, or UNKNOWN where it is not known."""
+    is_known = bool(report["jobs"])
+    for job in report["jobs"]:
+        if key not in job:
+            raise SettingsError("--field", key, closest(key, job))
+        value = job[key]  # type: ignore[literal-required]
+        is_known &= value is not None
+        if value is None:
+            hint(f"{job['name']}: its {key} is not known")
+        else:
+            say(value if isinstance(value, str) else json.dumps(value))
+    return EXITS[report["verdict"]] if is_known else UNKNOWN
 
 
 def show(report: CheckReport) -> None:
@@ -147,4 +170,15 @@ def _gpu(gpu: GpuCheckReport) -> str:
     return f"{gpu['index']}: {' at '.join(words)}"
 
 
-COMMAND = Command(run, declare, ("", "ssh://me@gpu1", "my-pod raysubmit_x --json", "local '~/runs/*/train.log'"))
+COMMAND = Command(
+    run,
+    declare,
+    (
+        "",
+        "ssh://me@gpu1",
+        "my-pod raysubmit_x --json",
+        "local '~/runs/*/train.log'",
+        "local --stall-after 5m --sample 1m",
+        "my-pod my-training --field step",
+    ),
+)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Final
 
 from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.output import EXITS, print_json, say
+from training_monitor.cli.output import EXITS, hint, print_json, say
 from training_monitor.core.errors import TrainingMonitorError
+
+_COUNTS: Final = ("gpus_used", "gpus_available", "cpus_used", "cpus_available")
 
 
 def declare(command: CommandParser) -> None:
@@ -15,9 +18,16 @@ def declare(command: CommandParser) -> None:
     command.value("--checkpoint-dir", "DIR", "a folder on the head (default: found, if it can be)")
     command.value("--pods", "POD", "all pods of the job", nargs="+")
     command.value("--job", "JOB", "also report on this job")
+    command.add_argument(
+        "--only",
+        choices=("efa", "ray"),
+        help="only whether NCCL uses EFA or fell back to TCP; only the GPUs and CPUs of the Ray cluster",
+    )
 
 
 def run(args: Namespace) -> int:
+    if args.only:
+        return _efa(args) if args.only == "efa" else _ray(args)
     from training_monitor.health import format_training_health
     from training_monitor.observe.health_report import get_training_health
 
@@ -36,6 +46,36 @@ def _found_folder(args: Namespace) -> str | None:
         return find_one(args.target, args.job, args.namespace).job.output_dir
     except TrainingMonitorError:
         return None
+
+
+def _efa(args: Namespace) -> int:
+    from training_monitor.health import check_efa_utilization
+
+    report = check_efa_utilization(args.target, args.namespace, all_pods=args.pods or [])
+    active = {True: "active", False: "NOT active", None: "unknown"}[report["efa_active"]]
+    verdict = {True: "ok", False: "failed", None: "unknown"}[report["efa_active"]]
+    if not print_json(args, report, verdict, schema="efa"):
+        say(f"EFA {active}, transport {report['transport']}: {report['details']}")
+        for node in report["per_node"] if len(report["per_node"]) > 1 else ():
+            say(f"  {node['pod']}: {node['transport']}: {node['details']}")
+    return EXITS[verdict]
+
+
+def _ray(args: Namespace) -> int:
+    from training_monitor.health import verify_ray_resources
+
+    report = verify_ray_resources(args.target, args.namespace)
+    verdict = "ok" if report["healthy"] else "unknown"
+    if args.json:
+        print_json(args, report, verdict, schema="ray")
+    elif report["error"]:
+        hint(f"{args.target}: {report['error']}")
+    else:
+        of = {key: "?" if report[key] is None else f"{report[key]:g}" for key in _COUNTS}
+        say("GPUs {gpus_used}/{gpus_available} used, CPUs {cpus_used}/{cpus_available} used".format_map(of))
+        for demand in report["pending_demands"]:
+            say(f"  waiting: {demand}")
+    return EXITS[verdict]
 
 
 COMMAND = Command(run, declare, ("my-head-pod --pods my-head-pod my-worker-pod",))

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
-
-from training_monitor.cli.output import OK, hint, print_json, say
-from training_monitor.core.models import JobView
-from training_monitor.core.units import format_bytes
-
-if TYPE_CHECKING:
-    pass
 
 from training_monitor.cli.argument_types import WHAT, CommandParser, count, some_name
 from training_monitor.cli.command_table import Command
+from training_monitor.cli.output import OK, hint, print_json, say
+from training_monitor.core.models import JobView
+from training_monitor.core.units import format_bytes
 
 
 def declare(command: CommandParser) -> None:

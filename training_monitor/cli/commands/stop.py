@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
-from training_monitor.cli.output import OK, hint, print_json, say
-from training_monitor.core.errors import CommandFailed
-
-if TYPE_CHECKING:
-    pass
 from training_monitor.cli.argument_types import STOP_GRACE, CommandParser, some_name
 from training_monitor.cli.command_table import Command
+from training_monitor.cli.output import OK, hint, print_json, say
+from training_monitor.core.errors import CommandFailed
 
 
 def declare(command: CommandParser) -> None:

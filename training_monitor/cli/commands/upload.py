@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.command_table import Command

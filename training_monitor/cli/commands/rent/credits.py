@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
+from training_monitor.cli.argument_types import CommandParser, dollars
+from training_monitor.cli.command_table import Command
+from training_monitor.cli.commands.rent.instances import burn_in_words
 from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, one_line, print_json, print_table, refuse, say
 from training_monitor.core.errors import CommandError, InsufficientCredits, InvalidTransition, SettingsError
 from training_monitor.core.frozen import asdict, keys_of
@@ -13,13 +15,6 @@ from training_monitor.core.units import format_duration
 from training_monitor.service import Credits
 from training_monitor.service.credits import decimals_to_show, sum_movements
 from training_monitor.vast import account_balance, forecast_burn, list_instances
-
-if TYPE_CHECKING:
-    pass
-
-from training_monitor.cli.argument_types import CommandParser, dollars
-from training_monitor.cli.command_table import Command
-from training_monitor.cli.commands.rent.instances import burn_in_words
 
 FORECAST_KEYS = {"dollars_per_hour": "cost_per_hour", "unknown": "cost_unknown"}  # fields, and their names in JSON
 

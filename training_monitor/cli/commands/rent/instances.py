@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import (
     BAD,
     LEAST_WIDTH,
@@ -26,12 +28,6 @@ from training_monitor.core.units import format_duration, known_number, plural
 from training_monitor.vast import forecast_burn, list_instances, show_instance
 from training_monitor.vast.cost import BurnForecast
 from training_monitor.vast.training_request import read_label
-
-if TYPE_CHECKING:
-    pass
-
-from training_monitor.cli.argument_types import CommandParser
-from training_monitor.cli.command_table import Command
 
 
 def _text(value: object) -> str | None:

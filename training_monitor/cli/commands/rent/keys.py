@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
+from training_monitor.cli.argument_types import FILES, CommandParser
+from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, USAGE, one_line, print_json, refuse, say
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.settings import vast_key_path
 from training_monitor.vast import check_ssh_keys, setup_ssh_key
-
-if TYPE_CHECKING:
-    pass
-
-from training_monitor.cli.argument_types import FILES, CommandParser
-from training_monitor.cli.command_table import Command
 
 
 def declare(command: CommandParser) -> None:
