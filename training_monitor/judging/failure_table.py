@@ -14,12 +14,16 @@ DECREED, HARDWARE, CAUSE, EXCEPTION, DEATH, HANDLED, CASCADE, SUMMARY, WARNED, H
 
 
 class Category(NamedTuple):
-    """A kind of failure: its class, the usual action, what happened, and what to try."""
+    """A kind of failure: its class, the usual action, what happened, and what to try.
+
+    `from_outside`: the job does not cause it, so only the budget limits how often it is restarted.
+    """
 
     error_class: str
     action: str
     meaning: str
     advice: str
+    from_outside: bool = False
 
 
 class Signature(NamedTuple):
@@ -34,20 +38,24 @@ class Signature(NamedTuple):
 _T, _H, _U, _A, _X = "transient", "hardware", "user", "ambiguous", "external_stop"
 _RESTART, _ELSEWHERE, _PREVIOUS = "restart", "restart_elsewhere", "restart_previous_checkpoint"
 _STOP, _IGNORE, _MONITOR = "stop", "ignore", "monitor"
+_OUTSIDE = True
 
 # fmt: off
 CATEGORIES = {
     name: Category(*row)
     for name, *row in (
         # ended from outside
-        ("preemption", _X, _RESTART, "preempted or requeued", "save checkpoints often, and before the notice runs out"),
-        ("time_limit", _X, _RESTART, "its time limit passed", "ask for more time, or save a checkpoint before the end"),
-        ("evicted", _X, _ELSEWHERE, "Kubernetes evicted its pod", "kubectl describe pod shows why"),
+        ("preemption", _X, _RESTART,
+         "preempted or requeued", "save checkpoints often, and before the notice runs out", _OUTSIDE),
+        ("time_limit", _X, _RESTART,
+         "its time limit passed", "ask for more time, or save a checkpoint before the end", _OUTSIDE),
+        ("evicted", _X, _ELSEWHERE, "Kubernetes evicted its pod", "kubectl describe pod shows why", _OUTSIDE),
         ("evicted_disk", _X, _ELSEWHERE,
-         "evicted: the node's disk was full", "write to a volume; request ephemeral storage"),
+         "evicted: the node's disk was full", "write to a volume; request ephemeral storage", _OUTSIDE),
         ("evicted_memory", _X, _ELSEWHERE,
-         "evicted: the node's memory was full", "request the memory that the pod needs"),
-        ("node_lost", _X, _ELSEWHERE, "its node does not respond", "check the node: kubectl get nodes, or sinfo"),
+         "evicted: the node's memory was full", "request the memory that the pod needs", _OUTSIDE),
+        ("node_lost", _X, _ELSEWHERE,
+         "its node does not respond", "check the node: kubectl get nodes, or sinfo", _OUTSIDE),
         ("sigterm", _X, _RESTART,
          "ended by SIGTERM, SIGHUP or SIGUSR", "find out who ended it; start it with nohup or setsid"),
         ("interrupted", _X, _STOP, "interrupted by a person (Ctrl-C)", "start it again when it should continue"),
@@ -76,7 +84,7 @@ CATEGORIES = {
          "a checkpoint is damaged", "resume from an older one; save to a temporary name, then rename"),
         ("hub_auth", _U, _STOP, "a hub or store refused access", "check the token, its rights, and the name"),
         ("network_error", _T, _RESTART,
-         "a server could not be reached", "download before the training; check proxy and DNS"),
+         "a server could not be reached", "download before the training; check proxy and DNS", _OUTSIDE),
         ("process_limit", _U, _STOP, "too many processes or open files", "raise ulimit -u or -n, or use fewer workers"),
         ("port_in_use", _T, _RESTART,
          "its port is taken", "choose another MASTER_PORT, or end the process that holds it"),
@@ -117,9 +125,9 @@ CATEGORIES = {
         ("rendezvous_timeout", _T, _RESTART,
          "the ranks did not meet", "check that all nodes start and reach MASTER_ADDR"),
         ("nccl_timeout", _T, _RESTART,
-         "a collective timed out", "find the rank that did not take part, by the stacks of all ranks"),
+         "a collective timed out", "find the rank that did not take part, by the stacks of all ranks", _OUTSIDE),
         ("nccl_network_error", _T, _RESTART,
-         "the connection of ranks failed", "find the rank that died first; check the links"),
+         "the connection of ranks failed", "find the rank that died first; check the links", _OUTSIDE),
         ("straggler", _A, _MONITOR, "a rank is slow", "compare its GPU and node with the others"),
         # nothing is named
         ("unknown", _A, _RESTART, "failed, and nothing names the cause", "read the end of the log"),

@@ -20,6 +20,7 @@ from training_monitor.core.values import (
     check_roll_call_timeout,
     is_at_least,
 )
+from training_monitor.judging.failure_table import CATEGORIES
 
 _SOME = Bound("more than 0 seconds")
 PositiveSeconds = Annotated[float, _SOME]
@@ -28,19 +29,7 @@ FAILED_LOADS = 2
 DEATHS_OF_A_SUSPECT = 3
 SUSPECT = "attempts died before a first step from it: older ones are tried before it"
 TIMES_SUSPECTED = 2
-# Not caused by the job: limited only by the budget.
-_FROM_OUTSIDE = (
-    "preemption",
-    "evicted",
-    "evicted_disk",
-    "evicted_memory",
-    "node_lost",
-    "time_limit",
-    "network_error",
-    "nccl_network_error",
-    "nccl_timeout",
-    "lost",
-)
+_LOST = "lost"  # of an attempt that Ray forgot, see `own_failure`
 _ADVICE = {
     "restart_elsewhere": "starting it again, on another node if there is one",
     "restart_previous_checkpoint": "starting it again from the checkpoint before",
@@ -108,7 +97,7 @@ class LedgerEntry:
 
     @property
     def is_from_outside(self) -> bool:
-        return self.failure.category in _FROM_OUTSIDE or self.failure.error_class in ("external_stop", "hardware")
+        return _is_from_outside(self.failure) or self.failure.error_class in ("external_stop", "hardware")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +155,7 @@ def decide_restart(
         refusal, why = RunOutcome.RESTART_FAILED, f"{what}: starting it again cannot help"
     elif (
         sum(each.progress is False for each in same) >= SAME_FAILURES
-        and failure.category not in _FROM_OUTSIDE
+        and not _is_from_outside(failure)
         and not is_newly_suspect
     ):
         refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{SAME_FAILURES} times without progress: {what}"
@@ -182,6 +171,11 @@ def decide_restart(
         _nodes_to_avoid(attempts),
         suspect_checkpoints=suspect,
     )
+
+
+def _is_from_outside(failure: Failure) -> bool:
+    known = CATEGORIES.get(failure.category)
+    return known.from_outside if known else failure.category == _LOST
 
 
 def _nodes_to_avoid(attempts: Sequence[LedgerEntry]) -> tuple[str, ...]:
