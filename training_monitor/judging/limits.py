@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from math import inf
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -28,13 +29,9 @@ from training_monitor.core.units import known_number
 
 USUAL_THRESHOLD = 300.0  # seconds; the default of `auto_restart` and similar functions
 MOST_SAMPLES = 720  # six hours at one every 30 s
-_UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause")
-_SHORT_PAUSES = (*_UNSEEN_PAUSES, "spinning_pause", "quiet_pause", "early_pause", "first_pause")
-_LONG_PAUSES = ("busy_pause", "startup_pause")
 _DETECTION = ("min_samples", "eta_convergence_threshold", "speed_drop_threshold")  # settings of `stall_detection`
 Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
 Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
-_Pause = Annotated[float, Kind("seconds, from 0", lambda value, place: value if _is_pause(value) else MISFIT)]
 OUTAGE_AFTER = 600.0  # seconds: shorter outages end by themselves, and nobody can act on them
 FromZero = Annotated[float, seconds()]
 AboveZero = Annotated[float, seconds(above=0)]
@@ -44,9 +41,16 @@ Count = Annotated[int, whole("a whole number, 0 or more", least=0)]
 _PER_CENT = number("per cent between 0 and 100", above=0, below=100)
 
 
-def _is_pause(value: object) -> bool:
-    """Whether a value is a time, which may be endless."""
-    return value == inf or ((known := known_number(value)) is not None and known >= 0)
+def _pause() -> Kind:
+    """Return a kind of times that may be endless."""
+
+    def read(value: Any, place: Place) -> Any:
+        return value if value == inf or ((known := known_number(value)) is not None and known >= 0) else MISFIT
+
+    return Kind("seconds, from 0", read)
+
+
+_ENDLESS, _UNSEEN, _SHORT, _LONG = _pause(), _pause(), _pause(), _pause()  # pauses: see `stall_policy`
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +69,22 @@ class StallPolicy:
     min_samples: Samples = 4
     eta_convergence_threshold: Share = 0.5
     speed_drop_threshold: Share = 0.5
-    grace_period: _Pause = 900.0
-    idle_pause: _Pause = 560.0
-    spinning_pause: _Pause = 120.0
-    spoken_pause: _Pause = 400.0
-    unknown_pause: _Pause = 320.0
-    busy_pause: _Pause = 1800.0
-    startup_pause: _Pause = 1800.0
+    grace_period: Annotated[float, _ENDLESS] = 900.0
+    idle_pause: Annotated[float, _UNSEEN] = 560.0
+    spinning_pause: Annotated[float, _SHORT] = 120.0
+    spoken_pause: Annotated[float, _UNSEEN] = 400.0
+    unknown_pause: Annotated[float, _UNSEEN] = 320.0
+    busy_pause: Annotated[float, _LONG] = 1800.0
+    startup_pause: Annotated[float, _LONG] = 1800.0
     pause_factor: _Factor = 2.2
     cadence_factor: _Factor = 3.0
     warmup_steps: Count = 4
     warmup_seconds: FromZero = 120.0
     slow_seconds: FromZero = 300.0
-    quiet_pause: _Pause = 135.0
+    quiet_pause: Annotated[float, _SHORT] = 135.0
     eta_seconds: FromZero = 900.0
-    early_pause: _Pause = 900.0
-    first_pause: _Pause = 480.0
+    early_pause: Annotated[float, _SHORT] = 900.0
+    first_pause: Annotated[float, _SHORT] = 480.0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -88,7 +92,13 @@ class StallPolicy:
     @property
     def shortest_pause(self) -> float:
         """Return the shortest pause that can be a hang."""
-        return min(float(getattr(self, name)) for name in (*_SHORT_PAUSES, *_LONG_PAUSES))
+        return min(float(getattr(self, name)) for name in _pauses(_UNSEEN, _SHORT, _LONG))
+
+
+@cache
+def _pauses(*kinds: Kind) -> tuple[str, ...]:
+    """Return the fields of StallPolicy of these kinds."""
+    return tuple(each.field for each in settings_of(StallPolicy).values() if each.kind in kinds)
 
 
 DEFAULT_POLICY = StallPolicy()
@@ -103,10 +113,10 @@ def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> St
     """
     if stagnation_threshold is None:
         return StallPolicy(**others)
-    pauses = dict.fromkeys(_SHORT_PAUSES, stagnation_threshold)
+    pauses = dict.fromkeys(_pauses(_UNSEEN, _SHORT), stagnation_threshold)
     if stagnation_threshold >= USUAL_THRESHOLD:
-        pauses |= {name: max(pauses[name], getattr(DEFAULT_POLICY, name)) for name in _UNSEEN_PAUSES}
-    return StallPolicy(**{**pauses, **dict.fromkeys(_LONG_PAUSES, 4 * stagnation_threshold), **others})
+        pauses |= {name: max(stagnation_threshold, getattr(DEFAULT_POLICY, name)) for name in _pauses(_UNSEEN)}
+    return StallPolicy(**{**pauses, **dict.fromkeys(_pauses(_LONG), 4 * stagnation_threshold), **others})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +144,11 @@ class WatchConfig:
     """
 
     poll_interval: AboveZero = 60.0
-    grace_period: FromZero = 900.0
+    grace_period: FromZero = DEFAULT_POLICY.grace_period
     stall_detection: Annotated[bool, SWITCH] = True
-    min_samples: Samples = 4
-    eta_convergence_threshold: Share = 0.5
-    speed_drop_threshold: Share = 0.5
+    min_samples: Samples = DEFAULT_POLICY.min_samples
+    eta_convergence_threshold: Share = DEFAULT_POLICY.eta_convergence_threshold
+    speed_drop_threshold: Share = DEFAULT_POLICY.speed_drop_threshold
     stop_grace: FromZero = 10.0
     stall_after: Annotated[AboveZero, Example("30m")] | None = None
     soft_limit: Annotated[AboveZero, Example("8h")] | None = None
