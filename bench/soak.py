@@ -62,7 +62,7 @@ from training_monitor.fleet.values import FleetSample
 from training_monitor.judging.failure import classify_failure
 from training_monitor.logs.shapes import MOST_SHAPES
 from training_monitor.logs.totals import LogTotals
-from training_monitor.notify.channels import Webhook
+from training_monitor.notify import Webhook
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.restart.restart import auto_restart

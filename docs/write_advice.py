@@ -12,8 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from training_monitor.core.advice import ADVICE, find_advice  # noqa: E402
+from training_monitor.core.advice import ADVICE as OF_TOOLS, find_advice  # noqa: E402
 from training_monitor.core.units import plural  # noqa: E402
+from training_monitor.notify.channels import CHANNELS, classes_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "advice.md"
 ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
@@ -24,6 +25,7 @@ Words that are not in this table are shown without a hint about their cause. Aft
 printed until then decides.
 
 """
+ADVICE = OF_TOOLS | {name: rows for name in CHANNELS if (rows := classes_of(name)[0].advice)}
 MOST_SHOWN = 110  # characters of an answer
 
 
@@ -39,7 +41,7 @@ def write_advice() -> str:
 
 def shown(answer: dict[str, str]) -> str:
     """Return the line of an answer that decides, shortened."""
-    advised = find_advice(answer["said"], answer["tool"])
+    advised = find_advice(answer["said"], ADVICE[answer["tool"]])
     assert advised
     line = advised.line.replace("|", "/").replace("`", "'")
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…"

@@ -37,10 +37,10 @@ COMMANDS: dict[str, tuple[int, int]] = {
     "completion --complete zsh gpu l": (36, 70),
     "gpu local": (44, 70),
     "checkpoints local .": (37, 70),
-    "health local": (92, 95),
+    "health local": (93, 95),
     "history": (44, 70),
     "top . --once --json": (63, 75),
-    "config --check": (63, 75),
+    "config --check": (67, 75),
     "status local": (88, 80),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.

@@ -19,7 +19,7 @@ from tests.hostile.tries import tried
 from training_monitor.core.errors import SettingsError, TargetUnreachable, TrainingMonitorError
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
-from training_monitor.notify.channels import WebList
+from training_monitor.notify import WebList
 from training_monitor.targets.transport import Stream
 
 MOST_MESSAGE = 3100

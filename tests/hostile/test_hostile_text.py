@@ -17,12 +17,14 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.shown import shown, shown_cell, shown_lines
 from training_monitor.core.values import Notice
 from training_monitor.fleet.rows import clean_text
-from training_monitor.notify.channels import NotifiedUser, _as_json
-from training_monitor.notify.notice_text import DESKTOP, DISCORD, NTFY, PLAIN, SLACK, TELEGRAM, one_line, render
+from training_monitor.notify.channel import as_json
+from training_monitor.notify.channels import CHANNELS, classes_of
+from training_monitor.notify.notice_text import PLAIN, one_line, render
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.screens.fleet.main import table_text
 from training_monitor.screens.kit.text import ASCII, UNICODE, cells, safe
 
-MARKUPS = {"plain": PLAIN, "telegram": TELEGRAM, "discord": DISCORD, "slack": SLACK, "ntfy": NTFY, "desktop": DESKTOP}
+MARKUPS = {"plain": PLAIN, **{name: classes_of(name)[0].markup for name in CHANNELS}}
 ONE_LINE: dict[str, Callable[[str], str]] = {
     "shown": shown,
     "shown_cell": shown_cell,
@@ -66,7 +68,7 @@ def test_nothing_that_lies_gets_into_a_notice(markup: str) -> None:
 def test_nothing_that_lies_gets_into_the_json_of_a_webhook() -> None:
     for text in HOSTILE:
         tried()
-        sent = _as_json(_notice(f"a{text}b"), NotifiedUser())
+        sent = as_json(_notice(f"a{text}b"), NotifiedUser())
         texts = [each for each in (*sent.values(), *sent["fields"][0].values()) if isinstance(each, str)]
         assert not any(harm_in(each.replace("\n", " ")) for each in texts), text
 

@@ -18,7 +18,7 @@ from training_monitor.core.values import Notice
 from training_monitor.jobs.claims import Claiming
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.jobs.stopping import ExitWatch
-from training_monitor.notify.channels import Webhook
+from training_monitor.notify import Webhook
 from training_monitor.notify.heartbeat import Heartbeat
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox

@@ -15,16 +15,11 @@ from training_monitor.cli.main import main
 from training_monitor.core.errors import CommandFailed, SettingsError
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
-from training_monitor.notify.channels import (
-    Channel,
-    CommandChannel,
-    Desktop,
-    DiscordUser,
-    NotifiedUser,
-    WebList,
-)
+from training_monitor.notify import CommandChannel, Desktop, DiscordUser, WebList
+from training_monitor.notify.channel import Channel
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
+from training_monitor.notify.people import NotifiedUser
 
 OWN = {"telegram_id": "771", "discord_id": "8009", "email": "dora@example.org"}
 WRONG_CHAT = "404"

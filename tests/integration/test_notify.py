@@ -53,23 +53,22 @@ from training_monitor.core.mail import MailServer, send_mail
 from training_monitor.core.rest import request
 from training_monitor.core.store import Store
 from training_monitor.core.values import Delivery, Notice
-from training_monitor.notify.channels import (
-    Channel,
+from training_monitor.notify import (
     CommandChannel,
     Desktop,
     DiscordUser,
     DiscordWebhook,
     Email,
-    NotifiedUser,
     Ntfy,
     SlackWebhook,
     Telegram,
     Webhook,
     WebList,
-    advise,
 )
+from training_monitor.notify.channel import Channel
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.notify.templates import About, stall_detected
 
 SECRETS = (TELEGRAM_TOKEN, DISCORD_TOKEN, WEBHOOK_SECRET, NTFY_TOKEN, MAIL_PASSWORD)
@@ -201,7 +200,7 @@ def test_a_refusal_is_followed_by_advice_that_fits_its_words(
     channel, advice = channels[name]
     services.faults = [refuse(status, body)]
     tried, error = TrainingNotifier([channel]).try_channel(channel, NotifiedUser(), stall())
-    assert tried == 1 and error is not None and advice in (advise(name, error) or "")
+    assert tried == 1 and error is not None and advice in (channel.advise(error) or "")
 
 
 def test_telegram_gets_bold_and_escaped_html(services: Services) -> None:

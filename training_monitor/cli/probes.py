@@ -21,7 +21,8 @@ from training_monitor.core.models import CommandResult, Question
 from training_monitor.core.settings import state_dir
 from training_monitor.core.store import STATE_FILE, Store
 from training_monitor.core.units import format_bytes, format_duration, name_some, plural
-from training_monitor.notify.channels import Channel, CommandChannel, Desktop, Doors, NotifiedUser
+from training_monitor.notify.channel import Channel, Doors
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.targets.asking import ask, read_text
 from training_monitor.targets.kinds.local import check_this_machine
 from training_monitor.targets.transport import LocalTransport
@@ -305,11 +306,8 @@ def _notices() -> Iterator[Check]:
 
 def _obstacle(channel: Channel, users: Sequence[NotifiedUser]) -> str | None:
     """Return why a channel can tell nobody, without sending; None if it may be able to."""
-    program = "notify-send" if isinstance(channel, Desktop) else ""
-    if isinstance(channel, CommandChannel):
-        program = channel.argv[0]
-    if program and not _path_of(program):
-        return f"{program} is not on PATH"
+    if channel.program and not _path_of(channel.program):
+        return f"{channel.program} is not on PATH"
     obstacles = [channel.obstacle(user, Doors(LocalTransport(), has_store=True)) for user in users]
     return obstacles[0] if all(obstacles) else None
 

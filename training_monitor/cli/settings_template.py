@@ -18,8 +18,9 @@ from training_monitor.fleet.metrics import Thresholds
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern
-from training_monitor.notify.channels import CHANNELS, NotifiedUser
+from training_monitor.notify.channels import CHANNELS, classes_of
 from training_monitor.notify.configure import settings_of_channel
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.service.config import ServiceConfig
 
 _WIDTH = 100
@@ -74,7 +75,7 @@ def _notifications() -> Iterator[str]:
     yield from ("[notifications]", *_remark(_SECRET.format(others)))
     yield from _remark("The order in which the channels are tried.")
     yield from (f"#order = {_value([name for name in CHANNELS if name != 'web'])}", "")
-    for name, classes in CHANNELS.items():
+    for name, classes in ((name, classes_of(name)) for name in CHANNELS):
         yield from _remark(" Or: ".join((made.__doc__ or "").partition("\n")[0] for made in classes))
         yield f"#[notifications.{name}]"
         meanings = {key: meaning for made in classes for key, meaning in meanings_of(made).items()}

@@ -8,7 +8,6 @@ are, without advice: none is better than a wrong one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -55,9 +54,7 @@ _LOG_IN = "log in once in a terminal, as it says, then try again: it cannot be a
 _WAITS = "run it once in a terminal: it waits for an answer, and cannot be answered here"
 _CERTIFICATE = "renew the certificate, and compare the clocks of this machine and the server"
 _KEYS = "check the user and that your key is on the host: ssh-add -l"
-_WEBHOOK = "make the webhook again"
 _NOT_LET_IN = "log in once in a terminal, or ask the administrator of the host"
-_CODE = r"\"code\":\s*"
 _SCHEME = "compare the scheme and port of the server in the kubeconfig with its real ones"
 _CONTEXTS = "kubectl config get-contexts lists the contexts"
 _NOT_RUNNING = "look whether the pod is running: kubectl get pod"
@@ -468,100 +465,6 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b", "wait: vast.ai asks for fewer requests"),
     ),
-    "telegram": (
-        (r"(?:upgraded|migrated) to a supergroup", "put the new id of the group into the settings: chat_id"),
-        (r"bot was kicked", "add the bot to the group again"),
-        (r"need administrator rights in the channel", "make the bot an administrator of the channel"),
-        (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", "let the bot write in this chat"),
-        (r"bot was blocked by the user", "unblock the bot, and press Start"),
-        (r"can't initiate conversation", "open a chat with the bot and press Start"),
-        (r"bots? can't send messages to bots", "give the id of a person or group, not of a bot"),
-        (r"user is deactivated", "give another id: this account was deleted"),
-        (r"group chat was deactivated|chat was deleted", "give another id: this group was closed"),
-        (r"not a member of the (?:channel|supergroup|group)", "add the bot to the channel or group"),
-        (r"chat_id is empty", "put the id of a chat into the settings: chat_id"),
-        (r"chat not found|PEER_ID_INVALID", "check the chat id, and open a chat with the bot and press Start"),
-        (r"TOPIC_CLOSED|TOPIC_DELETED|message thread not found", "open the topic again, or give another chat id"),
-        (r"\"description\":\s*\"(?:Unauthorized|Not Found)\"", "check the token: @BotFather shows it"),
-    ),
-    "slack": (
-        (r"is_archived", "unarchive the channel, or make a webhook for another one"),
-        (
-            r"\"error\":\s*\"(?:invalid_auth|account_inactive|token_revoked|token_expired|not_authed)\"",
-            "check the token of the app: it is no longer valid",
-        ),
-        (r"missing_scope", "give the app the scope chat:write, and install it in the workspace again"),
-        (
-            r"\"error\":\s*\"channel_not_found\"",
-            "check the id of the channel, and invite the app to it if it is private",
-        ),
-        (r"channel_not_found", f"{_WEBHOOK}: its channel is gone or private"),
-        (r"not_in_channel", "invite the app to the channel"),
-        (r"invalid_token", f"{_WEBHOOK}: its secret is no longer valid"),
-        (r"no_service|no_active_hooks", f"{_WEBHOOK}: it was disabled or removed"),
-        (r"no_team|team_disabled", "check the workspace: it is gone or disabled"),
-        (
-            r"action_prohibited|posting_to_general",
-            "an administrator of the workspace forbids it: choose another channel",
-        ),
-        (r"user_not_found", f"{_WEBHOOK}: the person that it writes to is gone"),
-    ),
-    "discord": (
-        (
-            rf"{_CODE}220001\b|thread_name or thread_id",
-            "it is a forum: add ?thread_id=ID of a post to the webhook's URL, or make a webhook of a text channel",
-        ),
-        (rf"{_CODE}40067\b", "the forum wants a tag for each post: use a text channel, or drop that rule"),
-        (rf"{_CODE}50083\b", "unarchive the thread, or choose another channel"),
-        (rf"{_CODE}(?:50024|50008)\b", "choose a text channel: this one takes no messages"),
-        (rf"{_CODE}(?:10015|50027)\b|Unknown Webhook", f"{_WEBHOOK}: it was removed"),
-        (rf"{_CODE}10003\b|Unknown Channel", "check the id: there is no such channel"),
-        (rf"{_CODE}(?:10013|50033)\b|Unknown User", "check the user id: there is no such user"),
-        (
-            rf"{_CODE}(?:50007|50278)\b|Cannot send messages to this user",
-            "share a server with the bot and allow direct messages from its members",
-        ),
-        (
-            rf"{_CODE}(?:50001|50013)\b|Missing Access|Missing Permissions",
-            "let the bot see the channel and write there",
-        ),
-        (r"401: Unauthorized", "check the bot's token, or make the webhook again"),
-    ),
-    "email": (
-        (r"^421\b", "repeat it later: the server is busy, or limits the connections"),
-        (
-            r"Application-specific password required",
-            "make an app password in the settings of this account, and give that one",
-        ),
-        (r"Must issue a STARTTLS command", "let the connection use TLS: smtp:// or smtps:// as the server"),
-        (
-            r"^535\b.{0,200}\bdisabled\b",
-            "ask the administrator of this mail service: it permits no login with a password",
-        ),
-        (r"^53[45]\b", "check the user and the password"),
-        (r"^530\b", "give the user and the password that the server wants"),
-        (
-            r"sending (?:limit|quota) exceeded|^550\W{1,2}5\.4\.5",
-            "wait until tomorrow: this account has sent what it may in a day",
-        ),
-        (
-            r"^550\W{1,2}5\.7\.2[6-9]|\b(?:SPF|DKIM|DMARC)\b",
-            "send from an address whose domain permits this server (SPF, DKIM)",
-        ),
-        (
-            r"relay(?:ing)? (?:access )?denied|unable to relay|relaying not (?:allowed|permitted)",
-            "give a user and a password, or use the server of the sender's own domain: this one passes nothing on",
-        ),
-        (r"^(?:552|452)\b|mailbox (?:is )?full", "the mailbox of the recipient is full: empty it, or use another"),
-        (r"^55[013]\b|refused every recipient", "check the address of the recipient, and that of the sender"),
-    ),
-    "ntfy": (
-        (rf"{_CODE}42909\b", "check the token of the topic: too many logins failed; then wait"),
-        (rf"{_CODE}42908\b", "wait until tomorrow, or get a larger plan: this day's messages are used up"),
-        (rf"{_CODE}401\d\d\b|\"error\":\s*\"unauthorized", "check the token of the topic"),
-        (rf"{_CODE}403\d\d\b|\"error\":\s*\"forbidden", "check the token of the topic: it may not write there"),
-        (rf"{_CODE}429\d\d\b|limit reached", "wait: it asks for fewer messages"),
-    ),
 }
 
 
@@ -569,20 +472,22 @@ def _compiled(words: str) -> re.Pattern[str]:
     return regex(words, re.IGNORECASE | re.MULTILINE)
 
 
-def _advice(rows: Iterable[_Row]) -> Iterator[Advice]:
-    kind = None
+def advice_of(*rows: _Row) -> tuple[Advice, ...]:
+    """Return the rows of a tool, or of a channel, which has them beside it."""
+    made, kind = list[Advice](), None
     for row in rows:
         if isinstance(row, tuple):
-            yield Advice(_compiled(row[0]), kind, row[1], *map(_compiled, row[2:]))
+            made.append(Advice(_compiled(row[0]), kind, row[1], *map(_compiled, row[2:])))
         else:
             kind = row
+    return tuple(made)
 
 
-ADVICE = {tool: tuple(_advice(rows)) for tool, rows in _ROWS.items()}
+ADVICE = {tool: advice_of(*rows) for tool, rows in _ROWS.items()}
 
 
-def find_advice(said: str, *tools: str) -> Advised | None:
-    """Return what the tables have for an answer of a program or channel; None if its words are unknown."""
+def find_advice(said: str, *tools: str | tuple[Advice, ...]) -> Advised | None:
+    """Return what the rows of tools, or other rows, have for an answer; None if its words are unknown."""
     chosen = find_row(said, *tools)
     if chosen is None:
         return None
@@ -590,9 +495,9 @@ def find_advice(said: str, *tools: str) -> Advised | None:
     return Advised(row.kind, found.expand(row.hint), _line_of(found).strip())
 
 
-def find_row(said: str, *tools: str) -> tuple[Advice, re.Match[str]] | None:
+def find_row(said: str, *tools: str | tuple[Advice, ...]) -> tuple[Advice, re.Match[str]] | None:
     """Return the row that decides, and where its words are."""
-    rows = (row for tool in tools for row in ADVICE.get(tool, ()))
+    rows = (row for tool in tools for row in (ADVICE.get(tool, ()) if isinstance(tool, str) else tool))
     known = [(row, found) for row in rows if (found := _last_match(row.words, said))]
     if not known:
         return None

@@ -11,7 +11,7 @@
 `read_table(Pace, table, place)` makes the dataclass from a table and notes every fault with its path; `check_fields`
 applies the same rules to a value made in Python. A field without a kind is not a key of the table. A string beside the
 kind, as in `Annotated[str, text("an address"), "from"]`, is the key where it is not a valid Python name; an `Example`
-is the value for a new settings file where there is no default.
+is the value for a new settings file where there is no default, and a `Variable` names an environment variable.
 """
 
 from __future__ import annotations
@@ -72,14 +72,22 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """The environment variable that sets a key; it outranks the settings file."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of a table: its field, what it may hold, and an example."""
+    """One key of a table: its field, what it may hold, an example, and its environment variable."""
 
     field: str
     kind: Kind
     is_required: bool
     may_be_none: bool
     example: object = None
+    variable: str | None = None
 
 
 class Place:
@@ -155,8 +163,9 @@ def settings_of(made: Any) -> Mapping[str, Setting]:
         key = next((mark for mark in marks if isinstance(mark, str)), field.name)
         is_required = field.default is MISSING and field.default_factory is MISSING
         example = next((mark.value for mark in marks if isinstance(mark, Example)), None)
+        variable = next((mark.name for mark in marks if isinstance(mark, Variable)), None)
         for kind in (mark for mark in marks if isinstance(mark, Kind)):
-            found[key] = Setting(field.name, kind, is_required, NoneType in parts, example)
+            found[key] = Setting(field.name, kind, is_required, NoneType in parts, example, variable)
     return found
 
 

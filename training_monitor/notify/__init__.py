@@ -1,6 +1,7 @@
 """Notices, and the channels that send them."""
 
 from training_monitor import TYPE_CHECKING, export_names
+from training_monitor.notify.channels import list_homes
 
 if TYPE_CHECKING:
     from training_monitor.core.values import *
@@ -9,18 +10,17 @@ if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import *
     from training_monitor.notify.notifier import *
     from training_monitor.notify.outbox import *
+    from training_monitor.notify.people import *
 
 __all__, __getattr__, __dir__ = export_names(
     __name__,
     {
         "core.values": "Delivery Notice",
-        "notify.channels": (
-            "CommandChannel Desktop DiscordUser DiscordWebhook Email NotifiedUser Ntfy SlackWebhook Telegram WebList "
-            "Webhook"
-        ),
+        **list_homes(),
         "notify.configure": "load_notifier",
         "notify.heartbeat": "Heartbeat",
         "notify.notifier": "TrainingNotifier",
         "notify.outbox": "Outbox",
+        "notify.people": "NotifiedUser",
     },
 )

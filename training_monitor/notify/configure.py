@@ -32,28 +32,13 @@ from training_monitor.core.settings_table import (
     settings_of,
 )
 from training_monitor.core.store import Store
-from training_monitor.notify.channels import CHANNELS, Channel, Email, NotifiedUser, WebList
+from training_monitor.notify.channel import Channel
+from training_monitor.notify.channels import CHANNELS, classes_of
+from training_monitor.notify.channels.web import WebList
 from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.targets.transport import Transport
 
-_VARIABLES = {
-    "TRAINING_MONITOR_TELEGRAM_TOKEN": ("telegram", "token"),
-    "TRAINING_MONITOR_TELEGRAM_CHAT_ID": ("telegram", "chat_id"),
-    "TRAINING_MONITOR_TELEGRAM_API": ("telegram", "api_url"),
-    "TRAINING_MONITOR_DISCORD_TOKEN": ("discord", "token"),
-    "TRAINING_MONITOR_DISCORD_USER_ID": ("discord", "user_id"),
-    "TRAINING_MONITOR_DISCORD_WEBHOOK": ("discord", "webhook"),
-    "TRAINING_MONITOR_DISCORD_API": ("discord", "api_url"),
-    "TRAINING_MONITOR_SLACK_WEBHOOK": ("slack", "url"),
-    "TRAINING_MONITOR_WEBHOOK": ("webhook", "url"),
-    "TRAINING_MONITOR_NTFY": ("ntfy", "url"),
-    "TRAINING_MONITOR_NTFY_TOKEN": ("ntfy", "token"),
-    "TRAINING_MONITOR_SMTP": ("email", "server"),
-    "TRAINING_MONITOR_SMTP_PASSWORD": ("email", "password"),
-    "TRAINING_MONITOR_EMAIL_TO": ("email", "to"),
-    "TRAINING_MONITOR_EMAIL_FROM": ("email", "from"),
-}
-_UNKNOWN_SENDER = "nobody@localhost"  # stands in while the server's URL is wrong, to avoid a second error
 _Values = dict[str, Any]
 
 
@@ -159,7 +144,8 @@ _ORDER = Kind(f"each once, of {', '.join(CHANNELS)}", _read_order)
 
 def settings_of_channel(channel: str) -> dict[str, Setting]:
     """Return the keys of a channel's table."""
-    return {key: each for made in CHANNELS[channel] for key, each in settings_of(made).items()}
+    classes: tuple[Any, ...] = classes_of(channel)
+    return {key: each for made in classes for key, each in settings_of(made).items()}
 
 
 def _read_values(channel: str, table: Mapping[str, Any], place: Place, environ: Mapping[str, str]) -> _Values:
@@ -180,39 +166,27 @@ def _read_values(channel: str, table: Mapping[str, Any], place: Place, environ: 
 
 
 def _from_environment(channel: str, environ: Mapping[str, str]) -> _Values:
-    found = {key: environ[name] for name, (owner, key) in _VARIABLES.items() if owner == channel and environ.get(name)}
-    addresses = {"to": [each.strip() for each in found["to"].split(",") if each.strip()]} if "to" in found else {}
-    return {**found, **addresses}
+    variables = {key: each.variable for key, each in settings_of_channel(channel).items() if each.variable}
+    return {key: environ[name] for key, name in variables.items() if environ.get(name)}
 
 
-def _build(name: str, values: _Values, place: Place) -> list[Channel]:
+def _build(name: str, given: _Values, place: Place) -> list[Channel]:
     """Build the channels of one table: one, or for Discord up to two."""
-    if name == "email":
-        values = _complete_email(values)
-    made, channels = CHANNELS[name], list[Channel]()
-    for each in [each for each in made if not _missing(each, values)] or made[:1]:
-        settings, missing = settings_of(each), _missing(each, values)
+    channels, tables = list[Channel](), dict[Any, Any]((made, made.complete(given)) for made in classes_of(name))
+    for made in [each for each in tables if not _missing(each, tables[each])] or [*tables][:1]:
+        settings, missing = settings_of(made), _missing(made, tables[made])
         for key in missing:
-            variable = next((name for name, where in _VARIABLES.items() if where == (place.path[-1], key)), None)
+            variable = settings[key].variable
             expected = settings[key].kind.expected + (f", here or in {variable}" if variable else "")
             (place / key).note(None, f"{expected}: the channel cannot do without")
-        given = {key: values[key] for key in settings if key in values}
-        channel: Any = read_keys(settings, given, place) if missing else read_table(each, given, place)
+        values = {key: tables[made][key] for key in settings if key in tables[made]}
+        channel: Any = read_keys(settings, values, place) if missing else read_table(made, values, place)
         channels += [] if missing or channel is MISFIT else [channel]
     return channels
 
 
-def _missing(made: type, values: _Values) -> list[str]:
+def _missing(made: type, values: Mapping[str, Any]) -> list[str]:
     return [key for key, setting in settings_of(made).items() if setting.is_required and key not in values]
-
-
-def _complete_email(values: _Values) -> _Values:
-    """Return the values with the server's user as the sender, where that is an address and none is given."""
-    if "server" not in values:
-        return values
-    server = Place().read(settings_of(Email)["server"].kind, values["server"])
-    user = _UNKNOWN_SENDER if server is MISFIT else server.user or ""
-    return {"from": user, **values} if "@" in user else values
 
 
 def expect_private(file: str, table: Mapping[str, Any], place: Place) -> None:

@@ -24,7 +24,6 @@ _OF_REACHING = ("unreachable", "state_unwritable", "fleet_unreachable", "fleet_s
 _TITLE_UNITS = 200
 # A web address, or one character with the marks and skin tone that belong to it.
 _PIECE = regex(r"https?://[\w./?=&%#~+:-]+|.[\u0300-\u036f\u20e3\ufe0f\U0001f3fb-\U0001f3ff]{0,5}", re.DOTALL)
-_DISCORD_MARKUP = regex(r"([\\*_~`|>#\[\]()<])")
 
 
 def command_line(*words: str) -> str:
@@ -69,24 +68,14 @@ class Markup:
     escape_code: Callable[[str], str] = str
 
 
-def _escape_html(piece: str) -> str:
+def escape_html(piece: str) -> str:
+    """Escape what HTML, and what was made after it, interprets."""
     import html
 
     return html.escape(piece, quote=False)
 
 
-def _escape_discord(piece: str) -> str:
-    if "://" in piece:
-        return piece
-    return _DISCORD_MARKUP.sub(r"\\\1", piece).replace("@", "@\u200b")
-
-
 PLAIN = Markup(20_000)
-TELEGRAM = Markup(4096, _escape_html, ("<b>", "</b>"), ("<code>", "</code>"), _escape_html)
-DISCORD = Markup(2000, _escape_discord, ("**", "**"), ("```\n", "\n```"))
-SLACK = Markup(4000, _escape_html, ("*", "*"), ("`", "`"), _escape_html)
-NTFY = Markup(1300)  # the limit is 4096 bytes, and a unit has at most three
-DESKTOP = Markup(1000, _escape_html)
 
 
 def render(notice: Notice, markup: Markup) -> str:

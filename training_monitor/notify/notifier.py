@@ -18,7 +18,8 @@ from training_monitor.core.frozen import checked, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import PLAIN_MESSAGE, Store
 from training_monitor.core.values import PRIORITIES, Delivery, Notice
-from training_monitor.notify.channels import Channel, Doors, NotifiedUser
+from training_monitor.notify.channel import Channel, Doors
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.targets.transport import LocalTransport, Transport
 
 TRIES = 3

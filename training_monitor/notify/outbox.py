@@ -11,8 +11,8 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import KeptNotice, Store
 from training_monitor.core.values import Delivery, Notice
-from training_monitor.notify.channels import NotifiedUser
 from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.people import NotifiedUser
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 600.0  # seconds
 GIVEN_UP_AFTER = 24 * 3600.0  # seconds

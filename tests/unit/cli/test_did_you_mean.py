@@ -11,8 +11,8 @@ from tests.integration.commands import run_command
 from training_monitor.core.errors import SettingsError, closest, did_you_mean, meant_name
 from training_monitor.core.store import Store
 from training_monitor.fleet.config import parse_condition
-from training_monitor.notify.channels import NotifiedUser
 from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.targets.target import parse_target
 from training_monitor.vast.training_request import TrainingRequest

@@ -25,8 +25,9 @@ from training_monitor.fleet.metrics import Thresholds
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.judging.limits import WatchConfig, read_watch_config
 from training_monitor.logs.patterns import LogPattern
-from training_monitor.notify.channels import CHANNELS, NotifiedUser
+from training_monitor.notify.channels import CHANNELS, classes_of
 from training_monitor.notify.configure import load_channels, load_users, settings_of_channel
+from training_monitor.notify.people import NotifiedUser
 from training_monitor.service.config import ServiceConfig
 
 toml_only = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no tomllib")
@@ -99,7 +100,7 @@ def test_every_key_has_its_default_or_an_example() -> None:
 
 
 def test_every_key_has_a_meaning() -> None:
-    for made in (*TABLE_CLASSES, *(each for classes in CHANNELS.values() for each in classes)):
+    for made in (*TABLE_CLASSES, *(each for name in CHANNELS for each in classes_of(name))):
         assert {*meanings_of(made)} == {*settings_of(made)}, made
 
 

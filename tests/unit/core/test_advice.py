@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.advice import ADVICE, PROGRAMS, QUESTIONS, find_advice, find_row
+from docs.write_advice import ADVICE
+from training_monitor.core.advice import PROGRAMS, QUESTIONS, find_advice, find_row
 from training_monitor.core.errors import CommandError, RestError, TargetUnreachable
 from training_monitor.core.models import CommandResult
-from training_monitor.notify.channels import advise
+from training_monitor.notify.channels import classes_of
 from training_monitor.targets.transport import explain_failure
 
 FILE = Path(__file__).parents[2] / "recorded" / "advice" / "answers.jsonl"
@@ -23,14 +24,14 @@ NEW_WORDS = ("something new happened", "panic: runtime error", "Error 0x17", "no
 def test_each_answer_gets_its_own_advice(subtests: pytest.Subtests) -> None:
     for answer in ANSWERS:
         with subtests.test(said=answer["said"][:80]):
-            found = find_advice(answer["said"], answer["tool"])
+            found = find_advice(answer["said"], ADVICE[answer["tool"]])
             assert found and found.hint == answer["hint"] and answer["source"]
             assert (found.kind.__name__ if found.kind else None) == answer["kind"]
             assert found.line and found.line in answer["said"]
 
 
 def test_each_row_has_an_answer() -> None:
-    chosen = ((each["tool"], find_row(each["said"], each["tool"])) for each in ANSWERS)
+    chosen = ((each["tool"], find_row(each["said"], ADVICE[each["tool"]])) for each in ANSWERS)
     used = {(tool, found[0].words.pattern) for tool, found in chosen if found}
     assert used == {(tool, row.words.pattern) for tool, rows in ADVICE.items() for row in rows}
 
@@ -114,7 +115,7 @@ def test_a_channel_that_refuses_gets_the_advice_of_its_words(subtests: pytest.Su
             continue
         with subtests.test(said=answer["said"]):
             error = RestError("it answered 400", status=400, body=answer["said"])
-            assert advise(answer["tool"], error) == answer["hint"]
+            assert classes_of(answer["tool"])[0].advise(error) == answer["hint"]
 
 
 def test_unknown_words_are_shown_without_advice_of_another_failure() -> None:
@@ -123,8 +124,8 @@ def test_unknown_words_are_shown_without_advice_of_another_failure() -> None:
         error = explain_failure(CommandResult(("kubectl",), 1, "", said, 0.1), "pod")
         assert type(error) is TargetUnreachable and said in str(error)
         assert error.hint == "look whether kubectl answers by itself" and error.hint not in every
-        assert not any(find_advice(said, tool) for tool in ADVICE)
-        assert advise("telegram", RestError("it answered 400", status=400, body=said)) is None
+        assert not any(find_advice(said, rows) for rows in ADVICE.values())
+        assert classes_of("telegram")[0].advise(RestError("it answered 400", status=400, body=said)) is None
 
 
 def test_no_advice_names_a_command_or_an_option_of_ours() -> None:

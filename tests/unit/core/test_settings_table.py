@@ -29,6 +29,7 @@ from training_monitor.core.settings_table import (
     text,
     whole,
 )
+from training_monitor.notify.channels import list_homes
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +186,11 @@ def test_a_kind_may_say_more_than_its_usual_words_and_a_secret_stays_one() -> No
 
 
 def test_every_default_is_valid_in_its_final_form(subtests: pytest.Subtests) -> None:
-    names = ["judging.limits", "judging.restart", "notify.channels", "logs.patterns", "vast.training_request"]
-    modules = [import_module(f"training_monitor.{name}") for name in [*names, "vast.offers", "service.config"]]
+    names = ["judging.limits", "judging.restart", *list_homes(), "notify.people", "logs.patterns"]
+    modules = [
+        import_module(f"training_monitor.{name}")
+        for name in [*names, "vast.training_request", "vast.offers", "service.config"]
+    ]
     kinds = {
         kind
         for module in modules

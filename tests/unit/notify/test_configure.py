@@ -12,13 +12,12 @@ import pytest
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.mail import MailServer
 from training_monitor.core.store import Store
-from training_monitor.notify.channels import (
+from training_monitor.notify import (
     CommandChannel,
     Desktop,
     DiscordUser,
     DiscordWebhook,
     Email,
-    NotifiedUser,
     Ntfy,
     SlackWebhook,
     Telegram,
@@ -26,6 +25,7 @@ from training_monitor.notify.channels import (
     WebList,
 )
 from training_monitor.notify.configure import load_channels, load_notifier, load_users
+from training_monitor.notify.people import NotifiedUser
 
 TOKEN = "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
 NOWHERE = {"XDG_CONFIG_HOME": "/nonexistent"}

@@ -19,8 +19,10 @@ from training_monitor.core.frozen import dataclass, field, fields
 from training_monitor.core.masking import redact
 from training_monitor.core.settings_table import Example, settings_of, text
 from training_monitor.core.values import Notice
-from training_monitor.notify.channels import CHANNELS, Channel, Doors, NotifiedUser
-from training_monitor.notify.configure import load_channels
+from training_monitor.notify.channel import Channel, Doors
+from training_monitor.notify.channels import CHANNELS, classes_of
+from training_monitor.notify.configure import load_channels, settings_of_channel
+from training_monitor.notify.people import NotifiedUser
 
 PAGE = Path(__file__).parents[3] / "docs" / "notifications.md"
 CODE = "wholly-quiet-code"
@@ -45,7 +47,8 @@ class Pager(Channel):
 
 @pytest.fixture(autouse=True)
 def pager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CHANNELS, "pager", (Pager,))  # type: ignore[arg-type]
+    monkeypatch.setitem(CHANNELS, "pager", "pager Pager")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "training_monitor.notify.channels.pager", sys.modules[__name__])
     monkeypatch.setattr(masking._Known, "values", ())
 
 
@@ -129,15 +132,19 @@ def test_what_a_program_is_given_as_a_secret_is_masked_in_its_answer(tmp_path: P
 
 
 def test_no_secret_of_a_channel_is_in_its_repr() -> None:
-    for made in (each for classes in CHANNELS.values() for each in classes):
+    for made in (each for name in CHANNELS for each in classes_of(name)):
         shown = {each.name for each in fields(made) if each.repr}
         secret = {each.field for each in settings_of(made).values() if each.kind.is_secret}
         assert not shown & secret, made
 
 
-def test_the_page_names_every_setting_of_every_channel() -> None:
-    page = PAGE.read_text()
-    for name, classes in CHANNELS.items():
-        rows = "\n".join(re.findall(rf"^\| {name}\b.*", page, re.MULTILINE))
-        keys = {key for made in classes for key in settings_of(made)} - {"minimum_priority"}
-        assert name == "pager" or (rows and not {key for key in keys if f"`{key}`" not in rows}), name
+def test_the_page_has_the_channels_in_their_order_with_every_setting() -> None:
+    table = PAGE.read_text().partition("## Channels")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\w+)(.*)", table, re.MULTILINE)[1:]
+    assert list(dict.fromkeys(name for name, _ in rows)) == [name for name in CHANNELS if name != "pager"]
+    for name in CHANNELS.keys() - {"pager"}:
+        row = "\n".join(rest for each, rest in rows if each == name)
+        settings = {key: each for key, each in settings_of_channel(name).items() if key != "minimum_priority"}
+        variables = {each.variable.removeprefix("TRAINING_MONITOR") for each in settings.values() if each.variable}
+        assert not {key for key in settings if f"`{key}`" not in row}, name
+        assert not {each for each in variables if f"{each}`" not in row and f"{each} " not in row}, name

@@ -8,20 +8,17 @@ import re
 import pytest
 
 from training_monitor.core.values import Notice
+from training_monitor.notify.channels import CHANNELS, classes_of
 from training_monitor.notify.notice_text import (
-    DESKTOP,
-    DISCORD,
-    NTFY,
     PLAIN,
-    SLACK,
-    TELEGRAM,
     Markup,
     one_line,
     render,
     render_body,
 )
 
-MARKUPS = {"plain": PLAIN, "telegram": TELEGRAM, "discord": DISCORD, "slack": SLACK, "ntfy": NTFY, "desktop": DESKTOP}
+MARKUPS = {"plain": PLAIN, **{name: classes_of(name)[0].markup for name in CHANNELS}}
+TELEGRAM, DISCORD, SLACK, NTFY = (MARKUPS[name] for name in ("telegram", "discord", "slack", "ntfy"))
 
 
 def say(text: str, title: str = "Title") -> Notice:

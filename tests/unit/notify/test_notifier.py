@@ -13,8 +13,10 @@ from training_monitor.core.errors import CommandFailed, RestError, SettingsError
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import Delivery, Notice
-from training_monitor.notify.channels import CommandChannel, Desktop, Doors, NotifiedUser, Telegram, WebList, advise
+from training_monitor.notify import CommandChannel, Desktop, Telegram, WebList
+from training_monitor.notify.channel import Doors
 from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.people import NotifiedUser
 
 FAILED = Notice("failed", "Failed", job_id="run", priority="high")
 
@@ -217,7 +219,7 @@ def test_a_desktop_without_its_program_gets_advice_that_fits(
     platform: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.platform", platform)
-    assert advice in (advise("desktop", ToolNotFound("notify-send is not installed here")) or "")
+    assert advice in (Desktop.advise(ToolNotFound("notify-send is not installed here")) or "")
 
 
 # ---------------------------------------------------------------- what cannot be

@@ -14,7 +14,7 @@ from tests.unit.notify.test_notifier import Line
 from training_monitor.core.errors import RestError, SettingsError
 from training_monitor.core.store import Store
 from training_monitor.core.values import Delivery, Notice
-from training_monitor.notify.channels import WebList
+from training_monitor.notify import WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import GIVEN_UP_AFTER, Outbox
 

@@ -12,7 +12,7 @@ from tests.fakes import FakeClock
 from tests.unit.service.test_training_step import QUIET, World
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
-from training_monitor.notify.channels import WebList
+from training_monitor.notify import WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.service.config import ServiceConfig

@@ -22,7 +22,7 @@ from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.values import Notice
-from training_monitor.notify.channels import WebList
+from training_monitor.notify import WebList
 from training_monitor.notify.notice_text import PLAIN, render
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox

@@ -28,7 +28,7 @@ from training_monitor.core.errors import AlreadySupervised, LocalFailure, Settin
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice, TerminationPlan, TerminationReport
-from training_monitor.notify.channels import WebList
+from training_monitor.notify import WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.watch.terminate import is_terminating, past_termination, terminate_training

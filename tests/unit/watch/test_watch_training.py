@@ -31,7 +31,7 @@ from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsE
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.store import Store
 from training_monitor.core.values import LogUpdate, Notice, TerminationPlan, TrainingStatus, WatchReport
-from training_monitor.notify.channels import WebList
+from training_monitor.notify import WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.watch.state import NOT_STALLING

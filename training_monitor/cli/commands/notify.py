@@ -11,8 +11,9 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import plural
 
 if TYPE_CHECKING:
-    from training_monitor.notify.channels import Channel, NotifiedUser
+    from training_monitor.notify.channel import Channel
     from training_monitor.notify.notifier import TrainingNotifier
+    from training_monitor.notify.people import NotifiedUser
 
 from training_monitor.cli.argument_types import USERS, CommandParser
 from training_monitor.cli.command_table import Command
@@ -73,7 +74,6 @@ def _test(args: Namespace) -> int:
 
 
 def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> dict[str, Any]:
-    from training_monitor.notify.channels import advise
     from training_monitor.notify.notifier import plain_notice
 
     result = {"channel": channel.name, "success": False, "attempts": 0, "error": None, "hint": None}
@@ -82,7 +82,7 @@ def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> 
     tries, error = notifier.try_channel(channel, user, plain_notice(_TEST_TEXT))
     if error is None:
         return {**result, "success": True, "attempts": tries}
-    return {**result, "attempts": tries, "error": error.what, "hint": advise(channel.name, error)}
+    return {**result, "attempts": tries, "error": error.what, "hint": channel.advise(error)}
 
 
 def _list(args: Namespace) -> int:
@@ -105,7 +105,7 @@ def _list(args: Namespace) -> int:
 def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
     """Return the notifier of the settings, with all of its channels or those named."""
     from training_monitor.core.best_effort_store import BestEffortStore
-    from training_monitor.notify.channels import WebList
+    from training_monitor.notify.channels.web import WebList
     from training_monitor.notify.configure import load_channels, load_users
     from training_monitor.notify.notifier import TrainingNotifier
 

@@ -1,0 +1,46 @@
+"""A program of the user's own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.masking import MASK, keep_secret, secrets_of_argv
+from training_monitor.core.settings_table import Example, Kind, Place
+from training_monitor.core.values import Notice
+from training_monitor.notify.channel import Channel, Doors, as_json, run
+
+if TYPE_CHECKING:
+    from training_monitor.notify.people import NotifiedUser
+
+
+def _read_argv(value: Any, place: Place) -> Any:
+    words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else ()
+    is_fine = all(isinstance(word, str) and "\0" not in word for word in words)
+    if not (is_fine and words and words[0]):
+        return place.note(MASK, _ARGV.expected)
+    keep_secret(*secrets_of_argv(words))
+    return words
+
+
+_ARGV = Kind("a program and its arguments", _read_argv)
+
+
+@dataclass(frozen=True)
+class CommandChannel(Channel):
+    """A program of the user's own.
+
+    Attributes:
+        argv: its words; the notice arrives as JSON on its stdin.
+    """
+
+    name = "command"
+    argv: Annotated[tuple[str, ...], _ARGV, Example(["/usr/local/bin/page-me"])] = field(repr=False)
+
+    @property
+    def program(self) -> str:
+        return self.argv[0]
+
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        run(self.argv, json.dumps(as_json(notice, user)) + "\n", doors)

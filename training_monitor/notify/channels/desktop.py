@@ -1,0 +1,41 @@
+"""The desktop of this machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from training_monitor.core.errors import ToolNotFound, TrainingMonitorError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.values import Notice
+from training_monitor.notify.channel import Channel, Doors, run
+from training_monitor.notify.notice_text import Markup, escape_html, one_line, render_body
+
+if TYPE_CHECKING:
+    from training_monitor.notify.people import NotifiedUser
+
+_URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
+
+
+@dataclass(frozen=True)
+class Desktop(Channel):
+    """`notify-send` on this machine."""
+
+    name = "desktop"
+    markup = Markup(1000, escape_html)
+
+    @property
+    def program(self) -> str:
+        return "notify-send"
+
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        urgency = f"--urgency={_URGENCY[notice.priority]}"
+        run((self.program, urgency, "--", one_line(notice), render_body(notice, self.markup)), None, doors)
+
+    @classmethod
+    def advise(cls, error: TrainingMonitorError) -> str | None:
+        if not isinstance(error, ToolNotFound):
+            return super().advise(error)
+        if sys.platform == "darwin":
+            return "a Mac has no notify-send: use the channel command, with a program that shows the notice"
+        return "install notify-send (apt-get install libnotify-bin)"

@@ -1,0 +1,135 @@
+"""E-mail, by a mail server of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from training_monitor.core.addresses import MailServer
+from training_monitor.core.advice import advice_of
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass, field, replace
+from training_monitor.core.masking import MASK
+from training_monitor.core.settings_table import MISFIT, Example, Kind, Place, Variable, items, text
+from training_monitor.core.values import Notice
+from training_monitor.notify.channel import Channel, Doors
+from training_monitor.notify.notice_text import one_line, render
+
+if TYPE_CHECKING:
+    from training_monitor.notify.people import NotifiedUser
+
+_SCHEMES = {"smtp": ("starttls", 587), "smtps": ("ssl", 465), "smtp+plain": ("plain", 25)}
+_UNKNOWN_SENDER = "nobody@localhost"  # stands in while the server's URL is wrong, to avoid a second error
+_MAILBOX = text("an e-mail address", r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+")
+Address: TypeAlias = Annotated[str, _MAILBOX, Example("anna@example.org")]
+
+
+def _read_server(value: Any, place: Place) -> Any:
+    """Read a mail server given by its URL."""
+    from urllib.parse import unquote, urlsplit
+
+    if isinstance(value, MailServer):
+        return value
+    try:
+        parts = urlsplit(value)
+        security, usual_port = _SCHEMES[parts.scheme]
+        port = parts.port or usual_port
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return place.note(MASK, _SERVER.expected)
+    if not parts.hostname or parts.password is not None or parts.path.strip("/") or parts.query:
+        return place.note(MASK, _SERVER.expected)
+    return MailServer(parts.hostname, port, security, unquote(parts.username) if parts.username else None)
+
+
+def _read_addresses(value: Any, place: Place) -> Any:
+    """Read several addresses, or a text of them with commas between, as a variable has them."""
+    parts = [part for each in value.split(",") if (part := each.strip())] if isinstance(value, str) else value
+    return items(_MAILBOX, least=0).read(parts or value, place)
+
+
+_SERVER = Kind(
+    "smtp[s]://[user@]host[:port], the password in TRAINING_MONITOR_SMTP_PASSWORD or password_env", _read_server
+)
+_PASSWORD = text("a text", is_secret=True)
+
+
+@dataclass(frozen=True)
+class Email(Channel):
+    """Mail to the user's address.
+
+    Attributes:
+        server: the mail server.
+        sender: the address that it comes from.
+        recipients: of notices without a named user.
+        password: of the user at the server.
+    """
+
+    name, own, default = "email", "email", "recipients"
+    advice = advice_of(
+        (r"^421\b", "repeat it later: the server is busy, or limits the connections"),
+        (
+            r"Application-specific password required",
+            "make an app password in the settings of this account, and give that one",
+        ),
+        (r"Must issue a STARTTLS command", "let the connection use TLS: smtp:// or smtps:// as the server"),
+        (
+            r"^535\b.{0,200}\bdisabled\b",
+            "ask the administrator of this mail service: it permits no login with a password",
+        ),
+        (r"^53[45]\b", "check the user and the password"),
+        (r"^530\b", "give the user and the password that the server wants"),
+        (
+            r"sending (?:limit|quota) exceeded|^550\W{1,2}5\.4\.5",
+            "wait until tomorrow: this account has sent what it may in a day",
+        ),
+        (
+            r"^550\W{1,2}5\.7\.2[6-9]|\b(?:SPF|DKIM|DMARC)\b",
+            "send from an address whose domain permits this server (SPF, DKIM)",
+        ),
+        (
+            r"relay(?:ing)? (?:access )?denied|unable to relay|relaying not (?:allowed|permitted)",
+            "give a user and a password, or use the server of the sender's own domain: this one passes nothing on",
+        ),
+        (r"^(?:552|452)\b|mailbox (?:is )?full", "the mailbox of the recipient is full: empty it, or use another"),
+        (r"^55[013]\b|refused every recipient", "check the address of the recipient, and that of the sender"),
+    )
+
+    server: Annotated[MailServer, _SERVER, Variable("TRAINING_MONITOR_SMTP"), Example("smtp://me@example.org:587")]
+    sender: Annotated[str, _MAILBOX, "from", Variable("TRAINING_MONITOR_EMAIL_FROM"), Example("me@example.org")]
+    recipients: Annotated[
+        tuple[str, ...],
+        Kind("e-mail addresses", _read_addresses),
+        "to",
+        Variable("TRAINING_MONITOR_EMAIL_TO"),
+        Example(["me@example.org"]),
+    ] = ()
+    password: (
+        Annotated[str, _PASSWORD, Variable("TRAINING_MONITOR_SMTP_PASSWORD"), Example("password-of-the-account")] | None
+    ) = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Put the password beside the server's address."""
+        super().__post_init__()
+        if self.password:
+            try:
+                object.__setattr__(self, "server", replace(self.server, password=self.password))
+            except SettingsError as error:
+                raise SettingsError("server", MASK, error.expected) from error
+            object.__setattr__(self, "password", None)
+
+    @classmethod
+    def complete(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values with the server's user as the sender, where that is an address and none is given."""
+        if "server" not in values:
+            return values
+        server = Place().read(_SERVER, values["server"])
+        user = _UNKNOWN_SENDER if server is MISFIT else server.user or ""
+        return {"from": user, **values} if "@" in user else values
+
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        from training_monitor.core.mail import send_mail
+
+        found = self.recipient(user)
+        recipients = [found] if user.is_person else found
+        text = render(notice, self.markup)
+        send_mail(self.server, self.sender, recipients, one_line(notice), text, timeout=doors.timeout)

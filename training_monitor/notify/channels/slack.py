@@ -1,0 +1,58 @@
+"""Slack: the webhook of a channel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from training_monitor.core.advice import advice_of
+from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.settings_table import Example, Variable
+from training_monitor.core.values import Notice
+from training_monitor.notify.channel import URL, Channel, Doors, post
+from training_monitor.notify.notice_text import Markup, escape_html, render
+
+if TYPE_CHECKING:
+    from training_monitor.notify.people import NotifiedUser
+
+_WEBHOOK = "make the webhook again"
+
+
+@dataclass(frozen=True)
+class SlackWebhook(Channel):
+    """A channel of a Slack workspace.
+
+    Attributes:
+        url: the webhook of the channel.
+    """
+
+    name = "slack"
+    markup = Markup(4000, escape_html, ("*", "*"), ("`", "`"), escape_html)
+    advice = advice_of(
+        (r"is_archived", "unarchive the channel, or make a webhook for another one"),
+        (
+            r"\"error\":\s*\"(?:invalid_auth|account_inactive|token_revoked|token_expired|not_authed)\"",
+            "check the token of the app: it is no longer valid",
+        ),
+        (r"missing_scope", "give the app the scope chat:write, and install it in the workspace again"),
+        (
+            r"\"error\":\s*\"channel_not_found\"",
+            "check the id of the channel, and invite the app to it if it is private",
+        ),
+        (r"channel_not_found", f"{_WEBHOOK}: its channel is gone or private"),
+        (r"not_in_channel", "invite the app to the channel"),
+        (r"invalid_token", f"{_WEBHOOK}: its secret is no longer valid"),
+        (r"no_service|no_active_hooks", f"{_WEBHOOK}: it was disabled or removed"),
+        (r"no_team|team_disabled", "check the workspace: it is gone or disabled"),
+        (
+            r"action_prohibited|posting_to_general",
+            "an administrator of the workspace forbids it: choose another channel",
+        ),
+        (r"user_not_found", f"{_WEBHOOK}: the person that it writes to is gone"),
+    )
+
+    url: Annotated[
+        str, URL, Variable("TRAINING_MONITOR_SLACK_WEBHOOK"), Example("https://hooks.slack.com/services/T/B/TOKEN")
+    ] = field(repr=False)
+
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        post(self.url, {"text": render(notice, self.markup), "unfurl_links": False}, doors)

@@ -1,0 +1,91 @@
+"""Telegram: a bot that writes to a person or a group."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from training_monitor.core.advice import advice_of
+from training_monitor.core.errors import RestError
+from training_monitor.core.frozen import dataclass, field, replace
+from training_monitor.core.logger import get_logger
+from training_monitor.core.settings_table import Example, Variable, text
+from training_monitor.core.values import Notice
+from training_monitor.notify.channel import API, ID, Channel, Doors, post
+from training_monitor.notify.notice_text import Markup, escape_html, render
+
+if TYPE_CHECKING:
+    from training_monitor.notify.people import NotifiedUser
+
+TELEGRAM_API = "https://api.telegram.org"
+Address: TypeAlias = Annotated[str | int, ID, Example("123456")]
+_BOT_TOKEN = text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_secret=True)
+
+
+@dataclass(frozen=True)
+class Telegram(Channel):
+    """A bot of Telegram.
+
+    Attributes:
+        token: of the bot, from @BotFather.
+        chat_id: the recipient of notices without a named user.
+        api_url: the address of the Bot API.
+    """
+
+    name, own, default = "telegram", "telegram_id", "chat_id"
+    markup = Markup(4096, escape_html, ("<b>", "</b>"), ("<code>", "</code>"), escape_html)
+    advice = advice_of(
+        (r"(?:upgraded|migrated) to a supergroup", "put the new id of the group into the settings: chat_id"),
+        (r"bot was kicked", "add the bot to the group again"),
+        (r"need administrator rights in the channel", "make the bot an administrator of the channel"),
+        (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", "let the bot write in this chat"),
+        (r"bot was blocked by the user", "unblock the bot, and press Start"),
+        (r"can't initiate conversation", "open a chat with the bot and press Start"),
+        (r"bots? can't send messages to bots", "give the id of a person or group, not of a bot"),
+        (r"user is deactivated", "give another id: this account was deleted"),
+        (r"group chat was deactivated|chat was deleted", "give another id: this group was closed"),
+        (r"not a member of the (?:channel|supergroup|group)", "add the bot to the channel or group"),
+        (r"chat_id is empty", "put the id of a chat into the settings: chat_id"),
+        (r"chat not found|PEER_ID_INVALID", "check the chat id, and open a chat with the bot and press Start"),
+        (r"TOPIC_CLOSED|TOPIC_DELETED|message thread not found", "open the topic again, or give another chat id"),
+        (r"\"description\":\s*\"(?:Unauthorized|Not Found)\"", "check the token: @BotFather shows it"),
+    )
+
+    token: Annotated[str, _BOT_TOKEN, Variable("TRAINING_MONITOR_TELEGRAM_TOKEN"), Example("123456:ABC-DEF")] = field(
+        repr=False
+    )
+    chat_id: Annotated[Address, Variable("TRAINING_MONITOR_TELEGRAM_CHAT_ID")] | None = None
+    api_url: Annotated[str, API, Variable("TRAINING_MONITOR_TELEGRAM_API")] = TELEGRAM_API
+    _moved: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # groups, to new ids
+
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        chat = str(self.recipient(user))
+        try:
+            self._send_to(self._moved.get(chat, chat), notice, doors)
+        except RestError as error:
+            moved = _new_chat(error)
+            if moved is None:
+                raise
+            self._moved[chat] = moved
+            news = f"the group {chat} has the id {moved} now: put it into the settings"
+            get_logger().warning("telegram: %s", news)
+            self._send_to(moved, replace(notice, fields=(*notice.fields, ("Telegram", news))), doors)
+
+    def _send_to(self, chat: str, notice: Notice, doors: Doors) -> None:
+        message = {
+            "chat_id": chat,
+            "text": render(notice, self.markup),
+            "parse_mode": "HTML",
+            "link_preview_options": {"is_disabled": True},
+            "disable_notification": notice.priority == "low",
+        }
+        post(f"{self.api_url.rstrip('/')}/bot{self.token}/sendMessage", message, doors)
+
+
+def _new_chat(error: RestError) -> str | None:
+    """Return the id that Telegram gave a group when it made it a supergroup, if that is why it refuses."""
+    try:
+        moved = json.loads(error.body)["parameters"]["migrate_to_chat_id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return str(moved) if type(moved) is int else None

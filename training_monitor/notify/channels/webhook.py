@@ -1,0 +1,30 @@
+"""Any server that accepts notices as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.settings_table import Example, Variable
+from training_monitor.core.values import Notice
+from training_monitor.notify.channel import URL, Channel, Doors, as_json, post
+
+if TYPE_CHECKING:
+    from training_monitor.notify.people import NotifiedUser
+
+
+@dataclass(frozen=True)
+class Webhook(Channel):
+    """Any server that accepts the notice as JSON.
+
+    Attributes:
+        url: gets the notice by POST.
+    """
+
+    name = "webhook"
+    url: Annotated[str, URL, Variable("TRAINING_MONITOR_WEBHOOK"), Example("https://example.org/notices")] = field(
+        repr=False
+    )
+
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        post(self.url, as_json(notice, user), doors)

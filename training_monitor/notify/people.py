@@ -1,0 +1,32 @@
+"""The people to notify: a field for the address on each channel that has addresses of persons."""
+
+from __future__ import annotations
+
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.settings_table import check_fields
+from training_monitor.notify.channels import discord, mail, telegram
+
+
+@dataclass(frozen=True, slots=True)
+class NotifiedUser:
+    """A person to notify.
+
+    Attributes:
+        name: what `--notify` calls them.
+        telegram_id: their number on Telegram.
+        discord_id: their number on Discord.
+        email: their address.
+    """
+
+    name: str = ""
+    telegram_id: telegram.Address | None = None
+    discord_id: discord.Address | None = None
+    email: mail.Address | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def is_person(self) -> bool:
+        """Whether this is somebody; otherwise a notice goes to the channels' default recipients."""
+        return self != NotifiedUser()
