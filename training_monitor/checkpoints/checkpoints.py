@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from training_monitor.checkpoints.completeness import group_checkpoints
-from training_monitor.checkpoints.listing import LOOKED_INTO, TRACKERS, WEIGHTS, format_ranking, parse_listing
+from training_monitor.checkpoints.listing import LOOKED_INTO, WEIGHTS, format_ranking, parse_listing
+from training_monitor.core.checkpoint_layouts import TRACKERS
 from training_monitor.core.errors import CheckpointNotFound
 from training_monitor.core.models import Checkpoint, Question, Reply
 from training_monitor.core.values import CheckpointListing

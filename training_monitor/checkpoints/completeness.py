@@ -1,10 +1,8 @@
 """Group the files below a checkpoint directory into checkpoints, with their steps and their completeness. Pure.
 
-A step is the number in a file or folder name (Hugging Face, Lightning, NeMo, DeepSpeed, Megatron-LM, verl, torch DCP,
-torchtune, Ray Train, Orbax, Composer, fairseq, mmengine, detectron2, timm, ultralytics, Stable-Baselines3, ai-toolkit,
-kohya, LitGPT, OLMo, StyleGAN, TensorFlow), or the epoch if a framework counts epochs. The step in the header of a
-safetensors file takes precedence over its name, whose digits may belong to the model: `portrait_2024`. Steps are never
-sorted as text, and times never determine the order (copying changes them).
+A step is the number in a file or folder name, see `core/checkpoint_layouts.py`, or the epoch if a framework counts
+epochs. The step in the header of a safetensors file takes precedence over its name, whose digits may belong to the
+model: `portrait_2024`. Steps are never sorted as text, and times never determine the order (copying changes them).
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from training_monitor.checkpoints.listing import (
     LOOKED_INTO,
     UNFINISHED_FOLDER,
     WEIGHTS,
-    WORD,
     Listing,
     file_step,
     step_of,
 )
+from training_monitor.core.checkpoint_layouts import LAYOUTS, MARKS, WORD, Layout, find_layout
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Checkpoint, CheckpointFile
 from training_monitor.core.regex import regex
@@ -55,9 +53,6 @@ _RANKS = (
 )
 _RANK = regex(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")
 _SURE_RANK = regex(r"zero|expp|.p_rank|ba")  # others may be of one node of several, or a LoRA's rank
-_MARKERS = frozenset(  # files that a complete checkpoint has if another one of its kind has them
-    "trainer_state.json train_state.json _CHECKPOINT_METADATA commit_success.txt metadata.json latest".split()
-)
 _SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
 _NOT_LOOKED_AT = "not looked into: newer ones come first"
 _TOO_LARGE = "not looked into: it has too many files"
@@ -118,7 +113,7 @@ def _judge(
     marked = {file.path.removesuffix("-unfinished") for file in files if file.path.endswith("-unfinished")}
     markers: dict[str, set[str]] = defaultdict(set)
     for group in groups:
-        markers[_kind(group.root)] |= {name for name in group.files if name.rpartition("/")[2] in _MARKERS}
+        markers[_kind(group.root)] |= {name for name in group.files if name.rpartition("/")[2] in MARKS}
     good: dict[str, _Group] = {}
     whole: dict[str, _Group] = {}
     for group in groups:
@@ -256,10 +251,15 @@ def _first_rank(path: str) -> tuple[str, str]:
 
 
 def _folder_step(path: str, steps: Mapping[str, int]) -> int | None:
+    if path.endswith("-state"):  # kohya: the step is in the file, and a number in the name may be the epoch
+        return steps.get(f"{path}/train_state.json", file_step(path.rpartition("/")[2].removesuffix("-state")))
+    return step_of(_finished_name(path))
+
+
+def _finished_name(path: str) -> str:
+    """Return the name that a folder has once it is complete."""
     name = path.rpartition("/")[2]
-    if name.endswith("-state"):  # kohya: the step is in the file, and a number in the name may be the epoch
-        return steps.get(f"{path}/train_state.json", file_step(name.removesuffix("-state")))
-    return step_of(UNFINISHED_FOLDER.sub("", name) or name)
+    return UNFINISHED_FOLDER.sub("", name) or name
 
 
 def _in_place(files: Iterable[CheckpointFile], listing: Listing) -> list[_Group]:
@@ -305,17 +305,27 @@ def _damage(group: _Group) -> str | None:
             return f"{file.path}: empty file"
     if not any(file.size_bytes for file in files):
         return "only empty files"
-    distributed = {file.path.rpartition("/")[0] for file in files if file.path.endswith(".distcp")}
-    if distributed - {file.path.removesuffix("/.metadata") for file in files}:
-        return "no .metadata: torch writes it last"
-    if "training_args.bin" in group.files and "trainer_state.json" not in group.files:
-        return "no trainer_state.json: transformers writes it last"
+    for layout in LAYOUTS:
+        if layout.last and _lacks_last(group, layout):
+            return f"no {layout.last}: {layout.made_by} writes it last"
     if "" not in group.files and not any(file.path.startswith((f"{group.root}/", f"{group.root}.")) for file in files):
         is_alone = group.root.endswith("_steps.zip") or any(map(_PAIR.search, (file.path for file in files)))
         return f"{group.root} is missing" if is_alone else None
     if "" not in group.files and all(map(_WITHOUT_WEIGHTS.search, group.files)):
         return "it has no weights"
     return _tensorflow_damage(group)
+
+
+def _lacks_last(group: _Group, layout: Layout) -> bool:
+    """Whether a checkpoint is of a layout, and a folder of it is without the file that is written last."""
+    if layout.beside:
+        signs = [file.path for name, file in group.files.items() if layout.beside.fullmatch(name or file.path)]
+        folders = {path.rpartition("/")[0] for path in signs}
+    else:
+        found = None if "" in group.files else find_layout(_finished_name(group.root))
+        folders = {group.root} if found and found[0] is layout else set()
+    there = {file.path for file in group.files.values()}
+    return any(f"{folder}/{layout.last}".lstrip("/") not in there for folder in folders)
 
 
 def _tensorflow_damage(group: _Group) -> str | None:

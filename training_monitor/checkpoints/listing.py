@@ -1,15 +1,11 @@
-"""Parse the output of the listing script, and define how frameworks name checkpoints and their steps. Pure.
-
-The name patterns are used in Python here and by sed on the target, so they are POSIX extended regular expressions that
-both understand.
-"""
+"""Make the script that lists checkpoints out of the layouts, and parse its output. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from functools import lru_cache
 
+from training_monitor.core.checkpoint_layouts import LAYOUTS, STEP, TRACKERS, compile_name, find_layout
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import CheckpointFile
@@ -17,41 +13,20 @@ from training_monitor.core.regex import regex
 
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz", ".pkl")
 LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
-TRACKERS = ("latest", "last_checkpoint", "latest_checkpointed_iteration.txt")
 EXTENSION = regex(r"(?:\.pth?)?\.\w+$")
 UNFINISHED_FOLDER = regex(r"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.part|\.incomplete)$")
-_STEP, _FILE_STEP = "([0-9]{1,12})", "([0-9]{3,12})"
-WORD = "(global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
-_STEP_NAMES = (  # before the step, after the step
-    ("([^/]*[^a-z/])?step=", "([^0-9/][^/]*)?"),  # Lightning, NeMo: epoch=1-step=500-val_loss=0.25-last
-    ("ep[0-9]+-ba", "(-rank[0-9]+)?"),  # Composer
-    ("([^/]*[^a-z/])?checkpoint_[0-9]+_", ""),  # fairseq: epoch and updates
-    ("recovery-", "-[0-9]+"),  # timm: epoch and batch
-    ("[^/]*[-_]", "_steps"),  # Stable-Baselines3
-    (f"([^/]*[^a-z/])?{WORD}[-_=]?", "(-v[0-9]{1,3}|-ckpt|-unsharded)?"),  # also LitGPT, OLMo
-    ("network-snapshot-", ""),  # StyleGAN
-    ("", ""),  # Orbax
-    ("([^/]*[^a-z/])?epoch=", "([^0-9/][^/]*)?"),  # Lightning: epoch=3-val_loss=0.25
-)
-_FILE_NAME = ("[^/]*[-_]", "(-v[0-9]{1,3})?")
+_FILE_NAME = ("[^/]*[-_]", "([0-9]{3,12})", "(-v[0-9]{1,3})?")  # of a file whose name is of no layout
 LARGE = 65536
 _LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks differently
 
 
-def _compile(before: str, step: str, after: str) -> tuple[re.Pattern[str], int]:
-    """Return a pattern, and the group that is the step."""
-    return regex(before + step + after, re.IGNORECASE), before.count("(") + 1
+_NUMBERED_FILE, _FILE_GROUP = compile_name(*_FILE_NAME)
 
 
-_COMPILED = tuple(_compile(before, _STEP, after) for before, after in _STEP_NAMES)
-_NUMBERED_FILE, _FILE_GROUP = _compile(_FILE_NAME[0], _FILE_STEP, _FILE_NAME[1])
-
-
-@lru_cache(maxsize=4096)
 def step_of(name: str) -> int | None:
     """Return the step in the name of a folder, or of a file without its extension."""
-    matches = ((pattern.fullmatch(name), group) for pattern, group in _COMPILED)
-    return next((int(found[group]) for found, group in matches if found), None)
+    found = find_layout(name)
+    return found[1] if found else None
 
 
 def file_step(stem: str) -> int | None:
@@ -67,8 +42,8 @@ def format_ranking() -> str:
     `open/./PATH` for folders that may contain checkpoints: those without a step, and those whose name is only a number,
     which may be a date.
     """
-    rules = [(".", before, _STEP, after) for before, after in _STEP_NAMES]
-    rules.append(("f", _FILE_NAME[0], _FILE_STEP, _FILE_NAME[1]))
+    rules = [(".", each.before, STEP, each.after) for each in LAYOUTS if each.before is not None]
+    rules.append(("f", *_FILE_NAME))
     lines = [
         r"s#^(.) (.*/)([^/]*)$#\1 \3/\2\3#",  # f NAME/./FOLDER/NAME
         rf"/^f ({'|'.join(TRACKERS).replace('.', '[.]')})\//{{",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
+from training_monitor.core.checkpoint_layouts import PREFIXES
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import by_shape
@@ -146,7 +147,7 @@ _OTHER_FILE = regex(r"\.(?:json|jsonl|ya?ml|txt|csv|png|jpe?g|gif|webp|mp4|wav|h
 _SHARD = regex(r"[-_.]\d{1,6}-of-\d{1,6}")
 _STEP = regex(
     rf"(?<!total_)(?<!max_)(?:checkpoints?|ckpt|steps?|iter(?:ation)?)[-_ =:#]{{0,3}}(\d{{1,12}})(?!\d)"
-    rf"|(?<!epoch)[-_](\d{{1,12}}){_WEIGHTS}",
+    rf"|(?<!epoch)[-_](\d{{1,12}}){_WEIGHTS}|\b(?:{PREFIXES})(\d{{1,12}})(?!\d)",
     re.IGNORECASE,
 )
 _FILE_OF_A_FOLDER = regex(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from training_monitor.core.checkpoint_layouts import PREFIXES
 from training_monitor.core.regex import regex
 from training_monitor.logs.fields import Finds, Numbers, find_fields, find_numbers, may_have_fields, read_found
 from training_monitor.logs.job_progress import EpochSigns, epoch_signs
@@ -93,7 +94,7 @@ _SAVE = regex(
 )
 _SAVED_STEP = regex(
     r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
-    r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
+    rf"|(?<!epoch)[-_](\d{{1,12}})\.(?:safetensors|pth?|ckpt|bin)\b|\b(?:{PREFIXES})(\d{{1,12}})(?!\d)"
 )
 _SAVED_AT_STEP = regex(
     r"\b(?:at|after) (?:(?:global|training|train) )?(?:step|iteration|iter|update)[ :=#]{1,3}(\d{1,12})\b(?![.,]\d)"

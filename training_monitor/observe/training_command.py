@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 
+from training_monitor.core.checkpoint_layouts import PREFIXES
 from training_monitor.core.regex import regex
 
 _PYTHON = regex(r"(?:python|pypy)[\d.]*(?:-dbg)?")
@@ -66,6 +67,7 @@ _INPUTS = regex(r"resume|load|init|pretrained|base_model|from_|input")
 _CHECKPOINT_NAME = regex(r"\.(?:pt|pth|ckpt|safetensors|bin|distcp|tar|npz|h5|orbax|msgpack)(?:\.\w*tmp\w*)?$")
 _CHECKPOINT_FOLDER = regex(
     r"(?:tmp-)?(?:checkpoints?|ckpt|global_?step|step|iter|epoch|model)[-_=]?\d+.*|\d+(?:\.orbax-checkpoint-tmp.*)?"
+    rf"|(?:{PREFIXES})\d+.*"
 )
 _MOST_FOLDERS = 6
 

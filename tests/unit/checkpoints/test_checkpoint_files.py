@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from training_monitor.checkpoints.completeness import group_checkpoints
 from training_monitor.checkpoints.listing import format_ranking, parse_listing
+from training_monitor.core.checkpoint_layouts import LAYOUTS
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Checkpoint
 from training_monitor.core.values import CheckpointListing
+from training_monitor.logs.events import CheckpointCounter
+from training_monitor.logs.parts import saved_step
+from training_monitor.observe.training_command import folder_of_checkpoint
+
+PAGE = Path(__file__).parents[3] / "docs" / "checkpoints.md"
 
 
 def listing(*files: str, size: int = 100, more: str = "", now: int = 2000, time: int = 1000) -> str:
@@ -828,3 +835,17 @@ def ranked(line: str) -> list[int]:
     done = subprocess.run(command, input=f"{line}\n", capture_output=True, text=True, check=True)
     found = (each.partition("/")[0] for each in done.stdout.splitlines())
     return [int(step) for step in found if step.isdigit()]
+
+
+def test_logs_and_open_files_name_the_layouts_that_are_listed() -> None:
+    line = "saved checkpoint to /w/runs/ep1-ba500-rank0.pt"
+    counter = CheckpointCounter()
+    counter.read(line)
+    assert saved_step(line) == 500 and counter.seen == [("step", 500)]
+    assert saved_step("saving network-snapshot-000200.pkl") == 200
+    assert folder_of_checkpoint("/w/runs/ep1-ba500/model.pt") == "/w/runs"
+
+
+def test_the_page_names_every_framework() -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert not [name for each in LAYOUTS for name in each.made_by.split(", ") if name not in page]
