@@ -73,6 +73,7 @@ class Channel:
     name: ClassVar[str]
     own: ClassVar[str | None] = None  # the field of a person that holds their address on this channel
     default: ClassVar[str | None] = None  # the setting that holds the recipient of notices for nobody in particular
+    needs_store: ClassVar[bool] = False  # the notifier's, which keeps every notice
     markup: ClassVar[Markup] = PLAIN
     advice: ClassVar[tuple[Advice, ...]] = ()  # by the words of its answers
     minimum_priority: Annotated[str, choice(*PRIORITIES)] = "low"
@@ -98,14 +99,16 @@ class Channel:
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         """Return why this user cannot be notified this way; None if they can."""
+        if self.needs_store and not doors.has_store:
+            return "no store is open"
         if self.recipient(user):
             return None
         if not user.is_person:
             return f"no {self.default}"
         return f"no {self.own} of {user.name}" if self.own else "it has no addresses of persons"
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
-        """Send a notice once. Raises RestError or CommandError."""
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
+        """Send a notice once, to a recipient as `recipient` returns it. Raises RestError or CommandError."""
         raise NotImplementedError
 
     @classmethod
@@ -137,8 +140,8 @@ def run(argv: tuple[str, ...], text: str | None, doors: Doors) -> None:
         raise CommandFailed(f"{argv[0]} ended with exit status {result.exit_code}: {said}", argv=(argv[0],))
 
 
-def as_json(notice: Notice, user: NotifiedUser) -> dict[str, Any]:
-    """Return a notice as a value of JSON, with its whole text as `message`."""
+def as_json(notice: Notice) -> dict[str, Any]:
+    """Return a notice as a value of JSON, with its whole text as `message`; `user` is nobody in particular."""
     values = {key: shown_lines(value) if isinstance(value, str) else value for key, value in asdict(notice).items()}
     fields = [{"label": shown_lines(label), "value": shown_lines(value)} for label, value in notice.fields]
-    return {**values, "fields": fields, "user": user.name or None, "message": render(notice, PLAIN)}
+    return {**values, "fields": fields, "user": None, "message": render(notice, PLAIN)}

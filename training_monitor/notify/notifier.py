@@ -146,7 +146,7 @@ class TrainingNotifier:
 
     def _send(self, channel: Channel, user: NotifiedUser, notice: Notice) -> TrainingMonitorError | None:
         try:
-            channel.send(notice, user, self._doors)
+            channel.send(notice, channel.recipient(user), self._doors)
         except (RestError, CommandError) as error:
             return error
         except Exception as error:  # a faulty channel must not end the watch; the error's text may contain a secret

@@ -22,7 +22,6 @@ from training_monitor.core.values import Notice
 from training_monitor.notify.channel import Channel, Doors
 from training_monitor.notify.channels import CHANNELS, classes_of
 from training_monitor.notify.configure import load_channels, settings_of_channel
-from training_monitor.notify.people import NotifiedUser
 
 PAGE = Path(__file__).parents[3] / "docs" / "notifications.md"
 CODE = "wholly-quiet-code"
@@ -41,7 +40,7 @@ class Pager(Channel):
     code: Annotated[str, text("a code", is_secret=True), Example("code-of-the-pager")] = field(repr=False)
     zone: Annotated[str, text("a zone")]
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def send(self, notice: Notice, to: object, doors: Doors) -> None:
         return None
 
 

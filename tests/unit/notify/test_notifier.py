@@ -33,10 +33,13 @@ class Line:
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def recipient(self, user: NotifiedUser) -> str:
+        return user.name
+
+    def send(self, notice: Notice, to: str, doors: Doors) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.sent.append((user.name, notice))
+        self.sent.append((to, notice))
 
 
 class Programs:

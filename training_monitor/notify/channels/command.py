@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import MASK, keep_secret, secrets_of_argv
 from training_monitor.core.settings_table import Example, Kind, Place
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import Channel, Doors, as_json, run
-
-if TYPE_CHECKING:
-    from training_monitor.notify.people import NotifiedUser
 
 
 def _read_argv(value: Any, place: Place) -> Any:
@@ -42,5 +39,5 @@ class CommandChannel(Channel):
     def program(self) -> str:
         return self.argv[0]
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
-        run(self.argv, json.dumps(as_json(notice, user)) + "\n", doors)
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
+        run(self.argv, json.dumps(as_json(notice)) + "\n", doors)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from training_monitor.core.errors import ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import Channel, Doors, run
 from training_monitor.notify.notice_text import Markup, escape_html, one_line, render_body
-
-if TYPE_CHECKING:
-    from training_monitor.notify.people import NotifiedUser
 
 _URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
 
@@ -28,7 +25,7 @@ class Desktop(Channel):
     def program(self) -> str:
         return "notify-send"
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         urgency = f"--urgency={_URGENCY[notice.priority]}"
         run((self.program, urgency, "--", one_line(notice), render_body(notice, self.markup)), None, doors)
 

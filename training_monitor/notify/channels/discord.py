@@ -16,7 +16,6 @@ from training_monitor.notify.notice_text import Markup, render
 
 if TYPE_CHECKING:
     from training_monitor.core.rest import Response
-    from training_monitor.notify.people import NotifiedUser
 
 DISCORD_API = "https://discord.com/api/v10"
 Address: TypeAlias = Annotated[str | int, ID, Example("80351110224678912")]
@@ -81,10 +80,9 @@ class DiscordUser(_Discord):
     user_id: Annotated[Address, Variable("TRAINING_MONITOR_DISCORD_USER_ID")] | None = None
     api_url: Annotated[str, API, Variable("TRAINING_MONITOR_DISCORD_API")] = DISCORD_API
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         api, headers = self.api_url.rstrip("/"), {"Authorization": f"Bot {self.token}"}
-        recipient = {"recipient_id": str(self.recipient(user))}
-        conversation = _id_in(post(f"{api}/users/@me/channels", recipient, doors, headers))
+        conversation = _id_in(post(f"{api}/users/@me/channels", {"recipient_id": str(to)}, doors, headers))
         post(f"{api}/channels/{conversation}/messages", self._message(notice), doors, headers)
 
 
@@ -104,7 +102,7 @@ class DiscordWebhook(_Discord):
         Example("https://discord.com/api/webhooks/ID/TOKEN"),
     ] = field(repr=False)
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         post(self.url, self._message(notice), doors)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from training_monitor.core.addresses import MailServer
 from training_monitor.core.advice import advice_of
@@ -14,9 +14,6 @@ from training_monitor.core.settings_table import MISFIT, Example, Kind, Place, V
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import Channel, Doors
 from training_monitor.notify.notice_text import one_line, render
-
-if TYPE_CHECKING:
-    from training_monitor.notify.people import NotifiedUser
 
 _SCHEMES = {"smtp": ("starttls", 587), "smtps": ("ssl", 465), "smtp+plain": ("plain", 25)}
 _UNKNOWN_SENDER = "nobody@localhost"  # stands in while the server's URL is wrong, to avoid a second error
@@ -126,10 +123,9 @@ class Email(Channel):
         user = _UNKNOWN_SENDER if server is MISFIT else server.user or ""
         return {"from": user, **values} if "@" in user else values
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         from training_monitor.core.mail import send_mail
 
-        found = self.recipient(user)
-        recipients = [found] if user.is_person else found
+        recipients = [to] if isinstance(to, str) else to
         text = render(notice, self.markup)
         send_mail(self.server, self.sender, recipients, one_line(notice), text, timeout=doors.timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from training_monitor.core.advice import advice_of
 from training_monitor.core.frozen import dataclass, field
@@ -11,9 +11,6 @@ from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import TOKEN, URL, Channel, Doors
 from training_monitor.notify.notice_text import Markup, one_line, render_body
-
-if TYPE_CHECKING:
-    from training_monitor.notify.people import NotifiedUser
 
 _PRIORITY = {"low": "2", "normal": "3", "high": "4", "urgent": "5"}
 _CODE = r"\"code\":\s*"
@@ -43,7 +40,7 @@ class Ntfy(Channel):
         default=None, repr=False
     )
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         from training_monitor.core.rest import request
 
         headers = {

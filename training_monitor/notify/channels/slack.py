@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from training_monitor.core.advice import advice_of
 from training_monitor.core.frozen import dataclass, field
@@ -10,9 +10,6 @@ from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import URL, Channel, Doors, post
 from training_monitor.notify.notice_text import Markup, escape_html, render
-
-if TYPE_CHECKING:
-    from training_monitor.notify.people import NotifiedUser
 
 _WEBHOOK = "make the webhook again"
 
@@ -54,5 +51,5 @@ class SlackWebhook(Channel):
         str, URL, Variable("TRAINING_MONITOR_SLACK_WEBHOOK"), Example("https://hooks.slack.com/services/T/B/TOKEN")
     ] = field(repr=False)
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         post(self.url, {"text": render(notice, self.markup), "unfurl_links": False}, doors)

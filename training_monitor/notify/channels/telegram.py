@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from training_monitor.core.advice import advice_of
 from training_monitor.core.errors import RestError
@@ -13,9 +13,6 @@ from training_monitor.core.settings_table import Example, Variable, text
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import API, ID, Channel, Doors, post
 from training_monitor.notify.notice_text import Markup, escape_html, render
-
-if TYPE_CHECKING:
-    from training_monitor.notify.people import NotifiedUser
 
 TELEGRAM_API = "https://api.telegram.org"
 Address: TypeAlias = Annotated[str | int, ID, Example("123456")]
@@ -58,8 +55,8 @@ class Telegram(Channel):
     api_url: Annotated[str, API, Variable("TRAINING_MONITOR_TELEGRAM_API")] = TELEGRAM_API
     _moved: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # groups, to new ids
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
-        chat = str(self.recipient(user))
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
+        chat = str(to)
         try:
             self._send_to(self._moved.get(chat, chat), notice, doors)
         except RestError as error:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import URL, Channel, Doors, as_json, post
-
-if TYPE_CHECKING:
-    from training_monitor.notify.people import NotifiedUser
 
 
 @dataclass(frozen=True)
@@ -26,5 +23,5 @@ class Webhook(Channel):
         repr=False
     )
 
-    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
-        post(self.url, as_json(notice, user), doors)
+    def send(self, notice: Notice, to: Any, doors: Doors) -> None:
+        post(self.url, as_json(notice), doors)
