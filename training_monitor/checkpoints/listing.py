@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable
 
 from training_monitor.core.checkpoint_layouts import LAYOUTS, STEP, TRACKERS, compile_name, find_layout
 from training_monitor.core.errors import ParseError
@@ -130,6 +131,12 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
     if lines[0] != "state=there":
         raise ParseError(lines[0].removeprefix("state="), source=f"checkpoint directory {directory}".rstrip())
     listing, problems, local = Listing(), dict[str, str](), False
+    kept: dict[str, Callable[[str], None]] = {
+        "listed": listing.listed.add,
+        "looked": listing.looked_into.add,
+        "over": listing.too_large.append,
+        "shut": listing.shut.append,
+    }
     for line in lines[1:]:
         kind, _, rest = line.partition(" ")
         whole = rest.removeprefix("./")
@@ -156,14 +163,8 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
             listing.trackers[path] = content.strip()
         elif kind == "cut":
             listing.cut = True
-        elif kind == "listed":
-            listing.listed.add(whole)
-        elif kind == "looked":
-            listing.looked_into.add(whole)
-        elif kind == "over":
-            listing.too_large.append(whole)
-        elif kind == "shut":
-            listing.shut.append(whole)
+        elif keep := kept.get(kind):
+            keep(whole)
         elif kind == "rest" and (found := re.fullmatch(r"(\d{1,12}) (\d{1,12})", rest)):
             listing.rest, listing.rest_step = int(found[1]), int(found[2])
         elif kind == "unnumbered" and re.fullmatch(r"\d{1,12}", rest):
