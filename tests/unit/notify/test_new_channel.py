@@ -28,16 +28,16 @@ CODE = "wholly-quiet-code"
 
 
 @dataclass(frozen=True)
-class Pager(Channel):
-    """A pager.
+class Beeper(Channel):
+    """A beeper.
 
     Attributes:
-        code: of the pager.
+        code: of the beeper.
         zone: where it is.
     """
 
-    name = "pager"
-    code: Annotated[str, text("a code", is_secret=True), Example("code-of-the-pager")] = field(repr=False)
+    name = "beeper"
+    code: Annotated[str, text("a code", is_secret=True), Example("code-of-the-beeper")] = field(repr=False)
     zone: Annotated[str, text("a zone")]
 
     def send(self, notice: Notice, to: object, doors: Doors) -> None:
@@ -45,15 +45,15 @@ class Pager(Channel):
 
 
 @pytest.fixture(autouse=True)
-def pager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CHANNELS, "pager", "pager Pager")  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "training_monitor.notify.channels.pager", sys.modules[__name__])
+def beeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHANNELS, "beeper", "beeper Beeper")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "training_monitor.notify.channels.beeper", sys.modules[__name__])
     monkeypatch.setattr(masking._Known, "values", ())
 
 
 def write(folder: Path, table: dict[str, object], mode: int = 0o600) -> str:
     file = folder / "settings.json"
-    file.write_text(json.dumps({"notifications": {"pager": table}}))
+    file.write_text(json.dumps({"notifications": {"beeper": table}}))
     file.chmod(mode)
     return str(file)
 
@@ -61,7 +61,7 @@ def write(folder: Path, table: dict[str, object], mode: int = 0o600) -> str:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no tomllib")
 def test_a_new_channel_is_in_the_new_settings_file(tmp_path: Path) -> None:
     file, text_of_file = tmp_path / "settings.toml", settings_template()
-    assert "#[notifications.pager]\n" in text_of_file and '#code = "code-of-the-pager"\n' in text_of_file
+    assert "#[notifications.beeper]\n" in text_of_file and '#code = "code-of-the-beeper"\n' in text_of_file
     assert '#zone = "a zone"\n' in text_of_file, "what has no example shows what it may hold"
     assert re.search(r"and so do [^.]*\bcode_env\b", text_of_file.replace("\n# ", " "))
     file.write_text(uncommented(text_of_file))
@@ -70,18 +70,18 @@ def test_a_new_channel_is_in_the_new_settings_file(tmp_path: Path) -> None:
 
 
 def test_the_secret_of_a_new_channel_is_masked_and_may_be_named(tmp_path: Path) -> None:
-    expected = [Pager(CODE, "north")]
+    expected = [Beeper(CODE, "north")]
     masking._Known.values = ()
     assert load_channels({}, write(tmp_path, {"code": CODE, "zone": "north"})) == expected
-    assert redact(f"no pager with {CODE} in north") == "no pager with *** in north" and CODE not in repr(expected)
-    by_name = {"code_env": "PAGER", "zone": "north"}
-    assert load_channels({"PAGER": CODE}, write(tmp_path, by_name, 0o644)) == expected
-    assert redact("the variable PAGER") == "the variable PAGER"
+    assert redact(f"no beeper with {CODE} in north") == "no beeper with *** in north" and CODE not in repr(expected)
+    by_name = {"code_env": "BEEPER", "zone": "north"}
+    assert load_channels({"BEEPER": CODE}, write(tmp_path, by_name, 0o644)) == expected
+    assert redact("the variable BEEPER") == "the variable BEEPER"
 
 
 def test_a_file_with_the_secret_of_a_new_channel_must_be_ones_own(tmp_path: Path) -> None:
     file = write(tmp_path, {"code": CODE, "zone": "north"}, 0o644)
-    with pytest.raises(SettingsError, match="it holds pager.code"):
+    with pytest.raises(SettingsError, match="it holds beeper.code"):
         load_channels({}, file)
     assert [each.key for each in check_settings(file, {}).problems] == ["mode"]
 
@@ -140,8 +140,8 @@ def test_no_secret_of_a_channel_is_in_its_repr() -> None:
 def test_the_page_has_the_channels_in_their_order_with_every_setting() -> None:
     table = PAGE.read_text().partition("## Channels")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\w+)(.*)", table, re.MULTILINE)[1:]
-    assert list(dict.fromkeys(name for name, _ in rows)) == [name for name in CHANNELS if name != "pager"]
-    for name in CHANNELS.keys() - {"pager"}:
+    assert list(dict.fromkeys(name for name, _ in rows)) == [name for name in CHANNELS if name != "beeper"]
+    for name in CHANNELS.keys() - {"beeper"}:
         row = "\n".join(rest for each, rest in rows if each == name)
         settings = {key: each for key, each in settings_of_channel(name).items() if key != "minimum_priority"}
         variables = {each.variable.removeprefix("TRAINING_MONITOR") for each in settings.values() if each.variable}
