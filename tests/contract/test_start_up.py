@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[int, int]] = {
     "--help": (4, 15),
     "completion --complete zsh gpu l": (36, 70),
     "gpu local": (44, 70),
-    "checkpoints local .": (38, 70),
+    "checkpoints local .": (37, 70),
     "health local": (93, 95),
     "history": (44, 70),
     "top . --once --json": (63, 75),

@@ -20,7 +20,6 @@ from training_monitor.core.values import (
     check_roll_call_timeout,
     is_at_least,
 )
-from training_monitor.judging.failure_table import CATEGORIES
 
 _SOME = Bound("more than 0 seconds")
 PositiveSeconds = Annotated[float, _SOME]
@@ -174,6 +173,8 @@ def decide_restart(
 
 
 def _is_from_outside(failure: Failure) -> bool:
+    from training_monitor.judging.failure_table import CATEGORIES
+
     known = CATEGORIES.get(failure.category)
     return known.from_outside if known else failure.category == _LOST
 
