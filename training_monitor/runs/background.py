@@ -22,12 +22,11 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import encode
 from training_monitor.runs.endings import Warnings
 from training_monitor.runs.files import RunFiles, log_paths, read_file, read_text, write_atomically
-from training_monitor.runs.ownership import Place, Standing, this_process
+from training_monitor.runs.ownership import Candidate, Place, Standing, this_process
 from training_monitor.runs.progress_file import parse_control_file, parse_progress_file
 from training_monitor.runs.record import RunRecord
 from training_monitor.runs.resources import INTERVAL, Busiest, OwnResourceReader
 from training_monitor.runs.values import RUNNING, OwnResources
-from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.tee import start_tee
 from training_monitor.targets.transport import Transport
 
@@ -65,17 +64,12 @@ class Background:
         clock: Clock,
         transport: Transport | None,
         fall_silent: Callable[[str | None], None],
-        has_begun: Callable[[], bool],
-        is_alone: bool,
-        heir_of: Identity | None,
-        heir_since: float | None,
+        candidate: Candidate,
     ) -> None:
         self.files = self.wanted = files
         self._is_settled = False  # whether we own `files`
-        self._me: Identity | None = None
         self._place: Place | None = None  # None until the identity of this process is known
-        self._fall_silent, self._has_begun = fall_silent, has_begun
-        self._is_alone, self._heir_of, self._heir_since = is_alone, heir_of, heir_since
+        self._fall_silent, self._candidate = fall_silent, candidate
         self._record, self._metadata = record, metadata
         self._interval = min(max(0.01, interval), HEARTBEAT) if isinstance(interval, int | float) else 0.25
         self._troubles, self._clock = troubles, clock
@@ -194,18 +188,10 @@ class Background:
 
     def _prepare(self) -> Place:
         """Find out the identity of this process, and where its output goes."""
-        me = this_process(is_alone=self._is_alone, heir_of=self._heir_of)
-        self._me = me.process
+        me = this_process(self._candidate)
         self._metadata |= encode(me.process)
         self._metadata["stdout_path"], self._metadata["stderr_path"] = _regular_target(1), _regular_target(2)
-        self._place = Place(
-            self.wanted,
-            me,
-            self._clock,
-            has_begun=self._has_begun,
-            heir_of=self._heir_of,
-            heir_since=self._heir_since,
-        )
+        self._place = Place(self.wanted, me, self._candidate, self._clock)
         return self._place
 
     def _settle(self, place: Place, *, is_last: bool = False) -> bool:
@@ -240,7 +226,7 @@ class Background:
         if is_first:
             with suppress(OSError, ParseError):
                 earlier = parse_progress_file(read_text(self.files.progress_path), self.files.unread())
-                self._record.follow(earlier, self._me)
+                self._record.follow(earlier, place.me.process)
         if not (self._tee_outputs and is_first):
             return
         outputs = Outputs(log_paths(place.files), self._tell_gone)

@@ -46,6 +46,7 @@ from training_monitor.core.frozen import replace
 from training_monitor.runs.background import Background
 from training_monitor.runs.endings import Hooks, Outcome, Warnings, bounded, harmless, outcome_of
 from training_monitor.runs.files import RunFiles, run_files
+from training_monitor.runs.ownership import Candidate
 from training_monitor.runs.record import (
     PLAIN,
     Callback,
@@ -158,10 +159,12 @@ class TrainingMonitor:
             clock=self._clock,
             transport=self._transport,
             fall_silent=self._fall_silent,
-            has_begun=lambda: _has_begun(record),
-            is_alone=rank is not None and heir_of is None,
-            heir_of=identify(heir_of) if isinstance(heir_of, int) else heir_of,
-            heir_since=self._heir_since,
+            candidate=Candidate(
+                functools.partial(_has_begun, record),
+                is_alone=rank is not None and heir_of is None,
+                heir_of=identify(heir_of) if isinstance(heir_of, int) else heir_of,
+                heir_since=self._heir_since,
+            ),
         )
         if (initial_step := self._options["initial_step"]) is not None:
             self.set_initial_step(initial_step)

@@ -21,7 +21,7 @@ from types import ModuleType
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.records import encode, format_record
 from training_monitor.runs.files import (
     SUFFIX,
@@ -61,26 +61,28 @@ class Standing(Enum):
     UNSURE = auto()
 
 
-class Ownership:
-    """The record of one run's files, used by a process that wants to write them.
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What the monitor of a process knows of whether the process may write a run.
 
-    Args:
-        has_begun: whether this process has anything to write: until then it leaves a run that it has lost to the other.
-        heir_of: the process from which this one has its monitor: a run that has not begun there is this one's.
+    Attributes:
+        has_begun: whether it has anything to write: until then it leaves a run that it has lost to the other.
+        is_alone: it has a run of its own, whoever started it.
+        heir_of: the process from which it has its monitor: a run that has not begun there is its own.
         heir_since: when it got the monitor, in epoch seconds.
     """
 
-    def __init__(
-        self,
-        files: RunFiles,
-        me: Owner,
-        clock: Clock,
-        *,
-        has_begun: Callable[[], bool],
-        heir_of: Identity | None = None,
-        heir_since: float | None = None,
-    ) -> None:
-        self._has_begun, self._heir_of, self._heir_since = has_begun, heir_of, heir_since
+    has_begun: Callable[[], bool]
+    is_alone: bool = False
+    heir_of: Identity | None = None
+    heir_since: float | None = None
+
+
+class Ownership:
+    """The record of one run's files, used by a process that wants to write them."""
+
+    def __init__(self, files: RunFiles, me: Owner, candidate: Candidate, clock: Clock) -> None:
+        self._candidate = candidate
         self.holder: Owner | None = None  # the other process that has the files
         self._files, self._path, self._me, self._clock = files, owner_path(files), me, clock
         self._text = format_record(encode(me) | {"token": os.urandom(8).hex()})
@@ -96,7 +98,8 @@ class Ownership:
             found = self._read()
             standing = self._judge_unowned() if found is None else self._judge(found)
             if self._is_lost and standing is not Standing.RELATED:
-                standing = Standing.TAKEN if self._has_begun() and not self._is_of_sibling() else Standing.RELATED
+                is_elsewhere = self._candidate.has_begun() and not self._is_of_sibling()
+                standing = Standing.TAKEN if is_elsewhere else Standing.RELATED
             if standing is not Standing.OURS:
                 self.holder = parse_owner(found[0]) if found else None
                 return standing
@@ -154,12 +157,13 @@ class Ownership:
             return Standing.UNSURE
         if owner is None or not is_there:
             return Standing.TAKEN if is_there else Standing.OURS
-        if owner.process == self._heir_of and not self._has_begun_there():
+        heir_of, has_begun = self._candidate.heir_of, self._candidate.has_begun()
+        if owner.process == heir_of and not self._has_begun_there():
             return Standing.OURS
-        is_of_heir = owner.parent == self._me.process and (not self._has_begun() or self._heir_of == self._me.process)
+        is_of_heir = owner.parent == self._me.process and (not has_begun or heir_of == self._me.process)
         if precedes(self._me, owner) and not is_of_heir:
             return Standing.OURS
-        is_left = is_of_heir and not self._has_begun()
+        is_left = is_of_heir and not has_begun
         return Standing.RELATED if is_left or is_related(self._me, owner) else Standing.TAKEN
 
     def _has_beaten(self, found: _Found) -> bool | None:
@@ -193,10 +197,11 @@ class Ownership:
 
     def _judge_unowned(self) -> Standing:
         """Return RELATED if another process with a copy of the same monitor has had the run, and its end."""
-        run = None if self._heir_since is None else self._run()
-        if run is None or run.ended_at is None or run.process in (None, self._heir_of, self._me.process):
+        since = self._candidate.heir_since
+        run = None if since is None else self._run()
+        if since is None or run is None or run.process in (None, self._candidate.heir_of, self._me.process):
             return Standing.OURS
-        return Standing.RELATED if run.ended_at > (self._heir_since or 0.0) else Standing.OURS
+        return Standing.RELATED if run.ended_at and run.ended_at > since else Standing.OURS
 
     def _is_of_sibling(self) -> bool:
         """Return whether a child of multiprocessing lost its run to one that precedes it: on its host no other can."""
@@ -207,7 +212,7 @@ class Ownership:
     def _has_begun_there(self) -> bool:
         """Return whether the process from which this one has its monitor has reported anything since."""
         run = self._run()
-        return run is not None and run.process == self._heir_of and (run.step or run.epoch) is not None
+        return run is not None and run.process == self._candidate.heir_of and (run.step or run.epoch) is not None
 
     def _run(self) -> Run | None:
         try:
@@ -219,19 +224,10 @@ class Ownership:
 class Place:
     """The place of a run: the requested files, or files beside them if another process writes those."""
 
-    def __init__(
-        self,
-        wanted: RunFiles,
-        me: Owner,
-        clock: Clock,
-        *,
-        has_begun: Callable[[], bool],
-        heir_of: Identity | None = None,
-        heir_since: float | None = None,
-    ) -> None:
+    def __init__(self, wanted: RunFiles, me: Owner, candidate: Candidate, clock: Clock) -> None:
         self.files = wanted
-        self._wanted = wanted
-        self._ask = partial(Ownership, me=me, clock=clock, has_begun=has_begun, heir_of=heir_of, heir_since=heir_since)
+        self.me, self._wanted = me, wanted
+        self._ask = partial(Ownership, me=me, candidate=candidate, clock=clock)
         self._asked: dict[RunFiles, Ownership] = {}
         self._held: Ownership | None = None
 
@@ -289,15 +285,10 @@ def started_by() -> ModuleType | None:
     return next((module for module in modules if module and module.parent_process() is not None), None)
 
 
-def this_process(*, is_alone: bool = False, heir_of: Identity | None = None) -> Owner:
-    """Return this process and its place among the processes of multiprocessing, also nested ones.
-
-    Args:
-        is_alone: it has a run of its own, whoever started it.
-        heir_of: the process whose monitor was copied or forked into this one.
-    """
-    me = identify()
-    module = None if is_alone else started_by()
+def this_process(candidate: Candidate) -> Owner:
+    """Return this process and its place among the processes of multiprocessing, also nested ones."""
+    me, heir_of = identify(), candidate.heir_of
+    module = None if candidate.is_alone else started_by()
     parent = module.parent_process() if module else None
     if module and parent is not None and parent.pid:
         return Owner(me, identify(parent.pid), tuple(module.current_process()._identity))

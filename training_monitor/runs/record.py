@@ -477,7 +477,7 @@ class RunRecord:
             step = self._step or (None if is_later else self._takes)
             return self._values.update(taken, step, self.progress.made_before)
 
-    def follow(self, earlier: Run, me: Identity | None) -> None:
+    def follow(self, earlier: Run, me: Identity) -> None:
         """Note which attempt of its run this is, by the progress file of the one before.
 
         An attempt that says RUNNING is not: it was killed, unless it had made its last batch, or is of this process.

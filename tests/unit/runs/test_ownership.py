@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from training_monitor.runs.files import owner_path, run_files
-from training_monitor.runs.ownership import DEAD_AFTER, Place, Standing, is_related, precedes
+from training_monitor.runs.ownership import DEAD_AFTER, Candidate, Place, Standing, is_related, precedes
 from training_monitor.runs.progress_file import parse_owner
 from training_monitor.runs.values import Owner
 from training_monitor.targets.proc_stat import Identity
@@ -24,7 +24,7 @@ def on(host: str, pid: int = 7) -> Owner:
 
 
 def place(folder: Path, host: str, clock: FakeClock) -> Place:
-    return Place(run_files(folder / RUN), on(host), clock, has_begun=lambda: True)
+    return Place(run_files(folder / RUN), on(host), Candidate(lambda: True), clock)
 
 
 def test_an_owner_elsewhere_is_alive_when_it_beats_and_dead_when_it_does_not(tmp_path: Path) -> None:
