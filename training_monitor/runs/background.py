@@ -20,6 +20,7 @@ from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import encode
+from training_monitor.core.units import name_some
 from training_monitor.runs.endings import Warnings
 from training_monitor.runs.files import RunFiles, log_paths, read_file, read_text, write_atomically
 from training_monitor.runs.ownership import Candidate, Place, Standing, this_process
@@ -259,12 +260,10 @@ class Background:
                     self._write()
 
     def _take_metrics(self) -> None:
-        if left_out := self._record.take_metrics():
-            names, more = ", ".join(map(repr, left_out[:5])), len(left_out) - 5
-            rest = f" and {more} more" if more > 0 else ""
-            self._troubles.warn(
-                "metrics", f"200 metrics are kept, losses and learning rates before others, and not {names}{rest}"
-            )
+        for kept, left_out in self._record.take_metrics().items():
+            if left_out:
+                names = name_some(list(map(repr, left_out)), 5)
+                self._troubles.warn(kept, f"{kept} are kept, losses and learning rates before others, and not {names}")
 
     def _write(self, *, is_last: bool = False) -> bool:
         """Write the current state to the file, recreating its folder if needed; False if that failed."""

@@ -72,31 +72,45 @@ class MetricValues:
     def __init__(self) -> None:
         self._known: dict[str, Scalar] = {}
         self._histories: dict[str, GrowingHistory] = {}
-        self.earlier: Mapping[str, MetricHistory] = {}  # of earlier attempts
+        self._earlier: Mapping[str, GrowingHistory] = {}  # until it is known where this attempt continues
 
-    def update(self, metrics: Mapping[str, Scalar], step: int | None, made_before: int) -> list[str]:
-        """Take over the values of a step; return the names for which there is no room.
+    def update(self, metrics: Mapping[str, Scalar], step: int | None) -> dict[str, list[str]]:
+        """Take over the values of a step; return the names for which there is no room, by what they have no room in.
 
         Args:
             step: None where it is not known: the histories are left as they are.
-            made_before: the steps of earlier attempts from which this one continues; their histories go on.
         """
-        left_out = []
+        left_out: dict[str, list[str]] = {
+            f"{MOST_METRICS} metrics": [],
+            f"the histories of {MOST_HISTORIES} metrics": [],
+        }
+        without_room, without_history = left_out.values()
         for name, value in metrics.items():
             short = short_name(name)
             if not _has_room(self._known, MOST_METRICS, short):
-                left_out.append(short)
+                without_room.append(short)
                 continue
             self._known[short] = redact_named(name, value)
             if step is None or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if _has_room(self._histories, MOST_HISTORIES, short):
-                if short not in self._histories:
-                    past = self.earlier.get(short, MetricHistory())
-                    points = [each for each in zip(past.steps, past.values) if each[0] <= made_before]
-                    self._histories[short] = GrowingHistory(points)
-                self._histories[short].add(step, value)
+                self._histories.setdefault(short, GrowingHistory()).add(step, value)
+            else:
+                without_history.append(short)
         return left_out
+
+    def follow(self, earlier: Mapping[str, MetricHistory]) -> None:
+        """Keep the histories of earlier attempts until `join` is called."""
+        self._earlier = {name: GrowingHistory(zip(past.steps, past.values)) for name, past in earlier.items()}
+
+    def join(self, made_before: int) -> None:
+        """Put the histories of earlier attempts before those of this one, which continues from this step."""
+        for name, past in self._earlier.items():
+            points = [each for each in past.points if each[0] <= made_before]
+            if points and _has_room(self._histories, MOST_HISTORIES, name):
+                own = self._histories.get(name, GrowingHistory()).points
+                self._histories[name] = GrowingHistory([*points, *(each for each in own if each[0] > made_before)])
+        self._earlier = {}
 
     def plain(self) -> dict[str, Scalar]:
         """Return the metrics for the file."""
@@ -104,7 +118,7 @@ class MetricValues:
 
     def histories(self) -> dict[str, dict[str, list[Any]]]:
         """Return the histories for the file."""
-        return {name: history.written() for name, history in self._histories.items()}
+        return {name: history.written() for name, history in {**self._earlier, **self._histories}.items()}
 
 
 def _has_room(table: dict[str, Any], most: int, name: str) -> bool:
@@ -161,14 +175,17 @@ class GrowingHistory:
         if not self._kept or step >= self._kept[-1][0] + self._spacing:
             self._kept.append(self._last)
 
+    @property
+    def points(self) -> list[Point]:
+        """The steps and the values, oldest first."""
+        last = self._last
+        return self._kept if last is None or self._kept[-1] == last else [*self._kept, last]
+
     def written(self) -> dict[str, list[Any]]:
-        """Return the steps and the values, oldest first."""
-        points = [*self._kept]
-        if self._last is not None and points[-1] != self._last:
-            points.append(self._last)
+        """Return the points for the file."""
         return {
-            "steps": [step for step, _ in points],
-            "values": [None if value is None else written(float(f"{value:.6g}")) for _, value in points],
+            "steps": [step for step, _ in self.points],
+            "values": [None if value is None else written(float(f"{value:.6g}")) for _, value in self.points],
         }
 
 
@@ -457,25 +474,31 @@ class RunRecord:
             self.step_at = self.clock.time()
             self.version += 1
 
-    def take_metrics(self) -> list[str]:
+    def take_metrics(self) -> dict[str, list[str]]:
         """Convert the metrics that the script has reported since; without the lock, since this may wait for a GPU.
 
         Returns:
-            The names for which there is no room.
+            The names for which there is no room, see `MetricValues.update`.
         """
         taken = {}
         for name in list(self.metrics):
             with suppress(KeyError):  # the run ended meanwhile
                 taken[name if type(name) is str else text_of(name)] = plain_value(self.metrics.pop(name))
         if not taken:
-            return []
+            return {}
         with self.lock:
             self.version += 1
             self._takes += 1
             self.observe()
-            is_later = self._values.earlier and self.progress.epoch is None  # where it continues is not known yet
-            step = self._step or (None if is_later else self._takes)
-            return self._values.update(taken, step, self.progress.made_before)
+            if self._continues_somewhere:
+                self._values.join(self.progress.made_before)
+                return self._values.update(taken, self._step or self._takes)
+            return self._values.update(taken, None)
+
+    @property
+    def _continues_somewhere(self) -> bool:
+        """Whether it is known at which step this attempt continues; where none counted steps, at none."""
+        return bool(self._step or self.progress.epoch is not None or not any(each.step for each in self.earlier))
 
     def follow(self, earlier: Run, me: Identity) -> None:
         """Note which attempt of its run this is, by the progress file of the one before.
@@ -493,9 +516,11 @@ class RunRecord:
         with self.lock:
             self.attempt = earlier.attempt + 1
             self.earlier = (*earlier.earlier, last)[-MOST_ATTEMPTS:]
-            self._values.earlier = earlier.history
             if earlier.epochs_from_zero:
                 self.progress.count_from_zero()
+            self._values.follow(earlier.history)
+            if self._step:
+                self._values.join(self.progress.made_before)
             self.version += 1
 
     def end(self, outcome: Outcome, *, is_explicit: bool) -> bool:

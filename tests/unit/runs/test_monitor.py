@@ -30,7 +30,8 @@ from training_monitor.runs.monitor import TrainingMonitor, default_file
 from training_monitor.runs.progress_file import parse_progress_file
 from training_monitor.runs.record import GrowingHistory, RunRecord, counted, plain_value, value_now, written
 from training_monitor.runs.rows import percent_done, total_steps_of
-from training_monitor.runs.values import RUNNING, Run, RunRow
+from training_monitor.runs.values import RUNNING, MetricHistory, OwnResources, Run, RunRow
+from training_monitor.targets.proc_stat import Identity
 
 
 def monitor_in(folder: Path, name: str = "run.json", **options: Any) -> TrainingMonitor:
@@ -567,7 +568,7 @@ def test_nothing_is_held_once_it_is_converted(tmp_path: Path) -> None:
     record.metrics["loss"] = tensor = Tensor(0.5, "cuda")
     kept = weakref.ref(tensor)
     del tensor
-    assert record.take_metrics() == [] and kept() is None and not record.metrics
+    assert not any(record.take_metrics().values()) and kept() is None and not record.metrics
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, MemoryError])
@@ -660,9 +661,36 @@ def test_a_run_of_the_same_name_is_another_attempt_and_its_history_goes_on(tmp_p
     assert [(each.status, each.step) for each in run.earlier] == [("FINISHED", 20), ("FAILED", 11)]
     run = attempt(tmp_path, range(30, 35))
     steps, values = run.history["loss"].steps, run.history["loss"].values
-    assert steps[0] >= 11 and steps[-1] == 35 and any(11 <= step <= 30 for step in steps)
+    assert steps[0] == 1 and steps[-1] == 35 and any(11 <= step <= 30 for step in steps)
     assert values == tuple(101.0 - step for step in steps) and list(steps) == sorted(set(steps))
     assert attempt(tmp_path, range(5)).history["loss"].steps[0] <= 5
+
+
+def test_an_attempt_that_ends_before_its_first_step_keeps_the_history(tmp_path: Path) -> None:
+    history = attempt(tmp_path, range(20)).history
+    with pytest.raises(MemoryError), monitor_in(tmp_path) as monitor:
+        monitor.update_metrics(vram=80.0)
+        raise MemoryError
+    assert state_of(tmp_path).history == history
+    assert attempt(tmp_path, range(20, 30)).history["loss"].steps[0] == history["loss"].steps[0]
+
+
+def test_a_history_goes_on_where_the_earlier_attempt_is_only_known_later(tmp_path: Path) -> None:
+    earlier, record = attempt(tmp_path, range(20)), RunRecord(SYSTEM_CLOCK)
+    record.progress.start_epoch(3, 10, 10)
+    next(record.training)
+    record.metrics["loss"] = 0.5
+    record.take_metrics()  # its file is still that of another machine's process
+    record.follow(earlier, Identity(1, "there"))
+    history = record.document({}, OwnResources(), [])["history"]
+    assert isinstance(history, dict) and history["loss"]["steps"] == [*earlier.history["loss"].steps, 21]
+
+
+def test_the_next_run_of_a_script_that_counts_no_steps_has_a_history_of_its_own(tmp_path: Path) -> None:
+    for _ in range(2):
+        with monitor_in(tmp_path) as monitor:
+            monitor.update_metrics(reward=1.0)
+        assert state_of(tmp_path).history["reward"] == MetricHistory((1,), (1.0,))
 
 
 @pytest.mark.parametrize("kind", [dict, lambda **settings: SimpleNamespace(**settings)])
@@ -811,7 +839,9 @@ def test_metrics_of_ever_new_names_are_cut_and_told(tmp_path: Path) -> None:
     assert len(read(tmp_path / "run.json")["metrics"]) == 200
     assert messages == [
         "training_monitor: 200 metrics are kept, losses and learning rates before others, and not 'layer 200', "
-        "'layer 201', 'layer 202', 'layer 203', 'layer 204' and 4795 more"
+        "'layer 201', 'layer 202', 'layer 203', 'layer 204' and 4795 more",
+        "training_monitor: the histories of 32 metrics are kept, losses and learning rates before others, and not "
+        "'layer 32', 'layer 33', 'layer 34', 'layer 35', 'layer 36' and 163 more",
     ]
 
 
