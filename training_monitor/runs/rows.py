@@ -293,7 +293,7 @@ def _identity(process: ProcessSample, here: Identity) -> Identity:
 def with_titles(runs: Sequence[Run]) -> list[Run]:
     """Return the runs by the names that their scripts gave them, within a group, where no other run has the same."""
     titles = [_group(run) + run.title if run.title else run.name for run in runs]
-    counts = Counter(titles)
+    counts = Counter(word for run, title in zip(runs, titles) for word in {run.name, title})
     return [replace(run, name=title) if counts[title] == 1 else run for run, title in zip(runs, titles)]
 
 

@@ -180,6 +180,9 @@ def test_a_run_that_cannot_be_seen_goes_on_while_its_file_is_written(subtests: p
 
 
 def test_a_run_is_shown_by_the_name_that_its_script_gave_it() -> None:
+    swapped = [run("a", title="b"), run("b", title="c"), run("c", title="c")]
+    rows, _ = judge_look(look(swapped, machine()), None, NONE)
+    assert [row.run.name for row in rows] == ["a", "b", "c"]
     named = [run("a", title="first"), run("b", title="same"), run("c", title="same"), run("d"), run("e", title="d")]
     rows, _ = judge_look(look(named, machine()), None, NONE)
     assert [row.run.name for row in rows] == ["first", "b", "c", "d", "e"]
