@@ -27,6 +27,15 @@ for step in range(1, 1001):
     print(f"step {step}/1000 loss 0.5", flush=True)
     time.sleep(0.0 if os.path.exists(sys.argv[0] + ".hurry") else 0.1)
 """
+WITH_MONITOR = """
+import time
+from training_monitor import TrainingMonitor
+with TrainingMonitor("run.json") as monitor:
+    monitor.start_epoch(1, total_batches=10_000)
+    for _ in range(10_000):
+        monitor.start_batch()
+        time.sleep(0.05)
+"""
 KINDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 
 
@@ -136,3 +145,14 @@ def test_the_page_shows_each_training(trainings: Trainings) -> None:
     assert {trainings.name("alpha"), trainings.name("beta")} <= rows.keys()
     page = board.member(rows[trainings.name("beta")])
     assert any("step" in line for line in page["log"]) and page["number"] == "local"
+
+
+def test_a_training_named_by_its_pid_or_script_has_its_progress_file_and_needs_no_ray(trainings: Trainings) -> None:
+    script = trainings.folder / script_of("alpha")
+    script.write_text(WITH_MONITOR)
+    begin = subprocess.Popen([sys.executable, script], stdout=subprocess.DEVNULL, cwd=trainings.folder)
+    trainings.running["alpha"] = begin
+    assert wait_until((trainings.folder / "run.json").exists)
+    for word in (str(begin.pid), script.name):
+        [member] = json.loads(run_command("fleet", f"local#{word}", "--once", "--json").stdout)["members"]
+        assert (member["state"], bool(member["step"])) == ("running", True), (word, member)

@@ -265,9 +265,13 @@ class FleetMember:
         return site.ask_one(ProgressSource(place_of(source), self.key).read_run())
 
     def _find(self, site: Site, now: float) -> bool:
-        """Search the target for a named training where the expected one was not found; return whether there is one."""
+        """Search the target for a named training where the expected one was not found; return whether there is one.
+
+        A name may also be that of a process where Ray does not answer, and where a process prints may be no file.
+        """
         is_due = self._search.is_due(now, FIND_NAMED_SECONDS)
-        if self.spec.job is None or self.is_found or not self._is_lost or not is_due:
+        is_known = self.seen.reading is not None and not self._is_lost and (self.job.pid is None or self.job.log_file)
+        if self.spec.job is None or self.is_found or is_known or not is_due:
             return False
         self._search.searched_at = now
         try:
