@@ -62,7 +62,7 @@ def check(*words: str) -> dict[str, Any]:
     return job
 
 
-def test_check_top_wait_and_fleet_tell_of_the_same_step(
+def test_check_top_status_and_wait_tell_of_the_same_step(
     training: subprocess.Popen[bytes], surroundings: Surroundings
 ) -> None:
     before = progress_of(surroundings.folder)["state"]["step"]
@@ -71,6 +71,8 @@ def test_check_top_wait_and_fleet_tell_of_the_same_step(
     assert before <= job["step"] <= progress_of(surroundings.folder)["state"]["step"] + 60
     [row] = json.loads(run_command("top", str(surroundings.folder / "progress"), "--once", "--json").stdout)["runs"]
     assert (row["state"], row["loss"]) == (job["state"], job["loss"])
+    [status] = json.loads(run_command("status", "local", str(training.pid), "--json").stdout)["jobs"]
+    assert (status["state"], status["loss"]) == (job["state"], job["loss"])
     waited = run_command("wait", "local", str(training.pid), "--for", f"step={job['step'] + 10}", "--timeout", "30")
     assert waited.returncode == 0, waited.stdout + waited.stderr
 

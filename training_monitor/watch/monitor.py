@@ -19,7 +19,7 @@ from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.observe.kept_looks import Observer
-from training_monitor.observe.meant import find_one, named_job, reach
+from training_monitor.observe.meant import find_one_at, named_job, reach
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -72,13 +72,15 @@ class JobMonitor:
         Raises:
             JobNotFound, CommandError: as `look_at_job`.
         """
+        job = self.job
+        if self.view is None and job.pid is not None and not (job.log_file or job.log_paths):
+            self._find(job.pid)  # it may print elsewhere than into a file
         try:
             look = self._observer.look(self._clock.time())
         except JobNotFound:
             if self.view or self.job.job_id is None:
                 raise
-            meant = find_one(self._asked.target, self.job.job_id, transport=self._asked.transport)
-            self._observe(replace(meant.job, name=meant.name))
+            self._find(self.job.job_id)
             look = self._observer.look(self._clock.time())
         if self.view is None:
             look.require(self.job)
@@ -97,6 +99,10 @@ class JobMonitor:
             "runtime": self._looked_at - self._started,
             "time_since_last_step": self.verdict().seconds_without_step,
         }
+
+    def _find(self, what: str | int) -> None:
+        meant = find_one_at(self.site, what)
+        self._observe(replace(meant.job, name=meant.name))
 
     @property
     def site(self) -> Site:

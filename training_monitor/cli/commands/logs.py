@@ -42,9 +42,9 @@ def look(args: Namespace) -> JobView:
     site, job = Site.of(args.target, args.namespace), named_job(args.job) if args.job else None
     if job and job.job_id is not None:
         return look_with_log(site.resolve(), job.job_id)
-    if job is None or job.pid is not None:  # it may print elsewhere than into a file
+    if job is None:
         site = reach(site)
-        job = find_one_at(site, args.job).job
+        job = find_one_at(site).job
     monitor = JobMonitor(site.target, job)
     monitor.update()
     assert monitor.view
