@@ -229,8 +229,12 @@ class Hooks:
         """Write the end before `os._exit`, which whoever calls it expects to be quick."""
         arguments = (self._outcome_of_exit(status),)
         last = threading.Thread(target=self._ending.end, args=arguments, name="training_monitor ends", daemon=True)
-        last.start()
-        last.join(_EXIT_LIMIT)
+        try:
+            last.start()
+        except RuntimeError:  # no thread left, or the interpreter is exiting (Python 3.12)
+            self._ending.end(*arguments)
+        else:
+            last.join(_EXIT_LIMIT)
 
     def _outcome_of_exit(self, code: object) -> Outcome:
         """Return the outcome of an exit that is called now; it counts as one if the training is still under way."""
