@@ -159,9 +159,9 @@ class RunClock:
         One above the batches of an epoch is a number of the whole run.
         """
         part = self.validation if self.mode == VALIDATION else self.training
-        if part is self.training and part.total and batch > part.total:
+        if part is self.training and part.total and batch + part.from_zero > part.total:
             before = max(0, (self.epoch or 1) - 1) * part.total
-            batch -= before if batch > before else 0
+            batch -= before if batch + part.from_zero > before else 0
         part.place(batch, begun)
         if part is self.training and begun == 1:
             self._first_skipped = part.skipped

@@ -339,6 +339,18 @@ def test_a_resumed_epoch_has_the_number_that_the_script_says() -> None:
     assert script.clock.estimates()["training"].remaining == pytest.approx(490, abs=2)
 
 
+def test_numbers_of_the_whole_run_from_zero_are_those_of_each_epoch() -> None:
+    script, seen = Script(), []
+    for epoch in range(3):
+        script.start_epoch(epoch, 4, 3)
+        for _ in range(4):
+            script.train(1)
+            script.clock.place(script.trained - 1, script.trained)
+            seen.append((script.clock.training.batch, script.clock.is_complete))
+    assert [batch for batch, _ in seen] == [1, 2, 3, 4] * 3
+    assert [is_complete for _, is_complete in seen] == [False] * 11 + [True]
+
+
 def test_a_clock_that_jumps_makes_nothing_negative() -> None:
     script = Script()
     script.start_epoch(1)
