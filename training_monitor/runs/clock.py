@@ -87,8 +87,8 @@ class RunClock:
         self.end_epoch()
         if self._epoch_elapsed is not None:
             self._gaps.append(self._last - self._epoch_ended)
-        done = epoch * total_batches if epoch and total_batches else None
-        self.from_zero = self.from_zero or epoch == 0 or (done is not None and done == self._set_before)
+        is_first, done = self.epoch is None, (epoch or 0) * (total_batches or 0)
+        self.from_zero = self.from_zero or epoch == 0 or (is_first and 0 < done == self._set_before)
         number = None if epoch is None else epoch + self.from_zero
         self._is_own_number = epoch is not None
         self.epoch = (self.epoch or 0) + 1 if number is None else number

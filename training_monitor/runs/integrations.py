@@ -95,7 +95,6 @@ class HuggingFaceCallback(_Hooks):
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._epoch = None
         self.monitor.start_monitoring()
-        self.monitor.set_initial_step(state.global_step)
         self.monitor.is_within_fit = True
         if state.max_steps and state.max_steps > 0:
             self.monitor.set_remaining_steps(max(0, state.max_steps - state.global_step))
@@ -103,6 +102,7 @@ class HuggingFaceCallback(_Hooks):
     @_guarded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
         steps, epochs = steps_per_epoch(args, state, train_dataloader), _epochs(args, state)
+        is_first = self._epoch is None
         if self._epoch is not None:
             self._epoch += 1
         else:  # the first one, or the one in which a checkpoint was made
@@ -112,6 +112,8 @@ class HuggingFaceCallback(_Hooks):
         if steps and state.max_steps and state.max_steps > 0:
             steps = max(1, min(steps, state.max_steps - self._first_step))
         self.monitor.start_epoch(self._epoch + 1, steps, epochs)
+        if is_first:  # behind the epoch, whose number does not begin with 0 whatever the step is
+            self.monitor.set_initial_step(state.global_step)
 
     @_guarded
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -202,10 +204,7 @@ class LightningCallback(_Hooks):
     def _start_epoch(self, trainer: Any, module: Any, made: int) -> None:
         epoch, batches = int(trainer.current_epoch), _count(trainer.num_training_batches)
         epochs, left = _count(trainer.max_epochs), batches_left(trainer, module, made)
-        if self._is_new_fit:
-            self._is_new_fit = False
-            before = epoch * batches if batches else int(trainer.global_step) * int(trainer.accumulate_grad_batches)
-            self.monitor.set_initial_step(before + made if batches else before)
+        before = epoch * batches + made if batches else int(trainer.global_step) * int(trainer.accumulate_grad_batches)
         if left is not None and batches:
             needed = epoch + math.ceil((made + left) / batches)
             epochs = needed if epochs is None else min(epochs, needed)
@@ -213,6 +212,9 @@ class LightningCallback(_Hooks):
             batches = min(batches, made + left)
         self.monitor.set_remaining_steps(left)
         self.monitor.start_epoch(epoch + 1, batches, epochs)
+        if self._is_new_fit:
+            self._is_new_fit = False
+            self.monitor.set_initial_step(before)  # see `HuggingFaceCallback.on_epoch_begin`
 
     @_guarded
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
