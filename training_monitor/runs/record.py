@@ -19,7 +19,7 @@ import re
 import reprlib
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import PurePath
@@ -287,17 +287,19 @@ def read_only_text(value: object) -> str:
     return f"<{type(value).__name__}>"
 
 
-def plain_settings(settings: Mapping[Any, object], above: str = "") -> dict[str, Scalar]:
+def plain_settings(settings: Mapping[Any, object]) -> dict[str, Scalar]:
     """Return settings by their names, those of nested mappings as `optimizer.lr`: at most 100, without secrets."""
-    found: dict[str, Scalar] = {}
-    for key, value in itertools.islice(settings.items(), MOST_SETTINGS):
+    return dict(itertools.islice(_settings(settings), MOST_SETTINGS))
+
+
+def _settings(settings: Mapping[Any, object], above: str = "") -> Iterator[tuple[str, Scalar]]:
+    for key, value in settings.items():
         name = f"{above}{text_of(key)}"
-        if isinstance(value, Mapping):
-            found |= plain_settings(value, f"{name}.")
+        if isinstance(value, Mapping) and value:
+            yield from _settings(value, f"{name}.")
         else:
             plain = value if isinstance(value, bool | int | float | str) else read_only_text(value)
-            found[short_name(name)] = redact_named(name, written(plain_value(plain)))
-    return dict(itertools.islice(found.items(), MOST_SETTINGS))
+            yield short_name(name), redact_named(name, written(plain_value(plain)))
 
 
 class _Brief(reprlib.Repr):

@@ -693,6 +693,15 @@ def test_the_next_run_of_a_script_that_counts_no_steps_has_a_history_of_its_own(
         assert state_of(tmp_path).history["reward"] == MetricHistory((1,), (1.0,))
 
 
+def test_settings_that_are_nested_and_wide_take_no_time(tmp_path: Path) -> None:
+    given: dict[str, Any] = {}
+    for _ in range(5):
+        given = {f"part {number}": given for number in range(100)}
+    with monitor_in(tmp_path, config=given):
+        pass
+    assert len(state_of(tmp_path).config) == 100
+
+
 @pytest.mark.parametrize("kind", [dict, lambda **settings: SimpleNamespace(**settings)])
 def test_settings_are_given_once_by_name(tmp_path: Path, kind: Any) -> None:
     given = kind(lr=0.1, layers=[1, 2], optimizer={"name": "adam", "betas": {"one": 0.9}}, api_key="sk-123456789")
