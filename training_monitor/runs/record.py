@@ -166,7 +166,7 @@ class GrowingHistory:
 
     def add(self, step: int, value: float | None) -> None:
         """Add a value; it takes the place of those of its step and of all later ones."""
-        self._last = step, value
+        self._last = step, None if value is None else float(f"{value:.6g}")
         while self._kept and self._kept[-1][0] >= step:
             self._kept.pop()
         if len(self._kept) == MOST_POINTS - 1:
@@ -185,7 +185,7 @@ class GrowingHistory:
         """Return the points for the file."""
         return {
             "steps": [step for step, _ in self.points],
-            "values": [None if value is None else written(float(f"{value:.6g}")) for _, value in self.points],
+            "values": [written(value) for _, value in self.points],
         }
 
 

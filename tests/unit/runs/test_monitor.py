@@ -661,7 +661,7 @@ def test_a_run_of_the_same_name_is_another_attempt_and_its_history_goes_on(tmp_p
     assert [(each.status, each.step) for each in run.earlier] == [("FINISHED", 20), ("FAILED", 11)]
     run = attempt(tmp_path, range(30, 35))
     steps, values = run.history["loss"].steps, run.history["loss"].values
-    assert steps[0] == 1 and steps[-1] == 35 and any(11 <= step <= 30 for step in steps)
+    assert steps[0] < 11 and steps[-1] == 35 and any(11 <= step <= 30 for step in steps)
     assert values == tuple(101.0 - step for step in steps) and list(steps) == sorted(set(steps))
     assert attempt(tmp_path, range(5)).history["loss"].steps[0] <= 5
 
