@@ -164,6 +164,7 @@ def test_processes_that_multiprocessing_started_are_one_run(script: Script, meth
     assert list(documents(script)) == ["run.json"] and left_over(script) == []
     document = script.read()
     assert (document["status"], document["metrics"]) == ("FINISHED", {"mine": 0})
+    assert (document["attempt"], document["earlier_attempts"]) == (1, [])  # a rank that makes room is none
     assert document["metadata"]["pid"] == json.loads(out.splitlines()[-1])[0]
     assert "rank 0" in (script.file.parent / "run_stdout.log").read_text()
 

@@ -28,6 +28,7 @@ from training_monitor.runs.progress_file import parse_control_file, parse_progre
 from training_monitor.runs.record import RunRecord
 from training_monitor.runs.resources import INTERVAL, Busiest, OwnResourceReader
 from training_monitor.runs.values import RUNNING, OwnResources
+from training_monitor.targets.procfs import is_alive
 from training_monitor.targets.tee import start_tee
 from training_monitor.targets.transport import Transport
 
@@ -227,7 +228,9 @@ class Background:
         if is_first:
             with suppress(OSError, ParseError):
                 earlier = parse_progress_file(read_text(self.files.progress_path), self.files.unread())
-                self._record.follow(earlier, place.me.process)
+                me, writer = place.me.process, earlier.process
+                has_moved = earlier.status == RUNNING and writer not in (None, me) and is_alive(writer) is True
+                self._record.follow(earlier, me, has_moved=has_moved)
         if not (self._tee_outputs and is_first):
             return
         outputs = Outputs(log_paths(place.files), self._tell_gone)

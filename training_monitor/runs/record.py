@@ -502,10 +502,13 @@ class RunRecord:
         """Whether it is known at which step this attempt continues; where none counted steps, at none."""
         return bool(self._step or self.progress.epoch is not None or not any(each.step for each in self.earlier))
 
-    def follow(self, earlier: Run, me: Identity) -> None:
+    def follow(self, earlier: Run, me: Identity, *, has_moved: bool = False) -> None:
         """Note which attempt of its run this is, by the progress file of the one before.
 
         An attempt that says RUNNING is not: it was killed, unless it had made its last batch, or is of this process.
+
+        Args:
+            has_moved: the file is that of a living process of this training, which made room: the attempt is the same.
         """
         is_known = earlier.status not in (None, RUNNING)
         ended = FINISHED if is_complete(earlier) else CANCELED if earlier.process == me else KILLED
@@ -516,8 +519,8 @@ class RunRecord:
             earlier.step,
         )
         with self.lock:
-            self.attempt = earlier.attempt + 1
-            self.earlier = (*earlier.earlier, last)[-MOST_ATTEMPTS:]
+            self.attempt = earlier.attempt + (not has_moved)
+            self.earlier = earlier.earlier if has_moved else (*earlier.earlier, last)[-MOST_ATTEMPTS:]
             if earlier.epochs_from_zero:
                 self.progress.count_from_zero()
             self._values.follow(earlier.history)
