@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
 from training_monitor.core.frozen import dataclass, replace
@@ -436,7 +437,7 @@ def total_steps_of(run: Run, step: int | None) -> int | None:
 
 def is_complete(run: Run) -> bool:
     """Return whether the last batch of a run has begun, and no validation since is unfinished, by what it announced."""
-    if run.phase == "validation" and (run.validation_batch or 0) < (run.total_validation_batches or 1):
+    if run.phase == "validation" and (run.validation_batch or 0) < (run.total_validation_batches or inf):
         return False
     if run.total_steps:
         return (run.step or 0) >= run.total_steps

@@ -77,6 +77,7 @@ def test_a_run_that_had_begun_its_last_batch_is_finished_when_its_process_is_gon
         ({**last, "total_epochs": None}, KILLED),
         ({**last, "phase": "validation", "validation_batch": 1, "total_validation_batches": 2}, KILLED),
         ({**last, "phase": "validation", "validation_batch": 2, "total_validation_batches": 2}, FINISHED),
+        ({**last, "phase": "validation", "validation_batch": 2}, KILLED),
         ({"step": 7, "total_steps": 7}, FINISHED),
         ({**last, "step": 6, "total_steps": 7}, KILLED),
     ]:
