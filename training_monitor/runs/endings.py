@@ -335,8 +335,13 @@ class Warnings:
             warnings.warn(f"training_monitor: {message}", RuntimeWarning, stacklevel=stacklevel + 1)
 
 
-def harmless(default: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
-    """Make a method do nothing while its object is inactive, and warn instead of raising."""
+def harmless(
+    default: R, within: str | None = None
+) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
+    """Make a method do nothing while its object is inactive, and warn instead of raising.
+
+    `within` is the method that scripts call, if only that one calls it.
+    """
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         @functools.wraps(method)
@@ -345,7 +350,8 @@ def harmless(default: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[
             try:
                 return method(self, *args, **options) if self.takes_call(name) else default
             except Exception as error:
-                self.troubles.warn(name, f"{name}() did nothing: {type(error).__name__}: {text_of(error)}", 2)
+                said = f"{within or name}() did nothing: {type(error).__name__}: {text_of(error)}"
+                self.troubles.warn(name, said, 3 if within else 2)
                 return default
 
         return call

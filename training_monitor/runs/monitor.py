@@ -509,7 +509,7 @@ class TrainingMonitor:
             if counts:
                 self._batches = record.validation if counts == "validation" else record.training
 
-    @harmless(None)
+    @harmless(None, "start_batch")
     def _place(self, batch: int, number: int) -> None:
         if batch - number == self._offset:
             return
@@ -519,7 +519,7 @@ class TrainingMonitor:
             self._record.progress.place(place, number + 1)
             self._offset = batch - number
 
-    @harmless(None)
+    @harmless(None, "update_metrics")
     def _update_from(self, mapping: Mapping[str, object]) -> None:
         kept = self._metrics
         for name, value in dict(mapping).items():

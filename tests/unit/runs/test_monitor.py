@@ -854,6 +854,16 @@ def test_metrics_of_ever_new_names_are_cut_and_told(tmp_path: Path) -> None:
     ]
 
 
+def test_a_misused_call_is_named_where_it_stands(tmp_path: Path) -> None:
+    with monitor_in(tmp_path) as monitor, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        monitor.update_metrics(5)  # type: ignore[arg-type]
+        monitor.start_batch("x")  # type: ignore[arg-type]
+    assert [(str(each.message).split()[1], each.filename) for each in caught] == [
+        ("update_metrics()", __file__), ("start_batch()", __file__),
+    ]  # fmt: skip
+
+
 def test_losses_and_learning_rates_have_a_place_before_others(tmp_path: Path) -> None:
     with told(), monitor_in(tmp_path) as monitor:
         monitor.update_metrics({f"layer {number}": number for number in range(300)})
