@@ -20,7 +20,7 @@ def declare(command: CommandParser) -> None:
 def run(args: Namespace) -> int:
     from training_monitor.jobs.process_jobs import LOG_BYTES
 
-    view = look(args)
+    view = _look(args)
     lines = view.log_tail.splitlines(keepends=True)
     text = "".join(lines[-args.tail :] if args.tail > 0 else [])
     if len(lines) <= args.tail and len(view.log_tail.encode()) >= LOG_BYTES:
@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def look(args: Namespace) -> JobView:
+def _look(args: Namespace) -> JobView:
     """Look once at a job, or at a log or process as if it were one. Raises also when its log could not be read."""
     from training_monitor.jobs.jobs import look_with_log
     from training_monitor.observe.meant import find_one_at, named_job, reach
