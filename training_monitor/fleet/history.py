@@ -34,6 +34,7 @@ from training_monitor.core.records import LAST_TIME, read_row
 from training_monitor.core.store import Execute, Store, storable
 from training_monitor.core.store_files import tell
 from training_monitor.core.units import known_number
+from training_monitor.fleet.metrics import FLEET_COLUMNS
 from training_monitor.fleet.values import REPORTED, FleetSample
 
 LAYOUT = 3  # of chunks
@@ -41,7 +42,7 @@ BUCKET = 300.0  # seconds; thinning leaves one sample of each
 LONGEST_STATUS = 40
 FIELDS = tuple(REPORTED)
 # A thinned sample has the last value of these and the mean of all others.
-_LAST = {"step", "epoch", "learning_rate", "eta_seconds", "cost_per_hour", "total_cost", "runtime_seconds"}
+_LAST = {each.name for each in FLEET_COLUMNS if each.thinned == "last"}
 _EXACT = 2.0**53
 MOST_DECIMALS = 16  # of a column of integers
 _SOURCE = "the history"

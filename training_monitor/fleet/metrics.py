@@ -1,4 +1,4 @@
-"""TrainingMetrics: all that is known of one training and its machine, and their health. Pure.
+"""TrainingMetrics: all that is known of one training and its machine, their health, and the columns that show it. Pure.
 
 None is unknown, never zero: an unknown value is neither healthy nor a reason for an alert.
 """
@@ -15,8 +15,20 @@ from training_monitor.core.frozen import dataclass, field, replace, shared_field
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Progress
 from training_monitor.core.settings_table import Kind, check_fields, number
-from training_monitor.core.units import format_duration
+from training_monitor.core.units import average, format_duration, known_number
 from training_monitor.core.values import KeptRollCall, LossAnalysis, Verdict
+from training_monitor.fleet.columns import (
+    FleetColumn,
+    Head,
+    disk_listed,
+    hottest,
+    memory_listed,
+    memory_seen,
+    percent,
+    positive,
+    share,
+)
+from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.judge import NOBODY_LOOKED, format_verdict
 from training_monitor.logs.job_progress import JobProgress, job_progress
 
@@ -361,3 +373,78 @@ def is_full(metrics: TrainingMetrics, thresholds: Thresholds) -> bool:
 
 def _is_above(value: float | None, limit: float | None) -> bool:
     return value is not None and limit is not None and value > limit
+
+
+# ---------------------------------------------------------------- the columns
+
+
+# In the order of the terminal's menu of orders, which but for `beside` is that of its columns from left to right.
+FLEET_COLUMNS = (
+    FleetColumn("instance_id", "ID", "text", align="<", widths={8: 8, 81: 14, 173: 22, 254: 34}, letter="i"),
+    FleetColumn("name", "NAME", "text", align="<", widths={24: 8, 68: 10, 85: 14, 183: 24}, letter="n"),
+    FleetColumn("gpu_type", "GPU", "text", align="<", widths={94: 8, 201: 12}, optional=True, letter="c",
+                page=Head(2, "GPU", "type and number of GPUs", 2)),
+    FleetColumn("status", "STATUS", "text", align="<", widths={120: 10}, letter="s",
+                page=Head(1, "Status", "of the machine or job")),
+    FleetColumn("progress_percentage", "PROGRESS", "percent", "log",
+                align="<", widths={47: 8, 146: 15, 210: 24}, letter="p",
+                page=Head(3, "Progress", "epoch, and share of the steps that is done", 0),
+                metric=("progress_ratio", "How much of the training is done.")),
+    FleetColumn("epoch", "", "{:g}", "log", "epoch", 7, "last",
+                metric=("epoch", "The number of the epoch, as in the log.")),
+    FleetColumn("gpu_util", "GPU%", "percent", "machine", "gpu_utilization", 0,
+                seen=lambda reading: percent(average(gpu.utilization for gpu in reading.gpus)),
+                listed=lambda listed: percent(listed.get("gpu_util")),
+                widths={52: 4}, optional=True, letter="u", page=Head(6, "GPU %", "utilization of the GPUs"),
+                fact=("GPU use", "{} %"), metric=("gpu_utilization_ratio", "Mean utilization of the GPUs.")),
+    FleetColumn("memory_util", "MEM%", "percent", "machine", "memory_utilization", 1,
+                seen=memory_seen, listed=memory_listed,
+                widths={125: 4}, letter="m", falling=True, page=Head(7, "Mem %", "GPU memory in use", 2),
+                fact=("GPU use", "memory {} %"),
+                metric=("gpu_memory_utilization_ratio", "Used share of the GPUs' memory.")),
+    FleetColumn("disk_util", "DISK%", "percent", "machine", "disk_utilization", 2,
+                seen=lambda reading: percent(reading.disk_percent), listed=disk_listed,
+                widths={131: 5}, letter="d", falling=True,
+                page=Head(8, "Disk %", "of the disk that the training writes to", 2), fact=("disk, RAM", "{} %"),
+                metric=("disk_utilization_ratio", "Used share of the disk that the training writes to.")),
+    FleetColumn("ram_util", "RAM%", "percent", "machine", "ram_utilization", 3,
+                seen=lambda reading: percent(reading.ram_percent),
+                listed=lambda listed: share(positive(listed.get("mem_usage")), positive(listed.get("mem_limit"))),
+                widths={242: 4}, letter="r", falling=True, fact=("disk, RAM", "{} %"),
+                metric=("memory_utilization_ratio", "Used share of the machine's memory.")),
+    FleetColumn("gpu_temperature", "TEMP", "{:.0f}", "machine", "gpu_temperature", 5,
+                seen=hottest, listed=lambda listed: known_number(listed.get("gpu_temp")),
+                widths={237: 4}, cell="{}C", letter="y", falling=True, page=Head(9, "Temp", "of the hottest GPU", 2),
+                fact=("GPU heat", "{} C"), metric=("gpu_temperature_celsius", "Temperature of the hottest GPU.")),
+    FleetColumn("gpu_power", "", "share", "machine", "gpu_power", 4,
+                seen=lambda reading: average(map(power_fraction, reading.gpus)), fact=("GPU heat", "power {} %"),
+                metric=("gpu_power_ratio", "Mean power draw of the GPUs, over its limit.")),
+    FleetColumn("loss", "LOSS", "number", "log", "loss", 8,
+                widths={59: 6}, letter="l", falling=True, page=Head(4, "Loss", "newest value in the log"),
+                fact=("loss", "{}"), metric=("loss", "The loss, NaN if the log says so.")),
+    FleetColumn("step", "STEP", "{:.0f}", "log", "step", 6, "last",
+                beside="PROGRESS", widths={197: 13}, letter="x", metric=("step", "The optimizer step.")),
+    FleetColumn("loss", "TREND", align="<", heading="LOSS TREND", widths={157: 10, 220: 20}),
+    FleetColumn("steps_per_second", "STEPS/S", "number", "machine", "steps_per_second", 11,
+                widths={139: 7}, letter="v", page=Head(5, "Steps/s", "optimizer steps per second"),
+                fact=("speed", "{} steps/s"),
+                metric=("steps_per_second", "Steps per second of a training that makes some.")),
+    FleetColumn("learning_rate", "", "number", "log", "learning_rate", 9, "last",
+                fact=("LR", "{}"), metric=("learning_rate", "The learning rate.")),
+    FleetColumn("grad_norm", "", "number", "log", "grad_norm", 10,
+                fact=("LR", "gradient norm {}"), metric=("gradient_norm", "The norm of the gradient.")),
+    FleetColumn("cost_per_hour", "$/H", "price", "account", "cost_per_hour", 13, "last",
+                widths={75: 6}, optional=True, letter="h", falling=True, page=Head(10, "$/h", "price of the machine"),
+                fact=("price", "{}/h"), metric=("price_dollars_per_hour", "Price of the rented machine.")),
+    FleetColumn("total_cost", "TOTAL", "total", "account", "total_cost", 14, "last",
+                widths={109: 6}, optional=True, letter="t", falling=True,
+                page=Head(11, "Total", "cost since the rental began", 2), fact=("price", "so far {}"),
+                metric=("cost_dollars", "Cost of the rented machine since its rental began.")),
+    FleetColumn("runtime_seconds", "", "duration", "machine", "runtime_seconds", 15, "last",
+                metric=("runtime_seconds", "How long the training has run.")),
+    FleetColumn("seconds_left", "ETA", "duration", "machine", "eta_seconds", 12, "last",
+                widths={66: 6}, letter="e", page=Head(12, "ETA", "until the last step"),
+                metric=("remaining_seconds", "How long the training will still run, estimated.")),
+    FleetColumn("health_status", "HEALTH", "text",
+                align="<", widths={15: 6, 38: 20, 102: 28, 165: 36, 232: 48}, letter="w"),
+)  # fmt: skip

@@ -9,7 +9,7 @@ this package: reasons and messages are in no label.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from math import isfinite, isnan
 
@@ -19,9 +19,10 @@ from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
-from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, end_with_machine, has_nan
+from training_monitor.fleet.columns import FleetColumn
+from training_monitor.fleet.metrics import FLEET_COLUMNS, Thresholds, TrainingMetrics, end_with_machine, has_nan
 from training_monitor.fleet.rows import HEALTH_LEVELS
-from training_monitor.fleet.values import FleetSnapshot, sample_of
+from training_monitor.fleet.values import FleetSnapshot
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, STATES, VERDICTS
 from training_monitor.vast.cost import HOUR
 
@@ -45,12 +46,11 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class ShownMember:
-    """A member under its label. `now` is what is known of it at present: nothing unless it answered the last look."""
+    """A member under its label, and its level of health."""
 
     label: str
     row: TrainingMetrics
     level: str
-    now: Mapping[str, float | None]
 
     @property
     def is_current(self) -> bool:
@@ -124,8 +124,7 @@ def _label(text: str, length: int = MOST_WORD) -> str:
 def _shown_members(snapshot: FleetSnapshot, thresholds: Thresholds) -> Iterator[ShownMember]:
     rows = snapshot.rows[:MOST_MEMBERS]
     for label, row in zip(_different_labels(rows), rows):
-        now = sample_of(row, snapshot.timestamp).values if row.error is None else {}
-        yield ShownMember(label, row, row.health(thresholds, snapshot.timestamp).level, now)
+        yield ShownMember(label, row, row.health(thresholds, snapshot.timestamp).level)
 
 
 def _different_labels(rows: Iterable[TrainingMetrics]) -> Iterator[str]:
@@ -166,9 +165,16 @@ def _is_finite_loss(member: ShownMember) -> float | None:
     return float(not is_nan) if member.is_current and goes_on and (is_nan or member.row.loss is not None) else None
 
 
-def _steps_per_second(member: ShownMember) -> float | None:
-    """Return the speed; None where it is an earlier one, since the training stalls or has ended."""
-    return None if member.judged.state in ("stalled", "suspended", *ENDS) else member.now.get("steps_per_second")
+def _of_column(member: ShownMember, column: FleetColumn) -> float | None:
+    """Return what is known at present, in base units. An earlier speed is not known: the training stalls, or ended."""
+    is_earlier = column.attribute == "steps_per_second" and member.judged.state in ("stalled", "suspended", *ENDS)
+    if is_earlier or (member.row.error is not None and column.of != "account"):
+        return None
+    value = column.now(member.row)
+    if column.of == "log" and column.unit == "number":
+        return _float(value)  # which may be NaN or infinite
+    scaled = {"percent": _ratio, "share": _share}.get(column.unit)
+    return known_number(scaled(value) if scaled else value)
 
 
 def _of_stall(member: ShownMember, name: str) -> float | None:
@@ -181,40 +187,12 @@ _OfMember = Callable[[ShownMember], float | None]
 _NUMBERS: dict[str, tuple[str, _OfMember]] = {
     "up": ("Whether the member answered the last look (1 or 0).", lambda m: _float(_has_answered(m.row))),
     "last_seen_timestamp_seconds": ("When the member was last seen.", lambda m: m.row.last_updated),
-    "step": ("The optimizer step.", lambda m: m.now.get("step")),
     "planned_steps": ("Steps of the whole training.", lambda m: m.row.total_steps if m.is_current else None),
-    "epoch": ("The number of the epoch, as in the log.", lambda m: m.now.get("epoch")),
     "planned_epochs": ("Epochs of the whole training.", lambda m: m.row.total_epochs if m.is_current else None),
-    "progress_ratio": (
-        "How much of the training is done.",
-        lambda m: _ratio(m.row.progress_percentage()) if m.is_current else None,
-    ),
-    "steps_per_second": ("Steps per second of a training that makes some.", _steps_per_second),
     "step_age_seconds": ("How long no step was seen.", lambda m: _of_stall(m, "seconds_without_step")),
     "stall_limit_seconds": ("From how long without a step on it is a stall.", lambda m: _of_stall(m, "limit_seconds")),
     "log_age_seconds": ("How long nothing was written to the log.", lambda m: m.row.log_age if m.is_current else None),
-    "runtime_seconds": ("How long the training has run.", lambda m: m.now.get("runtime_seconds")),
-    "remaining_seconds": ("How long the training will still run, estimated.", lambda m: m.now.get("eta_seconds")),
     "loss_finite": ("Whether the loss of a running training is finite (1 or 0).", _is_finite_loss),
-    "gpu_utilization_ratio": ("Mean utilization of the GPUs.", lambda m: _ratio(m.now.get("gpu_utilization"))),
-    "gpu_memory_utilization_ratio": (
-        "Used share of the GPUs' memory.",
-        lambda m: _ratio(m.now.get("memory_utilization")),
-    ),
-    "gpu_power_ratio": ("Mean power draw of the GPUs, over its limit.", lambda m: _share(m.now.get("gpu_power"))),
-    "gpu_temperature_celsius": ("Temperature of the hottest GPU.", lambda m: m.now.get("gpu_temperature")),
-    "memory_utilization_ratio": ("Used share of the machine's memory.", lambda m: _ratio(m.now.get("ram_utilization"))),
-    "disk_utilization_ratio": (
-        "Used share of the disk that the training writes to.",
-        lambda m: _ratio(m.now.get("disk_utilization")),
-    ),
-    "price_dollars_per_hour": ("Price of the rented machine.", lambda m: m.row.cost_per_hour),
-    "cost_dollars": ("Cost of the rented machine since its rental began.", lambda m: m.row.total_cost),
-}
-_FROM_LOG: dict[str, tuple[str, _OfMember]] = {  # may be NaN or infinite
-    "loss": ("The loss, NaN if the log says so.", lambda m: m.now.get("loss")),
-    "learning_rate": ("The learning rate.", lambda m: m.now.get("learning_rate")),
-    "gradient_norm": ("The norm of the gradient.", lambda m: m.now.get("grad_norm")),
 }
 _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
     "health": ("Whether this is its level of health (1 or 0).", "level", HEALTH_LEVELS, lambda m: m.level),
@@ -230,8 +208,9 @@ def _metrics_of_members(members: Sequence[ShownMember]) -> Iterator[Metric]:
         yield _metric(name, help, _choices(members, label, words, choose))
     for name, (help, of) in _NUMBERS.items():
         yield _metric(name, help, ((_named(member), known_number(of(member))) for member in members))
-    for name, (help, of) in _FROM_LOG.items():
-        yield _metric(name, help, ((_named(member), _float(of(member))) for member in members))
+    for column in FLEET_COLUMNS:
+        if column.metric:
+            yield _metric(*column.metric, ((_named(member), _of_column(member, column)) for member in members))
     yield _metric("log_value", "A value found by a log pattern of the settings.", _extra(members))
 
 

@@ -14,11 +14,17 @@ from typing import Any
 from training_monitor.core.frozen import dataclass, keys_of
 from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
-from training_monitor.core.units import average, known_number
+from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
-from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
+from training_monitor.fleet.metrics import (
+    FLEET_COLUMNS,
+    KEPT_LOGS,
+    STARTING,
+    Thresholds,
+    TrainingMetrics,
+    is_finished,
+)
 from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReading
-from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
@@ -30,9 +36,9 @@ from training_monitor.vast.training_request import read_label
 MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters
 MOST_AHEAD = 300.0  # seconds by which a service's clock may be ahead of ours
 FRESH_SECONDS = 60.0  # a look that is older than the listing by more than this is not preferred to it
-MB_PER_GB = 1024.0
 MOST_GPUS = 1000
 HEALTH_LEVELS = ("healthy", "warning", "error", "unknown")
+_MEASURED = [each for each in FLEET_COLUMNS if each.seen or each.listed]
 _DOWN = ("lost", "stopped", "exited", "offline", "frozen", "rebooting", *STARTING)
 
 
@@ -280,60 +286,11 @@ def _verdict(reading: TargetReading | None, is_up: bool) -> Verdict | None:
 
 def _values(listed: Mapping[str, Any], listed_at: float | None, reading: TargetReading | None) -> dict[str, Any]:
     """Return the utilization, preferring the machine's own values unless the listing is newer by over a minute."""
-    said, seen = _listed_values(listed), _seen_values(reading)
+    said = {each.attribute: each.listed(listed) if each.listed else None for each in _MEASURED}
+    seen = {each.attribute: each.seen(reading) if each.seen and reading else None for each in _MEASURED}
     if reading and listed_at is not None and reading.timestamp < listed_at - FRESH_SECONDS:
         said, seen = seen, said
     return {name: said[name] if value is None else value for name, value in seen.items()}
-
-
-def _listed_values(listed: Mapping[str, Any]) -> dict[str, float | None]:
-    total_mb = _positive(listed.get("gpu_totalram")) or _times(listed.get("gpu_ram"), listed.get("num_gpus"))
-    used_gb = _positive(listed.get("vmem_usage"))
-    used_mb = None if used_gb is None else used_gb * MB_PER_GB
-    disk = _share(_positive(listed.get("disk_usage")), _positive(listed.get("disk_space")))
-    return {
-        "gpu_util": _percent(listed.get("gpu_util")),
-        "memory_util": _share(used_mb, total_mb),
-        "disk_util": _percent(listed.get("disk_util")) if disk is None else disk,
-        "ram_util": _share(_positive(listed.get("mem_usage")), _positive(listed.get("mem_limit"))),
-        "gpu_temperature": known_number(listed.get("gpu_temp")),
-        "gpu_power": None,
-    }
-
-
-def _seen_values(reading: TargetReading | None) -> dict[str, float | None]:
-    gpus = reading.gpus if reading else ()
-    used = [(gpu.memory_used_mb, gpu.memory_total_mb) for gpu in gpus]
-    known = [(a, b) for a, b in used if a is not None and b is not None]
-    heat = [gpu.temperature_celsius for gpu in gpus if gpu.temperature_celsius is not None]
-    return {
-        "gpu_util": _percent(average(gpu.utilization for gpu in gpus)),
-        "memory_util": _share(sum(a for a, _ in known), sum(b for _, b in known)),
-        "disk_util": _percent(reading.disk_percent) if reading else None,
-        "ram_util": _percent(reading.ram_percent) if reading else None,
-        "gpu_temperature": max(heat, default=None),
-        "gpu_power": average(map(power_fraction, gpus)),
-    }
-
-
-def _positive(value: object) -> float | None:
-    number = known_number(value)
-    return number if number is not None and number >= 0 else None
-
-
-def _percent(value: object) -> float | None:
-    number = _positive(value)
-    return None if number is None else min(100.0, number)
-
-
-def _times(value: object, count: object) -> float | None:
-    one, many = _positive(value), _positive(count)
-    return None if one is None else one * (many or 1.0)
-
-
-def _share(used: float | None, of: float | None) -> float | None:
-    """Return per cent; None where the whole is unknown."""
-    return min(100.0, 100.0 * used / of) if used is not None and of else None
 
 
 # ---------------------------------------------------------------- sum

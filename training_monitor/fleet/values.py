@@ -9,7 +9,7 @@ from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Gpu
 from training_monitor.core.settings_table import items, text
 from training_monitor.core.values import KeptRollCall, TrainingStatus
-from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.metrics import FLEET_COLUMNS, TrainingMetrics
 
 JOB_ID = text(
     "a Ray submission id, or process:NAME", r"process:[A-Za-z0-9][A-Za-z0-9._-]{0,127}|(?!process:|-)[!\"$-.0-~]{1,256}"
@@ -158,26 +158,9 @@ class FleetSnapshot:
     stale_since: float | None = None
 
 
-# Names in samples, history, rules and exports, and the fields of TrainingMetrics; all are numbers. The history stores
-# them in this order, which may only grow at its end.
-REPORTED = {
-    "gpu_utilization": "gpu_util",
-    "memory_utilization": "memory_util",
-    "disk_utilization": "disk_util",
-    "ram_utilization": "ram_util",
-    "gpu_power": "gpu_power",
-    "gpu_temperature": "gpu_temperature",
-    "step": "step",
-    "epoch": "epoch",
-    "loss": "loss",
-    "learning_rate": "learning_rate",
-    "grad_norm": "grad_norm",
-    "steps_per_second": "steps_per_second",
-    "eta_seconds": "eta_seconds",
-    "cost_per_hour": "cost_per_hour",
-    "total_cost": "total_cost",
-    "runtime_seconds": "runtime_seconds",
-}
+_KEPT = sorted((each for each in FLEET_COLUMNS if each.name), key=lambda each: each.place)
+# Names in samples, history, rules and exports, and the fields of TrainingMetrics; all are numbers.
+REPORTED = {each.name: each.attribute for each in _KEPT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +172,6 @@ class FleetSample:
     status: str | None = None
 
 
-OF_TRAINING = ("step", "epoch", "loss", "learning_rate", "grad_norm")
-
-
 def sample_of(metrics: TrainingMetrics, timestamp: float) -> FleetSample:
     """Return the sample of a row, without values that are only known from before."""
-    gone = OF_TRAINING if metrics.absent is not None else ()
-    values = {name: None if name in gone else getattr(metrics, field) for name, field in REPORTED.items()}
-    values["eta_seconds"] = metrics.seconds_left()
-    return FleetSample(timestamp, values, metrics.status)
+    return FleetSample(timestamp, {each.name: each.now(metrics) for each in _KEPT}, metrics.status)

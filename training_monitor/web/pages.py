@@ -11,12 +11,11 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_duration, plural
-from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics, has_nan, is_full
+from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, Thresholds, TrainingMetrics, has_nan, is_full
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.runs.rows import describe_attempts
 from training_monitor.runs.values import MetricHistory, Run
@@ -31,39 +30,12 @@ _WIDE = 400  # cells: no column of a page is cut here
 _LAST = 1e308  # sorts behind all numbers, as nan does on the terminal
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A column of the page's table: its name on the terminal, its title, what it is, and where there is room for it.
-
-    room: 0 everywhere, 1 from a tablet on, 2 on wide screens.
-    """
-
-    name: str
-    title: str
-    meaning: str
-    is_number: bool = True
-    room: int = 1
-
-
-HEADS = (
-    Head("STATUS", "Status", "of the machine or job", False),
-    Head("GPU", "GPU", "type and number of GPUs", False, 2),
-    Head("PROGRESS", "Progress", "epoch, and share of the steps that is done", False, 0),
-    Head("LOSS", "Loss", "newest value in the log"),
-    Head("STEPS/S", "Steps/s", "optimizer steps per second"),
-    Head("GPU%", "GPU %", "utilization of the GPUs"),
-    Head("MEM%", "Mem %", "GPU memory in use", True, 2),
-    Head("DISK%", "Disk %", "of the disk that the training writes to", True, 2),
-    Head("TEMP", "Temp", "of the hottest GPU", True, 2),
-    Head("$/H", "$/h", "price of the machine"),
-    Head("TOTAL", "Total", "cost since the rental began", True, 2),
-    Head("ETA", "ETA", "until the last step"),
-)
+_HEADS = [(each.page, each) for each in FLEET_COLUMNS if each.page]
+HEADS = sorted(_HEADS, key=lambda each: each[0].place)  # from left to right
 _SHOW = {column.title: column.show for column in COLUMNS} | {
     "PROGRESS": lambda member, _: format_progress(member.row),
     "STATUS": lambda member, _: member.row.status,
 }
-_MORE_ORDERS = {"STEPS/S": "steps_per_second", "TEMP": "gpu_temperature"}
 
 
 def clean(text: object, most: int = MOST_TEXT) -> str:
@@ -117,12 +89,12 @@ def row_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> di
         "seen": None if row.last_updated is None else round(row.last_updated),
         "percent": None if percent is None else round(percent, 1),
         "why": sorted(_causes(row, member.health, view.thresholds)),
-        "cells": [[clean(_SHOW[head.name](member, _WIDE)), _sort_value(head.name, row)] for head in HEADS],
+        "cells": [[clean(_SHOW[each.title](member, _WIDE)), _sort_value(each.title, row)] for _, each in HEADS],
     }
 
 
 def _sort_value(name: str, row: TrainingMetrics) -> float | str | None:
-    value = getattr(row, _MORE_ORDERS[name]) if name in _MORE_ORDERS else ORDERS[name](row, None)
+    value = ORDERS[name](row, None)
     if isinstance(value, (int, float)):
         return round(float(value), 6) if isfinite(value) else _LAST
     return clean_or_none(value)

@@ -198,8 +198,14 @@ def _file(name: str, kind: str) -> Reply:
 
 def _me(web: Web, request: Request) -> Reply:
     columns = [
-        {"title": head.title, "meaning": head.meaning, "number": head.is_number, "room": head.room, "name": head.name}
-        for head in HEADS
+        {
+            "title": head.title,
+            "meaning": head.meaning,
+            "number": each.align == ">",
+            "room": head.room,
+            "name": each.title,
+        }
+        for head, each in HEADS
     ]
     return json_reply(
         {

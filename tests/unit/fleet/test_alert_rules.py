@@ -127,7 +127,8 @@ def test_numbers_are_written_as_everywhere(subtests: pytest.Subtests) -> None:
 def test_every_reported_field_can_be_asked_for(subtests: pytest.Subtests) -> None:
     for field in REPORTED:
         with subtests.test(field=field):
-            metrics = TrainingMetrics(1, None, "running", **{REPORTED[field]: 3})
+            attribute = REPORTED[field].replace("seconds_left", "eta_seconds")
+            metrics = TrainingMetrics(1, None, "running", **{attribute: 3})
             assert judge(parse_condition(f"{field} == 3").test, sample_of(metrics, 1.0)) is True
 
 

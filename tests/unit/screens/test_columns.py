@@ -6,7 +6,6 @@ from tests.unit.screens.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
 from training_monitor.fleet.metrics import Health, TrainingMetrics
 from training_monitor.screens.fleet.view import (
     COLUMNS,
-    COLUMNS_OF,
     STEPS,
     FleetView,
     Member,
@@ -140,11 +139,6 @@ def test_the_values_that_are_the_reason_have_its_colour() -> None:
     assert styled(ROWS[6]) == {"PROGRESS": "bad", "STEP": "bad", "HEALTH": "bad"}
     assert styled(unseen(1, "exited")) == {"STATUS": "bad", "HEALTH": "bad"}
     assert styled(member(1, finished=True)) == {"$/H": "warn", "HEALTH": "warn"}
-
-
-def test_every_value_that_can_be_a_reason_has_a_column() -> None:
-    titles = {column.title for column in COLUMNS}
-    assert all({*columns} <= titles for columns in COLUMNS_OF.values())
 
 
 def test_the_cursor_and_the_mark_are_signs_and_no_colours_alone() -> None:

@@ -83,8 +83,6 @@ def test_progress_is_the_epoch_and_the_share_of_the_steps() -> None:
     assert columns.format_progress(unseen(1, "running")) == "-"
 
 
-def test_steps_and_eta_are_shown_as_far_as_they_are_known() -> None:
+def test_steps_are_shown_as_far_as_they_are_known() -> None:
     assert columns.format_steps(member(1)) == "700/1000"
     assert columns.format_steps(unseen(1, "running")) == "-"
-    assert columns.format_eta(member(1)) == "45m"
-    assert columns.format_eta(unseen(1, "running")) == "-"

@@ -39,7 +39,8 @@ def row(metrics: TrainingMetrics) -> dict[str, object]:
 
 
 def cells(metrics: TrainingMetrics) -> dict[str, tuple[str, object]]:
-    return {head.name: tuple(cell) for head, cell in zip(HEADS, row(metrics)["cells"])}  # type: ignore[call-overload]
+    found: Any = row(metrics)["cells"]
+    return {column.title: tuple(cell) for (_, column), cell in zip(HEADS, found, strict=True)}
 
 
 def test_the_cells_are_those_of_the_terminal_with_values_to_sort_by() -> None:

@@ -25,6 +25,7 @@ from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, parse_duration, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
 from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, mock_history
+from training_monitor.fleet.metrics import FLEET_COLUMNS
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
 
 AHEAD = 24.0  # hours of the cost projection
@@ -39,7 +40,7 @@ MANY = 20  # members; for more, reading a whole day would take too long
 RECENT = 300.0  # seconds
 SILENT = 3600.0  # seconds without a sample, after which a projection makes no sense
 WIDEST = 40  # cells of a sparkline
-_DURATIONS = {"eta_seconds", "runtime_seconds"}
+_DURATIONS = {each.name for each in FLEET_COLUMNS if each.unit == "duration"}
 Write = Callable[[dict[str, Any]], object]
 NAMED = 5  # candidates
 _TIME = regex(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")

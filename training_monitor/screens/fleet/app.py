@@ -8,7 +8,7 @@ from typing import Any
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds
+from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, FLEET_COLUMNS, Thresholds
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot
 from training_monitor.screens.fleet.main import draw_header, draw_main
 from training_monitor.screens.fleet.pages import (
@@ -186,8 +186,7 @@ def _draw_help(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 
 _AGAIN = "the same letter once more: the other way round"
-_SORTED = "ID NAME GPU STATUS PROGRESS GPU% MEM% DISK% RAM% TEMP LOSS STEP STEPS/S $/H TOTAL ETA HEALTH"
-SORTS = dict(zip(_SORTED.split(), "incspumdrylxvhtew", strict=True))
+SORTS = {each.title: each.letter for each in FLEET_COLUMNS if each.letter}
 _QUIT = replace(QUIT, act=_quit)
 _PAUSE = Key("p", "ask no more until p is pressed again", _pause, "pause")
 _CHANGES = (

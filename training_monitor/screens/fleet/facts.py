@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from training_monitor.core.units import format_duration
-from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.metrics import FLEET_COLUMNS, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.screens.fleet.view import (
     LEVEL_STYLES,
     FleetView,
     Member,
-    format_eta,
     format_steps,
+    format_value,
     health_of,
     member_of,
     show_status,
@@ -29,8 +30,7 @@ from training_monitor.screens.kit.text import (
     format_date,
     format_number,
     format_percent,
-    format_price,
-    format_total,
+    format_seconds,
 )
 
 _LABEL = 10
@@ -82,21 +82,20 @@ def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:
 
 def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each value."""
-    percent = row.progress_percentage()
+    shared = defaultdict[str, list[str]](list)
+    for column in FLEET_COLUMNS:
+        if column.fact:
+            shared[column.fact[0]].append(column.fact[1].format(format_value(column, row)))
+    of_columns, percent = {name: ", ".join(texts) for name, texts in shared.items()}, row.progress_percentage()
     yield "status", show_status(member, _FACT)
     yield "job", row.job_status or NOT_KNOWN
     yield "GPU", row.gpu_type or NOT_KNOWN
-    yield "GPU use", f"{format_percent(row.gpu_util)} %, memory {format_percent(row.memory_util)} %"
-    yield "GPU heat", f"{_rounded(row.gpu_temperature, 1)} C, power {_rounded(row.gpu_power, 100)} %"
-    yield "disk, RAM", f"{format_percent(row.disk_util)} %, {format_percent(row.ram_util)} %"
+    yield from [(name, of_columns.pop(name)) for name in ("GPU use", "GPU heat", "disk, RAM")]
     yield "progress", f"{format_bar(percent, 12, member.glyphs)} {format_percent(percent)} %"
-    yield "epoch", f"{_rounded(row.epoch, 1, 'g')} of {_rounded(row.total_epochs, 1)}"
+    yield "epoch", f"{_rounded(row.epoch, 'g')} of {_rounded(row.total_epochs)}"
     yield "step", format_steps(row)
-    yield "ETA", format_eta(row)
-    yield "loss", format_number(row.loss)
-    yield "speed", f"{format_number(row.steps_per_second)} steps/s"
-    yield "LR", f"{format_number(row.learning_rate)}, gradient norm {format_number(row.grad_norm)}"
-    yield "price", f"{format_price(row.cost_per_hour)}/h, so far {format_total(row.total_cost)}"
+    yield "ETA", format_seconds(row.seconds_left())
+    yield from of_columns.items()
     yield "rented", NOT_KNOWN if row.started_at is None else f"since {format_date(row.started_at)}"
     yield "trains", NOT_KNOWN if row.runtime_seconds is None else f"for {format_duration(row.runtime_seconds)}"
     yield "seen", NOT_KNOWN if row.last_updated is None else f"{format_age(member.now - row.last_updated)} ago"
@@ -106,8 +105,8 @@ def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str
         yield name, format_number(value)
 
 
-def _rounded(value: float | None, times: float, form: str = ".0f") -> str:
-    return NOT_KNOWN if value is None else f"{value * times:{form}}"
+def _rounded(value: float | None, form: str = ".0f") -> str:
+    return NOT_KNOWN if value is None else f"{value:{form}}"
 
 
 def facts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:

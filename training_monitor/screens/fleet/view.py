@@ -9,7 +9,8 @@ from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
 from training_monitor.core.units import known_number
 from training_monitor.fleet.attention import acknowledged_members, rank, worst_first
-from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics
+from training_monitor.fleet.columns import FleetColumn
+from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.screens.kit.charts import draw_curve
 from training_monitor.screens.kit.text import (
@@ -37,29 +38,24 @@ KEPT_LINES = 500
 Recent = Callable[[str], Sequence[FleetSample]]
 Losses = Callable[[str], Sequence[float | None]]
 _Order = Callable[[TrainingMetrics, Health | None], Any]
-# Left out where nothing is known of any member, as of trainings on machines of one's own.
-_MONEY_AND_GPU = (("$/H", "cost_per_hour"), ("TOTAL", "total_cost"), ("GPU", "gpu_type"), ("GPU%", "gpu_util"))
 LEVEL_STYLES = {"healthy": "good", "warning": "warn", "error": "bad"}
 LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
 _BAR_FROM = 15  # cells that the progress column needs to show a bar
 _PROGRESS_TEXT = 8
 _BRIEF_FROM, _REASON_FROM = 14, 32  # cells that the health column needs to show the reason in brief, and a part of it
-COLUMNS_OF = {  # the columns that show a field of TrainingMetrics
-    "status": ("STATUS",),
-    "step": ("PROGRESS", "STEP"),
-    "gpu_util": ("GPU%",),
-    "disk_util": ("DISK%",),
-    "loss": ("LOSS",),
-    "steps_per_second": ("STEPS/S",),
-    "cost_per_hour": ("$/H",),
-}
 _GPU_MAKERS = regex(r"NVIDIA |GeForce |Tesla |RTX ")
+_FORMATS: dict[str, Callable[[Any], str]] = {  # by unit
+    "number": format_number,
+    "percent": format_percent,
+    "share": lambda value: f"{100.0 * value:.0f}",
+    "price": format_price,
+    "total": format_total,
+    "duration": format_seconds,
+}
+_SHOWN = [each for each in FLEET_COLUMNS if each.title]
+_STEPS = sorted((at, each.title, width) for each in _SHOWN for at, width in each.widths.items())
 # What a growing width is spent on, in this order; the rest goes to HEALTH.
-STEPS = """
-    ID 8, HEALTH 6, NAME 8, HEALTH 20, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, NAME 10, $/H 6, ID 14, NAME 14, GPU 8,
-    HEALTH 28, TOTAL 6, STATUS 10, MEM% 4, DISK% 5, STEPS/S 7, PROGRESS 15, TREND 10, HEALTH 36, ID 22, NAME 24,
-    STEP 13, GPU 12, PROGRESS 24, TREND 20, HEALTH 48, TEMP 4, RAM% 4, ID 34
-"""
+STEPS = ", ".join(f"{title} {width}" for _, title, width in _STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +155,10 @@ def _searched(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) ->
     return "\n".join(map(str, texts)).lower()
 
 
-def _number(value: float | None) -> float | None:
+def _in_order(value: Any) -> Any:
+    """Return what a value is sorted by: nan as the greatest number, and texts without regard to case."""
+    if isinstance(value, str):
+        return value.lower() or None
     return float("inf") if value is not None and value != value else value
 
 
@@ -168,23 +167,12 @@ def _by_id(row: TrainingMetrics, _: Health | None) -> Any:
     return (1, 0.0, str(row.instance_id).lower()) if number is None else (0, number, "")
 
 
-ORDERS: dict[str, _Order] = {
+def _order_of(column: FleetColumn) -> _Order:
+    return lambda row, _: _in_order(column.value(row))
+
+
+ORDERS: dict[str, _Order] = {each.title: _order_of(each) for each in _SHOWN if each.letter} | {
     "ID": _by_id,
-    "NAME": lambda row, _: row.name.lower() or None,
-    "GPU": lambda row, _: row.gpu_type and row.gpu_type.lower(),
-    "STATUS": lambda row, _: row.status,
-    "PROGRESS": lambda row, _: _number(row.progress_percentage()),
-    "GPU%": lambda row, _: _number(row.gpu_util),
-    "MEM%": lambda row, _: _number(row.memory_util),
-    "DISK%": lambda row, _: _number(row.disk_util),
-    "RAM%": lambda row, _: _number(row.ram_util),
-    "TEMP": lambda row, _: _number(row.gpu_temperature),
-    "LOSS": lambda row, _: _number(row.loss),
-    "STEP": lambda row, _: _number(row.step),
-    "STEPS/S": lambda row, _: _number(row.steps_per_second),
-    "$/H": lambda row, _: _number(row.cost_per_hour),
-    "TOTAL": lambda row, _: _number(row.total_cost),
-    "ETA": lambda row, _: row.seconds_left(),
     "HEALTH": lambda row, health: health and (rank(row, health), health.reason),
 }
 TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
@@ -194,7 +182,7 @@ TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
     lambda view: replace(view, group=None, words=""),
     tuple(ORDERS),
     "the worst first",
-    falling=("MEM%", "DISK%", "RAM%", "TEMP", "LOSS", "$/H", "TOTAL"),
+    falling=tuple(each.title for each in _SHOWN if each.falling),
 )
 
 
@@ -220,9 +208,10 @@ def member_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) ->
 # ---------------------------------------------------------------- cells
 
 
-def format_eta(metrics: TrainingMetrics) -> str:
-    """Format the ETA: 45m, 2h05m."""
-    return format_seconds(metrics.seconds_left())
+def format_value(column: FleetColumn, row: TrainingMetrics) -> str:
+    """Format a value by its unit."""
+    value = column.value(row)
+    return NOT_KNOWN if value is None else _FORMATS.get(column.unit, column.unit.format)(value)
 
 
 def format_progress(metrics: TrainingMetrics) -> str:
@@ -245,8 +234,12 @@ def format_steps(metrics: TrainingMetrics) -> str:
     return f"{metrics.step}/{metrics.total_steps}" if metrics.total_steps else str(metrics.step)
 
 
-def _plain(show: Callable[[TrainingMetrics], str]) -> Callable[[Member, int], str]:
-    return lambda member, width: show(member.row)
+def _plain(column: FleetColumn) -> Callable[[Member, int], str]:
+    def show(member: Member, width: int) -> str:
+        text = format_value(column, member.row)
+        return text if text == NOT_KNOWN else column.cell.format(text)
+
+    return show
 
 
 def show_status(member: Member, width: int) -> str:
@@ -298,29 +291,20 @@ def _show_trend(member: Member, width: int) -> str:
     return draw_curve(member.losses(member.row.key), width, member.glyphs)
 
 
-def _show_temperature(row: TrainingMetrics) -> str:
-    return NOT_KNOWN if row.gpu_temperature is None else f"{row.gpu_temperature:.0f}C"
-
-
-COLUMNS: tuple[Column[Member], ...] = (
-    Column("ID", "<", _show_id),
-    Column("NAME", "<", _show_name),
-    Column("GPU", "<", _show_gpu),
-    Column("STATUS", "<", show_status),
-    Column("PROGRESS", "<", _show_progress),
-    Column("STEP", ">", _plain(format_steps)),
-    Column("GPU%", ">", _plain(lambda row: format_percent(row.gpu_util))),
-    Column("MEM%", ">", _plain(lambda row: format_percent(row.memory_util))),
-    Column("DISK%", ">", _plain(lambda row: format_percent(row.disk_util))),
-    Column("RAM%", ">", _plain(lambda row: format_percent(row.ram_util))),
-    Column("TEMP", ">", _plain(_show_temperature)),
-    Column("LOSS", ">", _plain(lambda row: format_number(row.loss))),
-    Column("TREND", "<", _show_trend, "LOSS TREND"),
-    Column("STEPS/S", ">", _plain(lambda row: format_number(row.steps_per_second))),
-    Column("$/H", ">", _plain(lambda row: format_price(row.cost_per_hour))),
-    Column("TOTAL", ">", _plain(lambda row: format_total(row.total_cost))),
-    Column("ETA", ">", _plain(format_eta)),
-    Column("HEALTH", "<", show_health),
+_DRAWN: dict[str, Callable[[Member, int], str]] = {  # what the width or the glyphs change
+    "ID": _show_id,
+    "NAME": _show_name,
+    "GPU": _show_gpu,
+    "STATUS": show_status,
+    "PROGRESS": _show_progress,
+    "STEP": lambda member, width: format_steps(member.row),
+    "TREND": _show_trend,
+    "HEALTH": show_health,
+}
+_TITLES = [each.title for each in _SHOWN]
+COLUMNS: tuple[Column[Member], ...] = tuple(
+    Column(each.title, each.align, _DRAWN.get(each.title) or _plain(each), each.heading)
+    for each in sorted(_SHOWN, key=lambda each: _TITLES.index(each.beside or each.title))
 )
 
 
@@ -328,7 +312,7 @@ def table_columns(rows: Sequence[TrainingMetrics], width: int) -> Layout[Member]
     """Return the columns with their widths, from left to right."""
     longest = max((len(str(row.instance_id)) for row in rows), default=0)
     named = max((len(row.name) for row in rows if row.name != str(row.instance_id)), default=0)
-    unused = {title: 0 for title, field in _MONEY_AND_GPU if all(getattr(row, field) is None for row in rows)}
+    unused = {each.title: 0 for each in _SHOWN if each.optional and all(each.value(row) is None for row in rows)}
     needs = {"ID": max(8, longest), "NAME": named, **unused}
     return fit_columns(COLUMNS, STEPS, width - MARGIN, needs, "HEALTH")
 
@@ -339,6 +323,7 @@ def table_line(
     """Format one member. Stale ones are dim; its health and the values that are the reason have the health's colour."""
     base = "selected" if selected else "dim" if member.row.stale_since is not None else ""
     level = base or LEVEL_STYLES.get(member.health.level, "")
-    why = [title for field in member.health.fields for title in COLUMNS_OF[field]]
+    fields = {*member.health.fields} | {"progress_percentage" for field in member.health.fields if field == "step"}
+    why = [each.title for each in _SHOWN if each.attribute in fields and each.title != "TREND"]
     margin = (">" if selected else " ") + ("*" if marked else " ")
     return row_line(margin, layout, member, dict.fromkeys([*why, "HEALTH"], level), view, base)
