@@ -35,6 +35,7 @@ def main(root: Path) -> None:
         "modules with one importer": len(_imported_once(edges)),
         "of these, under 100 lines": sum(_lines(root, module) < 100 for module in _imported_once(edges)),
         "cycles of folders": len(_cycles(rooms)),
+        "circles of files": len(_circles(edges)),
         "imports across subject folders": sum(_room(a) != _room(b) and _room(b) not in SHARED_ROOMS for a, b in edges),
         "frozen values": sum(_is_frozen(node) for tree in trees.values() for node in ast.walk(tree)),
         "public names": len(_public_names(trees[PACKAGE])),
@@ -84,6 +85,24 @@ def _cycles(rooms: set[tuple[str, str]]) -> list[tuple[str, str]]:
     while more := {(a, d) for a, b in reached for c, d in reached if b == c} - reached:
         reached |= more
     return sorted((a, b) for a, b in reached if a < b and (b, a) in reached)
+
+
+def _circles(edges: set[tuple[str, str]]) -> set[frozenset[str]]:
+    """The groups of modules that all reach one another."""
+    used = defaultdict(set)
+    for importer, each in edges:
+        used[importer].add(each)
+    reached = {module: _reach(module, used) for module in [*used]}
+    return {frozenset(b for b in seen if a in reached.get(b, ())) for a, seen in reached.items() if a in seen}
+
+
+def _reach(module: str, used: dict[str, set[str]]) -> set[str]:
+    seen, waiting = set[str](), [module]
+    while waiting:
+        new = used.get(waiting.pop(), set()) - seen
+        seen |= new
+        waiting += new
+    return seen
 
 
 def _is_frozen(node: ast.AST) -> bool:

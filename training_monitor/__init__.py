@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         WaitReport as WaitReport,
     )
     from training_monitor.explain.explain import explain_training as explain_training
-    from training_monitor.fleet.fleet import VastAIMonitor as VastAIMonitor
     from training_monitor.fleet.metrics import Health as Health, TrainingMetrics as TrainingMetrics
+    from training_monitor.fleet.vast_ai import VastAIMonitor as VastAIMonitor
     from training_monitor.health.cluster import verify_ray_resources as verify_ray_resources
     from training_monitor.health.host import check_gpu_utilization as check_gpu_utilization
     from training_monitor.health.nccl import (
@@ -155,7 +155,7 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
             "LossAnalysis Observation ProgressSample StallAnalysis TerminationPlan TrainingStatus Verdict WaitReport"
         ),
         "explain.explain": "explain_training",
-        "fleet.fleet": "VastAIMonitor",
+        "fleet.vast_ai": "VastAIMonitor",
         "fleet.metrics": "Health TrainingMetrics",
         "health.cluster": "verify_ray_resources",
         "health.host": "check_gpu_utilization",

@@ -9,12 +9,11 @@ from math import inf
 from typing import Any
 
 from training_monitor.cli.columns import terminal_columns
-from training_monitor.cli.commands.history import KeptHistory
 from training_monitor.cli.output import UNCUT, hint, print_json, print_table
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import plural
 from training_monitor.fleet import FleetSample
-from training_monitor.fleet.history import DAY, HistoryMember
+from training_monitor.fleet.history import DAY, HistoryMember, HistoryReader
 from training_monitor.fleet.trends import Cost, add_costs, cost_by_day
 from training_monitor.screens.kit.text import format_total
 from training_monitor.targets.target import instance_of
@@ -41,7 +40,7 @@ class Line:
 
 
 def list_costs(
-    kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember], groups: Mapping[str, Collection[str]]
+    kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember], groups: Mapping[str, Collection[str]]
 ) -> None:
     """Print one line per member, one per group that has some of them, and one for all.
 
@@ -94,7 +93,7 @@ def _names(days: Sequence[float], form: str) -> list[str]:
 # ---------------------------------------------------------------- reading and adding
 
 
-def _read(kept: KeptHistory, key: str, days: Sequence[float]) -> Iterator[FleetSample]:
+def _read(kept: HistoryReader, key: str, days: Sequence[float]) -> Iterator[FleetSample]:
     """Yield a known total a minute of some days and those around them, read in parts: a month of samples is large."""
     begin, end, due = days[0] - DAY, days[-1] + DAY, -inf
     while begin < end:
@@ -105,13 +104,13 @@ def _read(kept: KeptHistory, key: str, days: Sequence[float]) -> Iterator[FleetS
         begin += READ_AT_ONCE
 
 
-def _cost(kept: KeptHistory, keys: Sequence[str], days: Sequence[float]) -> Costs:
+def _cost(kept: HistoryReader, keys: Sequence[str], days: Sequence[float]) -> Costs:
     """Return what the machine of some members cost; unknown when the samples of one of them cannot be read."""
     costs = cost_by_day([_read(kept, key, days) for key in keys], days)
     return [_UNKNOWN] * len(costs) if not kept.unread.isdisjoint(keys) else costs
 
 
-def _cost_of_machines(kept: KeptHistory, costs: Mapping[str, Costs], days: Sequence[float]) -> dict[str, Costs]:
+def _cost_of_machines(kept: HistoryReader, costs: Mapping[str, Costs], days: Sequence[float]) -> dict[str, Costs]:
     """Return what each machine cost, read again where it has several members, which may have been seen in turn."""
     on: dict[str, list[str]] = {}
     for key in costs:

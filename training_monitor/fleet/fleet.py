@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import Engine, begin_thread
 from training_monitor.core.errors import InstanceNotFound, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import checked, dataclass, field, replace
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store
@@ -374,29 +374,6 @@ class FleetMonitor(Engine):
         self._record.add(alert, self._member(alert.key))
         self.refresh()
         self._note_change()
-
-
-@checked
-class VastAIMonitor(FleetMonitor):
-    """The instances of a vast.ai account. With `use_mock` it is a `MockFleet`, which needs no account.
-
-    Args:
-        instance_ids: their ids; None: all of the account that are not stopped.
-        use_mock: show made-up ones instead.
-        more: keyword arguments of FleetMonitor.
-    """
-
-    def __new__(cls, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> Any:
-        if not use_mock:
-            return super().__new__(cls)
-        from training_monitor.fleet.mock import MockFleet
-
-        return MockFleet(instance_ids or (), **{name: more[name] for name in ("config", "clock") if name in more})
-
-    def __init__(self, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> None:
-        config: FleetConfig = more.get("config", DEFAULT_CONFIG)
-        specs = [spec for number in instance_ids or () for spec in config.specs_of(f"vast://{number}")]
-        super().__init__(specs, whole_account=instance_ids is None, **more)
 
 
 # ---------------------------------------------------------------- actions

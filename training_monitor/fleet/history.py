@@ -6,12 +6,12 @@ a killed process loses and duplicates nothing.
 
 A row is a JSON array: the status, then the values in the order of REPORTED, which may only grow at its end.
 
-A chunk is a JSON object compressed by zlib, its head, and a compressed body. The head holds `layout`; `status`
-run-length-encoded as pairs of text and count; and `columns` by name: their number of decimals, and pairs of index and
-value for what is 0 in the body: null (unknown), NaN, the infinities, and all of a column whose numbers are too large or
-small for it. The body holds the times in milliseconds since the epoch, then the columns in the order of the head, as
-integers of 8 bytes in the unit of their decimals: each as its difference from the one before, doubled, and inverted if
-it is negative; the lowest bytes of all, then the next higher ones. A column without known values is left out.
+A chunk is a JSON object compressed by zlib, its head, and a compressed body. The head holds `status`, run-length-
+encoded as pairs of text and count; and `columns` by name: their number of decimals, and pairs of index and value for
+what is 0 in the body: null (unknown), NaN, the infinities, and all of a column whose numbers are too large or small for
+it. The body holds the times in milliseconds since the epoch, then the columns in the order of the head, as integers of
+8 bytes in the unit of their decimals: each as its difference from the one before, doubled, and inverted if it is
+negative; the lowest bytes of all, then the next higher ones. A column without known values is left out.
 
 Stored precision: 6 significant digits, integers below 2**53 exactly, and milliseconds.
 """
@@ -37,7 +37,6 @@ from training_monitor.core.units import known_number
 from training_monitor.fleet.metrics import FLEET_COLUMNS
 from training_monitor.fleet.values import REPORTED, FleetSample
 
-LAYOUT = 3  # of chunks
 BUCKET = 300.0  # seconds; thinning leaves one sample of each
 LONGEST_STATUS = 40
 FIELDS = tuple(REPORTED)
@@ -113,7 +112,7 @@ def pack_chunk(samples: Sequence[FleetSample]) -> bytes:
         if column.count(None) < len(column):
             *columns[name], numbers = _pack_column(column)
             body += _pack_numbers(numbers)
-    head = {"layout": LAYOUT, "status": status, "columns": columns}
+    head = {"status": status, "columns": columns}
     return zlib.compress(json.dumps(head, separators=(",", ":")).encode()) + zlib.compress(body)
 
 
@@ -125,16 +124,14 @@ def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetS
         fields: only these are decoded, which is faster; all others are unknown.
 
     Raises:
-        ParseError: it is invalid, or another version wrote it.
+        ParseError: it is invalid.
     """
     try:
         reader = zlib.decompressobj()
         chunk = json.loads(reader.decompress(packed) + reader.flush())
-        if (layout := chunk["layout"]) == LAYOUT:
-            return _read_chunk(chunk, zlib.decompress(reader.unused_data), fields)
+        return _read_chunk(chunk, zlib.decompress(reader.unused_data), fields)
     except (zlib.error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ParseError(f"samples that cannot be read ({type(error).__name__}: {error})", source=_SOURCE) from error
-    raise ParseError(f"samples in layout {layout!r} of another version of training_monitor", source=_SOURCE)
 
 
 def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) -> list[FleetSample]:
@@ -399,6 +396,29 @@ class History:
                 "AND member = each.number)",
                 (before,),
             )
+
+
+class HistoryReader:
+    """Reads the history of members, for a command.
+
+    One that cannot be read is empty where there are several: that is passed to `complain`, and its key to `unread`.
+    """
+
+    def __init__(self, history: History, complain: Callable[[str], object] | None = None) -> None:
+        """Read `history`; without `complain`, one that cannot be read raises ParseError."""
+        self._history, self._complain = history, complain
+        self.unread = set[str]()
+
+    def read(self, key: str, since: float, until: float, *, fields: Collection[str] = FIELDS) -> list[FleetSample]:
+        """Return the samples of a member. Raises like `History.read`."""
+        try:
+            return [] if key in self.unread else self._history.read(key, since, until, fields=fields)
+        except ParseError as error:
+            if self._complain is None:
+                raise
+            self.unread.add(key)
+            self._complain(f"{key}: {error}")
+            return []
 
 
 def mock_history(*, keep_days: float = 31.0) -> History:

@@ -16,10 +16,11 @@ from training_monitor.core.clock import SYSTEM_CLOCK
 from training_monitor.core.errors import CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.core.values import Notice
 from training_monitor.fleet.config import FleetConfig
-from training_monitor.fleet.fleet import MOST_LOST, FleetMonitor, VastAIMonitor
+from training_monitor.fleet.fleet import MOST_LOST, FleetMonitor
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.mock import MockFleet
 from training_monitor.fleet.values import FleetSample, FleetSnapshot, MemberSpec
+from training_monitor.fleet.vast_ai import VastAIMonitor
 
 
 def fleet(world: World, *specs: MemberSpec, **options: Any) -> FleetMonitor:

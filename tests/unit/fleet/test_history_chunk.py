@@ -85,7 +85,7 @@ def test_a_row_comes_back_as_it_was() -> None:
     assert same(parse_row(1.5, format_row(seen)), seen)
 
 
-def test_a_row_of_the_first_layout_is_read_for_ever() -> None:
+def test_a_stored_row_is_read_for_ever() -> None:
     row = '["running",93.5,85.8,null,39.5,0.9,60,700,1.25,NaN,0.0003,1.5,2.5,1e4,16.99,5.5,3600]'
     found = parse_row(NOW, row)
     assert (found.status, found.values["gpu_utilization"], found.values["disk_utilization"]) == ("running", 93.5, None)
@@ -151,9 +151,9 @@ def test_only_the_fields_asked_for_are_read() -> None:
     assert set(found.values) == set(FIELDS)
 
 
-def test_a_chunk_of_the_layout_3_is_read_for_ever() -> None:
+def test_a_stored_chunk_is_read_for_ever() -> None:
     head = (
-        '{"layout":3,"status":[["running",1],[null,1]],'
+        '{"status":[["running",1],[null,1]],'
         '"columns":{"step":[0,[]],"loss":[2,[[1,NaN]]],"grad_norm":[0,[[0,1e300],[1,null]]]}}'
     )
     differences = [(1_750_000_000_000, 10_000), (7, -3), (125, -125), (0, 0)]
@@ -193,25 +193,18 @@ def test_what_is_no_chunk_is_an_error_and_never_no_samples(subtests: pytest.Subt
         zlib.compress(b"{}"),
         pack_chunk([sample()])[:-3],
         pack_chunk([sample()])[: len(pack_chunk([sample()])) // 2],
-        zlib.compress(b'{"layout":3}'),
-        zlib.compress(b'{"layout":3,"status":5,"columns":{}}') + zlib.compress(bytes(8)),
-        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{}}') + zlib.compress(b""),
-        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(7)),
-        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(9)),
-        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":[0]}}') + zlib.compress(bytes(16)),
-        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":[0,[]]}}') + zlib.compress(bytes(8)),
-        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":[0,[[1,2]]]}}') + zlib.compress(bytes(16)),
-        zlib.compress(b'{"layout":3,"status":[["a",1]],"columns":{"loss":["",[]]}}') + zlib.compress(bytes(16)),
+        zlib.compress(b'{"status":5,"columns":{}}') + zlib.compress(bytes(8)),
+        zlib.compress(b'{"status":[["a",1]],"columns":{}}') + zlib.compress(b""),
+        zlib.compress(b'{"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(7)),
+        zlib.compress(b'{"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(9)),
+        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":[0]}}') + zlib.compress(bytes(16)),
+        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":[0,[]]}}') + zlib.compress(bytes(8)),
+        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":[0,[[1,2]]]}}') + zlib.compress(bytes(16)),
+        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":["",[]]}}') + zlib.compress(bytes(16)),
     ]:
         with subtests.test(packed=packed):
             with pytest.raises(ParseError, match="cannot be read"):
                 unpack_chunk(packed)
-
-
-@pytest.mark.parametrize("layout", [1, 2, 4])
-def test_a_chunk_of_another_version_says_so(layout: int) -> None:
-    with pytest.raises(ParseError, match=f"layout {layout} of another version"):
-        unpack_chunk(zlib.compress(b'{"layout":%d}' % layout))
 
 
 # ---------------------------------------------------------------- thinned

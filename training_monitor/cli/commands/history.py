@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from math import isfinite
@@ -18,13 +18,13 @@ from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import OK, UNKNOWN, complain, hint, print_json, print_table, say
 from training_monitor.core.best_effort_store import BestEffortStore
-from training_monitor.core.errors import ParseError, SettingsError, did_you_mean
+from training_monitor.core.errors import SettingsError, did_you_mean
 from training_monitor.core.frozen import keys_of
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, parse_duration, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
-from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, mock_history
+from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, HistoryReader, mock_history
 from training_monitor.fleet.metrics import FLEET_COLUMNS
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
 
@@ -80,26 +80,7 @@ def declare(command: CommandParser) -> None:
     kind.add_argument("--cost", action="store_true", help="dollars a day of each member, group, and all together")
 
 
-class KeptHistory:
-    """Reads the history of members. Of several, one that cannot be read is told and empty, and named in `unread`."""
-
-    def __init__(self, history: History, *, several: bool) -> None:
-        self._history, self._several = history, several
-        self.unread = set[str]()
-
-    def read(self, key: str, since: float, until: float, *, fields: Collection[str] = FIELDS) -> list[FleetSample]:
-        """Return the samples of a member. Raises like `History.read`."""
-        try:
-            return [] if key in self.unread else self._history.read(key, since, until, fields=fields)
-        except ParseError as error:
-            if not self._several:
-                raise
-            self.unread.add(key)
-            complain(f"{key}: {error}")
-            return []
-
-
-def list_members(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def list_members(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print one line per member; for more than `MANY` only the last minutes of each are read."""
     shown = args.field or ("loss", "gpu_utilization")
     found, rows, width = [], [], _cells(36 + 10 * len(shown), len(shown))
@@ -122,7 +103,7 @@ def list_members(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMe
         hint(f"of so many members only the last {format_duration(RECENT)} of each; name one to see all of it")
 
 
-def describe(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def describe(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print each field of some members, and their projected cost."""
     found = []
     for member in members:
@@ -178,7 +159,7 @@ def _cost_in_words(cost: CostProjection) -> str:
     return f"{spent}${cost.dollars_per_hour:.3f} per hour\n      {ahead}"
 
 
-def compare(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def compare(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print a comparison of members over the steps that all have reached. Raises SettingsError for too many."""
     if len(members) > MANY:
         raise SettingsError("--compare", f"{len(members)} members", f"the names of at most {MANY}")
@@ -269,7 +250,7 @@ def _when(timestamp: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
 
 
-def export(kept: KeptHistory, args: Namespace, members: Sequence[HistoryMember]) -> None:
+def export(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Write the samples of the members one after the other (`-` is stdout), and print how many went to a file.
 
     Raises:
@@ -342,7 +323,7 @@ def run(args: Namespace) -> int:
     if not there:
         writers = "vast --mock` writes" if args.mock else "vast`, `fleet`, `web` and `metrics` write"
         hint(f"there is no history yet: `training-monitor {writers} it while watching")
-    kept = KeptHistory(stored, several=len(members or there) > 1)
+    kept = HistoryReader(stored, complain if len(members or there) > 1 else None)
     args.until = time.time() if args.until is None else args.until
     args.field = tuple(dict.fromkeys(args.field))
     exports = args.csv is not None or args.jsonl is not None

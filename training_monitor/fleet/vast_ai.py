@@ -1,0 +1,32 @@
+"""VastAIMonitor: a fleet of the instances of a vast.ai account, or of made-up ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from training_monitor.core.frozen import checked
+from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.fleet import DEFAULT_CONFIG, FleetMonitor
+from training_monitor.fleet.mock import MockFleet
+
+
+@checked
+class VastAIMonitor(FleetMonitor):
+    """The instances of a vast.ai account. With `use_mock` it is a `MockFleet`, which needs no account.
+
+    Args:
+        instance_ids: their ids; None: all of the account that are not stopped.
+        use_mock: show made-up ones instead.
+        more: keyword arguments of FleetMonitor.
+    """
+
+    def __new__(cls, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> Any:
+        if not use_mock:
+            return super().__new__(cls)
+        return MockFleet(instance_ids or (), **{name: more[name] for name in ("config", "clock") if name in more})
+
+    def __init__(self, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> None:
+        config: FleetConfig = more.get("config", DEFAULT_CONFIG)
+        specs = [spec for number in instance_ids or () for spec in config.specs_of(f"vast://{number}")]
+        super().__init__(specs, whole_account=instance_ids is None, **more)
