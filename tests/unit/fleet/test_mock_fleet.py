@@ -124,10 +124,9 @@ def test_over_a_day_trainings_end_and_then_their_gpus_rest() -> None:
     assert sum(bool(each.finished) for each in before.values()) > 20
 
 
-def test_the_same_seed_and_time_are_the_same_fleet() -> None:
-    one, two, other = (MockFleet(count=40, clock=FakeClock(), seed=seed) for seed in (3, 3, 4))
+def test_the_same_time_is_the_same_fleet() -> None:
+    one, two = (MockFleet(count=40, clock=FakeClock()) for _ in range(2))
     assert [each.step for each in one.snapshot().rows] == [each.step for each in two.snapshot().rows]
-    assert [each.step for each in one.snapshot().rows] != [each.step for each in other.snapshot().rows]
 
 
 def test_members_have_the_numbers_that_were_asked_for_and_gpus_by_them() -> None:
@@ -154,12 +153,9 @@ def test_the_summary_adds_it_up_with_what_is_hidden() -> None:
 # ---------------------------------------------------------------- acts
 
 
-def test_a_member_is_stopped_after_two_seconds() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+def test_a_member_is_stopped() -> None:
+    fleet = MockFleet(clock=FakeClock())
     fleet.act("stop", [key("healthy")])
-    assert row(fleet, "healthy").status == "running"
-    clock.elapsed = 2.0
     stopped = row(fleet, "healthy")
     assert stopped.status == "stopped" and stopped.health_status() == "warning"
     assert (key("healthy"), "stopped") in alerts(fleet)
