@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from training_monitor.core.values import Verdict
@@ -14,6 +15,7 @@ from training_monitor.screens.fleet.view import FleetView
 from training_monitor.screens.kit.text import Line, cells
 from training_monitor.screens.kit.view import Frame
 
+FRAMES = Path(__file__).parent / "frames"
 NOW = 1_770_000_000.0  # 02:40:00 UTC
 _RUNS = Verdict("running", "ok", "step 700 of 1000, 9 s/step")
 _NAN = Verdict("running", "failed", "the loss is nan; step 250 of 1000", recommendation="alert")
@@ -149,6 +151,11 @@ def recent(key: str) -> Sequence[FleetSample]:
 def drawn(frame: Frame[FleetView]) -> str:
     """The text of a frame, without styles and without the blanks at the ends of its lines."""
     return "\n".join("".join(text for text, _ in line).rstrip() for line in frame.lines) + "\n"
+
+
+def recorded_frame(name: str) -> str:
+    """A frame as `python3 -m tests.record_frames` wrote it."""
+    return (FRAMES / f"{name}.txt").read_text("utf-8")
 
 
 def misfits(lines: Sequence[Line], width: int) -> list[str]:

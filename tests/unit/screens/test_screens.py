@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.unit.screens.fleet_screens import TABLES, keys_of, render, update
 from tests.unit.screens.hundred import HUNDRED
-from tests.unit.screens.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent
+from tests.unit.screens.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent, recorded_frame
 from training_monitor.core.values import KeptRollCall
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet import view as views
 from training_monitor.screens.fleet.view import FleetView, follow
 from training_monitor.screens.kit.text import ASCII, UNICODE
 
-FRAMES = Path(__file__).parent / "frames"
 START = follow(FleetView("vast"), ROWS)
 MARKED = replace(START, marked=frozenset(row.key for row in ROWS[:3] + ROWS[7:]))
 VIEWS = {
@@ -40,19 +38,25 @@ def text_of(view: FleetView, snapshot: FleetSnapshot = SNAPSHOT, width: int = 80
     return drawn(render(snapshot, view, width, height, recent))
 
 
-def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+def frames() -> Iterator[tuple[str, str]]:
+    """Yield each recorded frame: its name, and what is drawn now."""
     for size in ["80x24", "200x60"]:
-        for name in VIEWS:
-            with subtests.test(size=size, name=name):
-                width, height = map(int, size.split("x"))
-                recorded = (FRAMES / f"{name}_{size}.txt").read_text("utf-8")
-                assert text_of(VIEWS[name], width=width, height=height) == recorded
+        for name, view in VIEWS.items():
+            yield f"{name}_{size}", text_of(view, SNAPSHOT, *map(int, size.split("x")))
+    yield "main_ascii_80x24", text_of(replace(START, glyphs=ASCII))
+    for size in ["80x24", "118x40", "200x60"]:
+        view = follow(FleetView("vast"), HUNDRED.rows)
+        yield f"hundred_{size}", text_of(view, HUNDRED, *map(int, size.split("x")))
+
+
+def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+    for name, drawn_now in frames():
+        with subtests.test(name=name):
+            assert drawn_now == recorded_frame(name)
 
 
 def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
-    view = replace(START, glyphs=ASCII)
-    assert text_of(view) == (FRAMES / "main_ascii_80x24.txt").read_text("utf-8")
-    assert text_of(view, width=200, height=60).isascii()
+    assert text_of(replace(START, glyphs=ASCII), width=200, height=60).isascii()
 
 
 # ---------------------------------------------------------------- nothing breaks a frame
@@ -250,14 +254,6 @@ def test_only_rows_on_the_screen_are_formatted(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("training_monitor.screens.fleet.view.health_of", counted)
     render(replace(SNAPSHOT, rows=rows), START, 80, 24, recent)
     assert len(judged) < 24
-
-
-def test_who_needs_something_is_seen_among_a_hundred(subtests: pytest.Subtests) -> None:
-    for size in ("80x24", "118x40", "200x60"):
-        with subtests.test(size=size):
-            width, height = map(int, size.split("x"))
-            view = follow(FleetView("vast"), HUNDRED.rows)
-            assert text_of(view, HUNDRED, width, height) == (FRAMES / f"hundred_{size}.txt").read_text("utf-8")
 
 
 def test_one_look_is_no_curve() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.screens.snapshots import HOSTILE, misfits
+from tests.unit.screens.snapshots import HOSTILE, misfits, recorded_frame
 from tests.unit.screens.top_runs import (
     EMPTY,
     MIB,
@@ -47,7 +47,6 @@ from training_monitor.screens.top.main import table_text
 from training_monitor.screens.top.table import COLUMNS
 from training_monitor.screens.top.view import EditVariable, Measured, Pane, Place, Searching, TopView
 
-FRAMES = Path(__file__).parent / "frames"
 LONG = "llama-3.1-8b-lora-r16-alpha32-warmup500-seed"
 WIDEST: dict[str, Any] = {
     "verdict": replace(STALLED, seconds_without_step=59 * 60.0),
@@ -101,6 +100,7 @@ VIEWS = {
     ),
     "help": after(START, "?"),
 }
+PLAIN = replace(VIEWS["tree"], title="top", glyphs=ASCII)
 SIZES = [(width, height) for width in (1, 39, 40, 41, 80, 300) for height in (1, 9, 10, 16, 100)]
 
 
@@ -108,31 +108,26 @@ def shown(view: TopView, snapshot: RunsSnapshot = SNAPSHOT, width: int = 80, hei
     return drawn(render_top(snapshot, view, width, height))
 
 
-def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+def frames() -> Iterator[tuple[str, str]]:
+    """Yield each recorded frame: its name, and what is drawn now."""
     for size in ["40x10", "80x24", "118x40", "200x60"]:
-        for name in VIEWS:
-            with subtests.test(size=size, name=name):
-                width, height = map(int, size.split("x"))
-                recorded = (FRAMES / f"top_{name}_{size}.txt").read_text("utf-8")
-                assert shown(VIEWS[name], width=width, height=height) == recorded
+        width, height = map(int, size.split("x"))
+        for name, view in VIEWS.items():
+            yield f"top_{name}_{size}", shown(view, width=width, height=height)
+        if size != "40x10":
+            yield f"top_long_{size}", shown(after(START, "t", snapshot=LONG_NAMES), LONG_NAMES, width, height)
+    yield "top_ascii_80x24", shown(PLAIN)
+    yield "top_table_160", text_of(tuple(table_text(SNAPSHOT, 160)))
 
 
-def test_a_table_of_long_names_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
-    for size in ["80x24", "118x40", "200x60"]:
-        with subtests.test(size=size):
-            width, height = map(int, size.split("x"))
-            recorded = (FRAMES / f"top_long_{size}.txt").read_text("utf-8")
-            assert shown(after(START, "t", snapshot=LONG_NAMES), LONG_NAMES, width, height) == recorded
+def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+    for name, drawn_now in frames():
+        with subtests.test(name=name):
+            assert drawn_now == recorded_frame(name)
 
 
 def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
-    view = replace(VIEWS["tree"], title="top", glyphs=ASCII)
-    assert shown(view) == (FRAMES / "top_ascii_80x24.txt").read_text("utf-8")
-    assert shown(view, width=200, height=60).isascii()
-
-
-def test_the_table_as_plain_text_is_as_recorded() -> None:
-    assert text_of(tuple(table_text(SNAPSHOT, 160))) == (FRAMES / "top_table_160.txt").read_text("utf-8")
+    assert shown(PLAIN, width=200, height=60).isascii()
 
 
 def test_the_table_as_plain_text_of_a_folder_without_runs_says_how_to_get_some() -> None:
