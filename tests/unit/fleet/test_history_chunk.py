@@ -37,7 +37,7 @@ def same(left: FleetSample, right: FleetSample) -> bool:
 
 
 def test_the_values_of_a_row_keep_their_places() -> None:
-    assert FIELDS == (
+    assert FIELDS[:16] == (
         *("gpu_utilization", "memory_utilization", "disk_utilization", "ram_utilization", "gpu_power"),
         *("gpu_temperature", "step", "epoch", "loss", "learning_rate", "grad_norm", "steps_per_second"),
         *("eta_seconds", "cost_per_hour", "total_cost", "runtime_seconds"),
