@@ -16,19 +16,6 @@ MB_PER_GB = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A column of the page: its place from the left, its title, what it is, and where there is room for it.
-
-    room: 0 everywhere, 1 from a tablet on, 2 on wide screens.
-    """
-
-    place: int
-    title: str
-    meaning: str
-    room: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class FleetColumn:
     """A value of each member, and where it is shown, stored and exported: nowhere that its row does not name.
 
@@ -45,7 +32,8 @@ class FleetColumn:
         widths: in cells, by the cells that the whole table takes with them; the first of all columns come first.
         cell: how the table shows a known value. optional: it is left out where no member has a value.
         letter: sorts by it; falling: from the greatest value on, where that is the worst.
-        page: the column of the web page.
+        page: on the web page, as (place from the left, title, what it is, where there is room for it: 0 everywhere, 1
+            from a tablet on, 2 on wide screens).
         fact: on the page of one member, as (name, how it is shown there); columns of one name are shown together.
         metric: of Prometheus, as (name without its prefix, help).
     """
@@ -67,7 +55,7 @@ class FleetColumn:
     optional: bool = False
     letter: str = ""
     falling: bool = False
-    page: Head | None = None
+    page: tuple[int, str, str, int] | None = None
     fact: tuple[str, str] | None = None
     metric: tuple[str, str] | None = None
 
@@ -119,9 +107,3 @@ def disk_listed(listed: Mapping[str, Any]) -> float | None:
     """Return per cent of the disk, if its size is not listed as the service computed it."""
     used = share(positive(listed.get("disk_usage")), positive(listed.get("disk_space")))
     return percent(listed.get("disk_util")) if used is None else used
-
-
-def hottest(reading: Any) -> float | None:
-    """Return the temperature of the hottest GPU, in degrees Celsius."""
-    heat = [gpu.temperature_celsius for gpu in reading.gpus if gpu.temperature_celsius is not None]
-    return max(heat, default=None)

@@ -399,13 +399,12 @@ class History:
 
 
 class HistoryReader:
-    """Reads the history of members, for a command.
+    """Reads the history of members, for a command. `unread` has the keys of those that cannot be read.
 
-    One that cannot be read is empty where there are several: that is passed to `complain`, and its key to `unread`.
+    Their history is empty, and `complain` gets the reason; without it, reading such a member raises ParseError.
     """
 
     def __init__(self, history: History, complain: Callable[[str], object] | None = None) -> None:
-        """Read `history`; without `complain`, one that cannot be read raises ParseError."""
         self._history, self._complain = history, complain
         self.unread = set[str]()
 

@@ -64,16 +64,16 @@ class MockMember:
 
     def __init__(self, number: int, instance: int) -> None:
         """Make the member with that number. Member 0 completes an epoch after 40 s, so that this is seen soon."""
-        other = SCENARIOS[number // 4 % len(SCENARIOS)] if number % 4 == 3 else "healthy"
         self.number, self.instance = number, instance
-        self.scenario = SCENARIOS[number] if number < len(SCENARIOS) else other
+        first, other = number < len(SCENARIOS), number // 4 % len(SCENARIOS) if number % 4 == 3 else 0
+        self.scenario = SCENARIOS[number if first else other]
         group = GROUPS[number % len(GROUPS)]
         self.spec = MemberSpec(f"vast://{instance}", name=f"{group}-{number:02d}", groups=(group,))
         duration = 3600.0 * (1.0 + 7.0 * _noise(0, number, 3)) if number else 14_400.0
         done = 0.05 + 0.85 * _noise(0, number, 4) if number else 2 / EPOCHS - 40.0 / duration
-        self.begun = {"starting": 20.0, "finished": -900.0 - duration}.get(self.scenario, -done * duration)
-        if self.scenario in ("hanging", "exited", "stopped"):
-            self.begun = min(self.begun, -3000.0)
+        latest = -3000.0 if self.scenario in ("hanging", "exited", "stopped") else 0.0
+        begun = {"starting": 20.0, "finished": -900.0 - duration}
+        self.begun = begun.get(self.scenario, min(latest, -done * duration))
         self.speed = (0.5 + 4.0 * _noise(0, number, 5)) * (0.2 if self.scenario == "idle" else 1.0)
         self.total_steps = max(EPOCHS, int(self.speed * duration))
 
@@ -97,8 +97,7 @@ class MockMember:
         hangs, progress, now = self.scenario == "hanging" and at > HUNG_AT, self._progress(at), epoch + at
         status, runs = JobStatus.SUCCEEDED if progress.finished else JobStatus.RUNNING, not progress.finished
         wave = _noise(self.number, at // LINE_SECONDS, 8)
-        use = 100.0 if hangs else 2.0 + 4.0 * wave if self.scenario == "idle" else 85.0 + 14.0 * wave
-        use = round(use, 1) if runs else 0.0
+        use = 100.0 if hangs else round(2.0 + 4.0 * wave if self.scenario == "idle" else 85.0 + 14.0 * wave, 1) * runs
         power = 0.24 if hangs else 0.2 + 0.007 * use
         seen = Observation(
             now, progress.step, progress.total_steps, None, progress.steps_per_second, progress.loss,
@@ -111,8 +110,9 @@ class MockMember:
             memory_used_mb=550.0 + 350.0 * _noise(self.number, 12),
             power_draw_watts=400.0 * power, power_limit_watts=400.0,
         )  # fmt: skip
-        since, verdict = at - self.begun, judge([seen], now=now)
-        told = TrainingStatus(runs, progress, NOT_STALLING, None, "", now, status, runtime=since, verdict=verdict)
+        told = TrainingStatus(
+            runs, progress, NOT_STALLING, None, "", now, status, runtime=seen.runtime, verdict=judge([seen], now=now)
+        )
         return TargetReading(now, told, (gpu,))
 
     def _progress(self, at: float) -> Progress:
@@ -216,9 +216,10 @@ class MockFleet(FleetMonitor):
         rows = {each.instance: each.row(at, self._began, self._ended.get(each.spec.key)) for each in made}
         gone = frozenset(number for number, row in rows.items() if row["actual_status"] == "lost")
         there = {number: row for number, row in rows.items() if number not in gone}
-        account = Account({**there, **_HIDDEN}, gone, self._began + at, credit=4.0 * len(self._made))
         assert self._lister
-        self._lister.account = account
+        self._lister.account = account = Account(
+            {**there, **_HIDDEN}, gone, self._began + at, credit=4.0 * len(self._made)
+        )
         for each in made:
             member, runs = self._members[each.spec.key], rows[each.instance]["actual_status"] == "running"
             member.listed = account.about(each.instance, member.listed)

@@ -168,13 +168,11 @@ def _is_finite_loss(member: ShownMember) -> float | None:
 def _of_column(member: ShownMember, column: FleetColumn) -> float | None:
     """Return what is known at present, in base units. An earlier speed is not known: the training stalls, or ended."""
     is_earlier = column.attribute == "steps_per_second" and member.judged.state in ("stalled", "suspended", *ENDS)
-    if is_earlier or (member.row.error is not None and column.of != "account"):
-        return None
-    value = column.now(member.row)
+    is_known = not is_earlier and (member.row.error is None or column.of == "account")
+    value = column.now(member.row) if is_known else None
     if column.of == "log" and column.unit == "number":
         return _float(value)  # which may be NaN or infinite
-    scaled = {"percent": _ratio, "share": _share}.get(column.unit)
-    return known_number(scaled(value) if scaled else value)
+    return {"percent": _ratio, "share": _share}.get(column.unit, known_number)(value)
 
 
 def _of_stall(member: ShownMember, name: str) -> float | None:

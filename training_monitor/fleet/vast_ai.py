@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from training_monitor.core.frozen import checked
-from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import DEFAULT_CONFIG, FleetMonitor
 from training_monitor.fleet.mock import MockFleet
 
@@ -27,6 +26,6 @@ class VastAIMonitor(FleetMonitor):
         return MockFleet(instance_ids or (), **{name: more[name] for name in ("config", "clock") if name in more})
 
     def __init__(self, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> None:
-        config: FleetConfig = more.get("config", DEFAULT_CONFIG)
-        specs = [spec for number in instance_ids or () for spec in config.specs_of(f"vast://{number}")]
+        config, targets = more.get("config", DEFAULT_CONFIG), [f"vast://{number}" for number in instance_ids or ()]
+        specs = [spec for target in targets for spec in config.specs_of(target)]
         super().__init__(specs, whole_account=instance_ids is None, **more)

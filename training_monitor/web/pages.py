@@ -15,7 +15,7 @@ from training_monitor.core.masking import redact
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_duration, plural
-from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, Thresholds, TrainingMetrics, has_nan, is_full
+from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.runs.rows import describe_attempts
 from training_monitor.runs.values import MetricHistory, Run
@@ -27,11 +27,12 @@ from training_monitor.web.charts import Chart, Point, Window, describe_point, dr
 
 MOST_TEXT, MOST_EXPLANATION = 1000, 2500  # characters
 _WIDE = 400  # cells: no column of a page is cut here
+_REASONS = {"loss": "LOSS", "gpu_util": "GPU%", "disk_util": "DISK%"}  # of a running training's health
 _LAST = 1e308  # sorts behind all numbers, as nan does on the terminal
 
 
-_HEADS = [(each.page, each) for each in FLEET_COLUMNS if each.page]
-HEADS = sorted(_HEADS, key=lambda each: each[0].place)  # from left to right
+# From left to right: the part of a column that is about the page, and the column.
+HEADS = sorted(((each.page, each) for each in FLEET_COLUMNS if each.page), key=lambda head: head[0])
 _SHOW = {column.title: column.show for column in COLUMNS} | {
     "PROGRESS": lambda member, _: format_progress(member.row),
     "STATUS": lambda member, _: member.row.status,
@@ -88,7 +89,7 @@ def row_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> di
         "stale_since": row.stale_since,
         "seen": None if row.last_updated is None else round(row.last_updated),
         "percent": None if percent is None else round(percent, 1),
-        "why": sorted(_causes(row, member.health, view.thresholds)),
+        "why": _causes(row, member.health),
         "cells": [[clean(_SHOW[each.title](member, _WIDE)), _sort_value(each.title, row)] for _, each in HEADS],
     }
 
@@ -100,30 +101,19 @@ def _sort_value(name: str, row: TrainingMetrics) -> float | str | None:
     return clean_or_none(value)
 
 
-def _causes(row: TrainingMetrics, health: Health, thresholds: Thresholds) -> Iterator[str]:
-    """Yield the columns whose values are why a row is not healthy, in the order of `TrainingMetrics.health`."""
+def _causes(row: TrainingMetrics, health: Health) -> list[str]:
+    """Return the columns whose values are why a row is not healthy."""
+    state = row.verdict.state if row.verdict else None
     if health.level == "healthy":
-        return
-    analysis, state = row.loss_analysis, row.verdict.state if row.verdict else None
+        return []
     if row.stale_since is not None:
-        yield "SEEN"
-        return
+        return ["SEEN"]
     if row.status != "running" or state in ("failed", "stopped"):
-        yield "STATUS"
-        return
+        return ["STATUS"]
     if row.finished:
-        yield "$/H"
-        return
-    is_odd = analysis is not None and analysis.kind in ("divergence", "spike")
-    is_high = row.loss is not None and thresholds.high_loss is not None and row.loss > thresholds.high_loss
-    if has_nan(row) or is_odd or is_high:
-        yield "LOSS"
-    if row.gpu_util is not None and thresholds.low_gpu is not None and row.gpu_util < thresholds.low_gpu:
-        yield "GPU%"
-    if is_full(row, thresholds):
-        yield "DISK%"
-    if state in ("stalled", "suspended", "slow"):
-        yield "PROGRESS"
+        return ["$/H"]
+    slow = ["PROGRESS"] if state in ("stalled", "suspended", "slow") else []
+    return sorted(slow + [title for attribute, title in _REASONS.items() if attribute in health.fields])
 
 
 def _tiles(summary: FleetSummary) -> Iterator[tuple[str, str, str]]:

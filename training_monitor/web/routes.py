@@ -198,14 +198,8 @@ def _file(name: str, kind: str) -> Reply:
 
 def _me(web: Web, request: Request) -> Reply:
     columns = [
-        {
-            "title": head.title,
-            "meaning": head.meaning,
-            "number": each.align == ">",
-            "room": head.room,
-            "name": each.title,
-        }
-        for head, each in HEADS
+        {"title": title, "meaning": meaning, "number": each.align == ">", "room": room, "name": each.title}
+        for (_, title, meaning, room), each in HEADS
     ]
     return json_reply(
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from training_monitor.core.units import format_duration
@@ -82,11 +81,9 @@ def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:
 
 def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each value."""
-    shared = defaultdict[str, list[str]](list)
-    for column in FLEET_COLUMNS:
-        if column.fact:
-            shared[column.fact[0]].append(column.fact[1].format(format_value(column, row)))
-    of_columns, percent = {name: ", ".join(texts) for name, texts in shared.items()}, row.progress_percentage()
+    facts = [(*each.fact, format_value(each, row)) for each in FLEET_COLUMNS if each.fact]
+    named = {name: [form.format(text) for its_name, form, text in facts if its_name == name] for name, *_ in facts}
+    of_columns, percent = {name: ", ".join(texts) for name, texts in named.items()}, row.progress_percentage()
     yield "status", show_status(member, _FACT)
     yield "job", row.job_status or NOT_KNOWN
     yield "GPU", row.gpu_type or NOT_KNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from training_monitor.core.frozen import dataclass, field, replace
@@ -155,8 +156,9 @@ def _searched(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) ->
     return "\n".join(map(str, texts)).lower()
 
 
-def _in_order(value: Any) -> Any:
+def _by_value(column: FleetColumn, row: TrainingMetrics, _: Health | None) -> Any:
     """Return what a value is sorted by: nan as the greatest number, and texts without regard to case."""
+    value = column.value(row)
     if isinstance(value, str):
         return value.lower() or None
     return float("inf") if value is not None and value != value else value
@@ -167,11 +169,7 @@ def _by_id(row: TrainingMetrics, _: Health | None) -> Any:
     return (1, 0.0, str(row.instance_id).lower()) if number is None else (0, number, "")
 
 
-def _order_of(column: FleetColumn) -> _Order:
-    return lambda row, _: _in_order(column.value(row))
-
-
-ORDERS: dict[str, _Order] = {each.title: _order_of(each) for each in _SHOWN if each.letter} | {
+ORDERS: dict[str, _Order] = {each.title: partial(_by_value, each) for each in _SHOWN if each.letter} | {
     "ID": _by_id,
     "HEALTH": lambda row, health: health and (rank(row, health), health.reason),
 }
@@ -234,12 +232,9 @@ def format_steps(metrics: TrainingMetrics) -> str:
     return f"{metrics.step}/{metrics.total_steps}" if metrics.total_steps else str(metrics.step)
 
 
-def _plain(column: FleetColumn) -> Callable[[Member, int], str]:
-    def show(member: Member, width: int) -> str:
-        text = format_value(column, member.row)
-        return text if text == NOT_KNOWN else column.cell.format(text)
-
-    return show
+def _show_value(column: FleetColumn, member: Member, width: int) -> str:
+    text = format_value(column, member.row)
+    return text if text == NOT_KNOWN else column.cell.format(text)
 
 
 def show_status(member: Member, width: int) -> str:
@@ -287,10 +282,6 @@ def _show_name(member: Member, width: int) -> str:
     return clip_middle(name, width, member.glyphs) or NOT_KNOWN
 
 
-def _show_trend(member: Member, width: int) -> str:
-    return draw_curve(member.losses(member.row.key), width, member.glyphs)
-
-
 _DRAWN: dict[str, Callable[[Member, int], str]] = {  # what the width or the glyphs change
     "ID": _show_id,
     "NAME": _show_name,
@@ -298,12 +289,12 @@ _DRAWN: dict[str, Callable[[Member, int], str]] = {  # what the width or the gly
     "STATUS": show_status,
     "PROGRESS": _show_progress,
     "STEP": lambda member, width: format_steps(member.row),
-    "TREND": _show_trend,
+    "TREND": lambda member, width: draw_curve(member.losses(member.row.key), width, member.glyphs),
     "HEALTH": show_health,
 }
 _TITLES = [each.title for each in _SHOWN]
 COLUMNS: tuple[Column[Member], ...] = tuple(
-    Column(each.title, each.align, _DRAWN.get(each.title) or _plain(each), each.heading)
+    Column(each.title, each.align, _DRAWN.get(each.title) or partial(_show_value, each), each.heading)
     for each in sorted(_SHOWN, key=lambda each: _TITLES.index(each.beside or each.title))
 )
 

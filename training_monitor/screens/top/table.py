@@ -58,10 +58,6 @@ def _outside(value: object, glyphs: Glyphs) -> str:
     return NOT_KNOWN if value in (None, "") else safe(value, glyphs)
 
 
-def _status(cell: Cell, width: int) -> str:
-    return safe(status_text(cell.row), cell.glyphs)
-
-
 def status_text(row: RunRow) -> str:
     """Format the status of a run, with how long a stalled one has been without a step: FAILED, slow, stalled 5m."""
     word, silence = status_word(row), known_number(row.verdict.seconds_without_step)
@@ -76,10 +72,6 @@ def format_rate(rate: float | None) -> str:
         return NOT_KNOWN
     unit, seconds = next(((unit, span) for unit, span in _RATE_UNITS if rate * span >= 1), _RATE_UNITS[-1])
     return f"{format_short(rate * seconds)}/{unit}"
-
-
-def _curve(cell: Cell, width: int) -> str:
-    return draw_curve(losses_of(cell.row.run), _CURVE_CELLS, cell.glyphs)
 
 
 def share_percent(used: float | None, limit: float | None) -> float | None:
@@ -115,18 +107,16 @@ def _gib(used: float | None, unit: float) -> str:
 
 def _share(title: str, used: Callable[[RunRow], float | None], limit: Callable[[Usage], float | None]) -> Column[Cell]:
     """Return a column of the used shares of all there is."""
-
-    def show(cell: Cell, width: int) -> str:
-        return whole_percent(share_percent(used(cell.row), limit(cell.usage)))
-
-    return Column(title, ">", show, title, len(title), len(title))
+    size = len(title)
+    return Column(
+        title, ">", lambda cell, _: whole_percent(share_percent(used(cell.row), limit(cell.usage))), title, size, size
+    )
 
 
 def _duration(title: str, least: int = 7) -> Column[Cell]:
-    def show(cell: Cell, width: int) -> str:
-        return format_seconds(known_number(VALUES[title](cell.row)))
-
-    return Column(title, ">", show, title, least, 9)
+    return Column(
+        title, ">", lambda cell, width: format_seconds(known_number(VALUES[title](cell.row))), title, least, 9
+    )
 
 
 def _whole(title: str, heading: str, most: int) -> Column[Cell]:
@@ -183,7 +173,7 @@ _NAME: Column[Cell] = Column(NAME, "<", _label, NAME, _LEAST_NAME, _MOST_NAME)
 _NODE: Column[Cell] = Column("", "<", _node_text)
 # The first ones fit beside a name on a screen of 80 columns, and take its width when it is long.
 _FIRST: tuple[Column[Cell], ...] = (
-    Column("Status", "<", _status, "Status", 8, 11),
+    Column("Status", "<", lambda cell, width: safe(status_text(cell.row), cell.glyphs), "Status", 8, 11),
     Column("Done", ">", _done, "Done", 4, 4),
     Column("Rate", ">", lambda cell, width: format_rate(cell.row.rate), "Rate", 6, 8),
     _duration("ETA", 6),
@@ -198,7 +188,10 @@ COLUMNS: tuple[Column[Cell], ...] = (
     _counted("Epoch", 5, lambda run: run.total_epochs),
     _counted("Batch", 9, lambda run: run.total_batches),
     _counted("Val Batch", 9, lambda run: run.total_validation_batches),
-    Column(CURVE, "<", _curve, CURVE, _CURVE_CELLS, _CURVE_CELLS),
+    Column(
+        *(CURVE, "<", lambda cell, width: draw_curve(losses_of(cell.row.run), _CURVE_CELLS, cell.glyphs)),
+        *(CURVE, _CURVE_CELLS, _CURVE_CELLS),
+    ),
     *_times("Run"),
     *_times("Epoch"),
     *_times("Train"),
