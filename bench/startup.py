@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.table import Row, as_table
 from training_monitor import start_process_job, stop_job
 
-TRAINING = "for step in $(seq 20); do echo \"step $step/1000 loss 0.5 lr 3e-4\"; done; exec sleep 3600"
+TRAINING = 'for step in $(seq 20); do echo "step $step/1000 loss 0.5 lr 3e-4"; done; exec sleep 3600'
 # What is measured, in a process of its own; its last line on stderr says how much it took.
 TELL = (
     "import atexit, sys, time; atexit.register(lambda: print("

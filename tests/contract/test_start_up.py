@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[int, int]] = {
     "health local": (93, 95),
     "history": (44, 70),
     "top . --once --json": (63, 75),
-    "config --check": (67, 75),
+    "config --check": (68, 75),
     "status local": (88, 80),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.

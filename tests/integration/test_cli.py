@@ -86,6 +86,11 @@ def test_step_prints_the_number_alone(job: str) -> None:
     assert json.loads(cli("check", "head", job, "--json").stdout)["jobs"][0]["total_steps"] == 9
 
 
+def test_a_field_that_there_is_not_is_wrong_use(job: str) -> None:
+    done = cli("check", "head", job, "--field", "stp")
+    assert done.returncode == 2 and "got 'stp', expected step" in done.stderr
+
+
 def test_step_of_a_job_that_printed_none_is_unknown(pod: Pod) -> None:
     done = cli("check", "head", start_process_job("head", "sleep 60", "quiet"), "--field", "step")
     assert done.returncode == 3 and done.stdout == "" and "its step is not known" in done.stderr

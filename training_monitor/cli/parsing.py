@@ -29,7 +29,7 @@ def build_parser(only: str | None = None) -> CommandParser:
         if only not in (None, name, head or None):
             continue
         if head and head not in of:
-            group = first.add_parser(head, description=f"{head.capitalize()}: see below.", epilog=format_groups(head))
+            group = first.add_parser(head, description=f"The commands of {head} are below.", epilog=format_groups(head))
             group.set_defaults(parser=group)
             of[head] = _add_commands(group)
         parser.commands[name] = _add_command(of[head].add_parser if head else first.add_parser, name, rest, help)
@@ -61,7 +61,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(only=name or "")
     if name not in names and argv and not argv[0].startswith("-"):
         asked = " ".join(argv[: 2 if name else 1])
-        if name is None or argv[1:] and not argv[1].startswith("-"):
+        if name and len(argv) == 1:
+            parser.error(f"say which: {', '.join(each for each in names if each.startswith(f'{name} '))}")
+        if name is None or not argv[1].startswith("-"):
             parser.error(f"there is no command {asked!r}{_meant(asked, [*names])}; see training-monitor --help")
     args, unknown = parser.parse_known_args(argv)
     if unknown:

@@ -56,10 +56,11 @@ def run(args: Namespace) -> int:
 
 def _print_field(report: CheckReport, key: str) -> int:
     """Print one key of each training, and return the exit status of the check, or UNKNOWN where it is not known."""
-    is_known = bool(report["jobs"])
+    if key not in JobCheckReport.__annotations__:
+        raise SettingsError("--field", key, closest(key, JobCheckReport.__annotations__))
+    if not (is_known := bool(report["jobs"])):
+        hint(report["reason"])
     for job in report["jobs"]:
-        if key not in job:
-            raise SettingsError("--field", key, closest(key, job))
         value = job[key]  # type: ignore[literal-required]
         is_known &= value is not None
         if value is None:
