@@ -37,7 +37,7 @@ STATUSES = {
     "lost": ((25.0, "lost"),),
 }
 HUNG_AT, NAN_AT, UNREACHABLE_AT, DEARER_AT = -1240.0, -60.0, -130.0, 40.0
-EPOCHS, LINE_SECONDS, SETUP_SECONDS = 3, 10.0, 240.0
+EPOCHS, LINE_SECONDS, SETUP_SECONDS, ACT_SECONDS = 3, 10.0, 240.0, 2.0
 PAST_STEP, PAST_LOOKS, MOST_WITH_PAST = 120.0, 60, 50
 FIRST_ID, DEFAULT_COUNT = 30_007_001, 12
 _STOPPED = {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.02}
@@ -65,15 +65,14 @@ class MockMember:
     def __init__(self, number: int, instance: int) -> None:
         """Make the member with that number. Member 0 completes an epoch after 40 s, so that this is seen soon."""
         self.number, self.instance = number, instance
-        first, other = number < len(SCENARIOS), number // 4 % len(SCENARIOS) if number % 4 == 3 else 0
-        self.scenario = SCENARIOS[number if first else other]
+        other = number // 4 % len(SCENARIOS) if number % 4 == 3 else 0
+        self.scenario = SCENARIOS[number if number < len(SCENARIOS) else other]
         group = GROUPS[number % len(GROUPS)]
         self.spec = MemberSpec(f"vast://{instance}", name=f"{group}-{number:02d}", groups=(group,))
         duration = 3600.0 * (1.0 + 7.0 * _noise(0, number, 3)) if number else 14_400.0
         done = 0.05 + 0.85 * _noise(0, number, 4) if number else 2 / EPOCHS - 40.0 / duration
         latest = -3000.0 if self.scenario in ("hanging", "exited", "stopped") else 0.0
-        begun = {"starting": 20.0, "finished": -900.0 - duration}
-        self.begun = begun.get(self.scenario, min(latest, -done * duration))
+        self.begun = {"starting": 20.0, "finished": -900.0 - duration}.get(self.scenario, min(latest, -done * duration))
         self.speed = (0.5 + 4.0 * _noise(0, number, 5)) * (0.2 if self.scenario == "idle" else 1.0)
         self.total_steps = max(EPOCHS, int(self.speed * duration))
 
@@ -166,6 +165,7 @@ class MockFleet(FleetMonitor):
         numbers = dict.fromkeys(instance_ids or range(FIRST_ID, FIRST_ID + count))
         self._made = [MockMember(number, each) for number, each in enumerate(numbers)]
         self._began, self._logs_after = clock.time(), -inf
+        self._pending: dict[str, tuple[str, float]] = {}  # an action, and when it takes effect, epoch seconds
         self._ended: dict[str, str] = {}  # by an action: stopped, or lost
         super().__init__([each.spec for each in self._made], config=config, history=history, clock=clock)
         self._play_past(history)
@@ -192,16 +192,15 @@ class MockFleet(FleetMonitor):
         super().clear_logs()
 
     def act(self, action: str, keys: Sequence[str]) -> None:
-        """Stop or destroy members; what cannot be done, or was done before, is refused."""
+        """Begin to `stop` or `destroy` members, which takes two seconds."""
         for key in keys:
-            status, kind, text = _DONE.get(action, ("", "", ""))
-            alert = FleetAlert(self.clock.time(), key, kind, text, "info")
-            if not status or key not in self._members or self._ended.get(key) in (status, "lost"):
-                alert = FleetAlert(self.clock.time(), key, "refused", f"nobody can {action} it", "error")
+            if action in _DONE and key in self._members and key not in self._pending and self._ended.get(key) != "lost":
+                self._members[key].ending = action
+                self._pending[key] = action, self.clock.time() + ACT_SECONDS
             else:
-                self._members[key].ending, self._ended[key] = action, status
-            self._record.add(alert, self._members.get(key))
-        self.refresh()
+                why = "something else is being done to it" if key in self._pending else f"nobody can {action} it"
+                self._record.add(FleetAlert(self.clock.time(), key, "refused", why, "error"), self._members.get(key))
+        self._ask_after(ACT_SECONDS)
         self._tell_listeners()
 
     def keys(self) -> list[str]:
@@ -209,8 +208,12 @@ class MockFleet(FleetMonitor):
         return [ACCOUNT]
 
     def look(self, key: str) -> None:
-        """Make up the listing and a look at each member."""
-        self._make_up(self._made, self.clock.time() - self._began)
+        """Finish what was begun, and make up the listing and a look at each member."""
+        now = self.clock.time()
+        for each in [each for each, (_, due) in self._pending.items() if now >= due]:
+            self._ended[each], kind, text = _DONE[self._pending.pop(each)[0]]
+            self._record.add(FleetAlert(now, each, kind, text, "info"), self._members[each])
+        self._make_up(self._made, now - self._began)
 
     def _make_up(self, made: Sequence[MockMember], at: float) -> None:
         rows = {each.instance: each.row(at, self._began, self._ended.get(each.spec.key)) for each in made}

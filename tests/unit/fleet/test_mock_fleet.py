@@ -153,9 +153,12 @@ def test_the_summary_adds_it_up_with_what_is_hidden() -> None:
 # ---------------------------------------------------------------- acts
 
 
-def test_a_member_is_stopped() -> None:
-    fleet = MockFleet(clock=FakeClock())
+def test_a_member_is_stopped_after_two_seconds() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
     fleet.act("stop", [key("healthy")])
+    assert row(fleet, "healthy").status == "running"
+    clock.elapsed = 2.0
     stopped = row(fleet, "healthy")
     assert stopped.status == "stopped" and stopped.health_status() == "warning"
     assert (key("healthy"), "stopped") in alerts(fleet)

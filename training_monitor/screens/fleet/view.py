@@ -54,9 +54,11 @@ _FORMATS: dict[str, Callable[[Any], str]] = {  # by unit
     "duration": format_seconds,
 }
 _SHOWN = [each for each in FLEET_COLUMNS if each.title]
-_STEPS = sorted((at, each.title, width) for each in _SHOWN for at, width in each.widths.items())
 # What a growing width is spent on, in this order; the rest goes to HEALTH.
-STEPS = ", ".join(f"{title} {width}" for _, title, width in _STEPS)
+STEPS = ", ".join(
+    f"{title} {width}"
+    for _, title, width in sorted((at, each.title, width) for each in _SHOWN for at, width in each.widths.items())
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,9 +107,9 @@ def _gib(used: float | None, unit: float) -> str:
 
 def _share(title: str, used: Callable[[RunRow], float | None], limit: Callable[[Usage], float | None]) -> Column[Cell]:
     """Return a column of the used shares of all there is."""
-    size = len(title)
     return Column(
-        title, ">", lambda cell, _: whole_percent(share_percent(used(cell.row), limit(cell.usage))), title, size, size
+        *(title, ">", lambda cell, width: whole_percent(share_percent(used(cell.row), limit(cell.usage)))),
+        *(title, len(title), len(title)),
     )
 
 
