@@ -1,4 +1,4 @@
-"""Write the tables of secrets into SECURITY.md from core/secret_forms.py: `python3 docs/write_secret_tables.py`."""
+"""Write the tables of secrets of docs/security.md from core/secret_forms.py: `docs/write_secret_tables.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 from tests.secret_cases import CONTEXT_CASES, STAYS, TOKEN_CASES  # noqa: E402
 from training_monitor.core.secret_forms import CONTEXTS, TOKEN_FORMS  # noqa: E402
 
-PAGE = ROOT / "SECURITY.md"
+PAGE = ROOT / "docs" / "security.md"
 BEGIN, END = "<!-- written by docs/write_secret_tables.py -->\n", "<!-- end of what is written -->\n"
 
 
@@ -39,7 +39,7 @@ def write_secret_tables() -> str:
 
 
 def page_with_tables(page: str) -> str:
-    """Return the text of SECURITY.md with the tables between the two marks."""
+    """Return the text of the page with the tables between the two marks."""
     return re.sub(rf"(?s)(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})", lambda _: write_secret_tables(), page)
 
 

@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "examples/README.md")]
 PAGES += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "training_monitor" / "skill").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]*)\)")
-OURS = re.compile(r"https://github\.com/training-monitor/training-monitor/(?:blob|raw)/main/")
 
 
 def anchors(page: Path) -> set[str]:
@@ -30,8 +29,8 @@ def test_every_link_leads_somewhere() -> None:
     broken = []
     for page in PAGES:
         for link in LINK.findall(page.read_text()):
-            path, _, anchor = OURS.sub("", link).partition("#")
-            target = (ROOT if OURS.match(link) else page.parent) / path if path else page
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
             if re.match(r"\w+:", path):
                 continue
             if not target.exists() or anchor and anchor not in anchors(target):

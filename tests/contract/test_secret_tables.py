@@ -1,4 +1,4 @@
-"""The tables of secrets in SECURITY.md are those of the code, and each of their rows has tests of both kinds."""
+"""The tables of secrets in docs/security.md are those of the code, and each of their rows has tests of both kinds."""
 
 from __future__ import annotations
 

@@ -111,11 +111,6 @@ def test_the_version_is_the_one_of_the_distribution() -> None:
     assert f"version = {training_monitor.__version__}\n" in setup
 
 
-def test_the_version_to_cite_is_this_one() -> None:
-    citation = (Path(__file__).parents[3] / "CITATION.cff").read_text()
-    assert f"\nversion: {training_monitor.__version__}\n" in citation
-
-
 def test_importing_the_package_loads_nothing_that_costs_time() -> None:
     heavy = "json argparse subprocess sqlite3 urllib.request http.server"
     code = f"import sys; import training_monitor; print([m for m in {heavy.split()!r} if m in sys.modules])"
