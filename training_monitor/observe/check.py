@@ -74,7 +74,7 @@ def check_training(
     from training_monitor.observe.remembered import forget, recall, remember
 
     asked = Site.of(target, namespace, transport, clock)
-    siblings = _Siblings(asked if asked.target.instance_id is None else reach(asked))
+    siblings = _Siblings(asked if asked.target.cluster else reach(asked))
     meant, _ = _both(partial(find_meant, siblings.site, what), siblings.find)
     site = siblings.site
     if site.target.others:  # the one that was meant is known by now
@@ -246,6 +246,8 @@ class _Siblings:
 
     def find(self) -> None:
         """Choose the container of the target's pod, and list the pods beside it."""
+        if not self.site.target.cluster:
+            return
         self.site = reach(self.site)
         target = self.site.target
         self._pods = tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self.site.transport))

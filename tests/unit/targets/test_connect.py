@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeTransport
+from training_monitor import check_training
 from training_monitor.core.errors import (
+    CommandError,
     CommandTimedOut,
     InstanceNotFound,
     SettingsError,
@@ -52,6 +55,21 @@ def test_an_address_that_is_known_is_used_and_belongs_to_the_instance(tmp_path: 
     assert words[-3:] == ["-p", "40022", "root@ssh5.vast.ai"] and "-i" not in words
     assert "HostKeyAlias=vast-7" in words
     assert f"ControlPath={tmp_path}/training_monitor-{os.getuid()}/vast-7-40022" in words
+
+
+def test_a_check_asks_once_where_an_instance_is() -> None:
+    there = {"id": 7, "ssh_host": "ssh5.vast.ai", "ssh_port": 40022, "actual_status": "running"}
+    transport, asked = FakeTransport(lambda script: ("", 127)), []
+
+    def answer(words: Sequence[str], said: str | None) -> CommandResult:
+        asked.append(words[1:3])
+        return CommandResult(tuple(words), 0, json.dumps(there), "", 0.1)
+
+    transport.register(["vastai"], answer)
+    transport.register(["ssh"], lambda words, said: CommandResult(words, 255, "", "Connection refused", 0.1))
+    with pytest.raises(CommandError):
+        check_training("vast://7", transport=transport)
+    assert [*map(tuple, asked)] == [("show", "instance")]
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o770, 0o1777])
