@@ -114,7 +114,7 @@ def test_no_program_gets_a_secret_in_its_words(
             for name, *more in LOOKS[number::3]:
                 use(name, target, *more)
         assert services.asked, "nothing was told"
-    use("instances")
+    use("rent", "instances")
     (tmp_path / "models").mkdir()
     model.rename(tmp_path / "models" / "model")
     assert push_folder(str(tmp_path / "models"), sshd.address, str(tmp_path / "there")).by == "rsync"

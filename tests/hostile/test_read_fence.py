@@ -126,7 +126,7 @@ def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, sc
     calls: list[tuple[str, dict[str, Any]]] = [
         ("job_logs", {"job": str(scene.log)}),
         ("job_logs", {"job": f"{scene.work}/*.log"}),
-        ("current_step", {"job": str(scene.log)}),
+        ("job_status", {"job": str(scene.log)}),
         ("check_training", {"what": str(scene.log)}),
         ("look_at_training", {"log": str(scene.log), "output_dir": str(scene.output)}),
         ("list_checkpoints", {"directory": f"{scene.output}/"}),

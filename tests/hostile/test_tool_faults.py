@@ -147,7 +147,8 @@ class Bench:
 
 
 def as_json(argv: Sequence[str]) -> tuple[str, ...]:
-    return (argv[0], "--json", *argv[1:])
+    words = argv[:2] if argv[0] == "rent" else argv[:1]
+    return (*words, "--json", *argv[len(words) :])
 
 
 @pytest.fixture
@@ -295,7 +296,7 @@ def test_an_answer_without_its_words_is_no_answer(kube: KubernetesApi, pod: Pod,
         ("stat", "says an error, status 0", here["checkpoints"]),
         ("find", "missing", here["checkpoints"]),
         ("tail", "missing", here["logs"]),
-        ("tail", "silent, status 0", here["step"]),
+        ("tail", "silent, status 0", here["check field"]),
         ("tail", "missing", ("check", "local", str(bench.world.home / "silent.log"))),
         ("nvidia-smi", "dies half-way", here["gpu"]),
     ):
@@ -345,24 +346,12 @@ def test_what_is_started_and_stopped_while_tools_fail_is_so_once(
 # ---------------------------------------------------------------- vastai
 
 OF_VAST: dict[str, tuple[str, ...]] = {
-    "instances": (
-        "rent",
-        "instances",
-    ),
+    "instances": ("rent", "instances"),
     "instance": ("rent", "instances", "7"),
     "offers": ("rent", "offers", "--max-price", "9"),
-    "credits": (
-        "rent",
-        "credits",
-    ),
-    "keys": (
-        "rent",
-        "keys",
-    ),
-    "sweep": (
-        "rent",
-        "sweep",
-    ),
+    "credits": ("rent", "credits"),
+    "keys": ("rent", "keys"),
+    "sweep": ("rent", "sweep"),
     "vast": ("vast", "--once"),
     "fleet": ("fleet", "vast://7", "--once"),
     "check": ("check", "vast://7"),

@@ -245,7 +245,7 @@ class TestNames:
         jobs.submit(job, f"sh {tmp_path}/tune.sh", metadata={"job_name": "r9"})
         jobs.says(job, "step 4/9")
         for name in ("r9", "tune.sh"):
-            assert said("step", name) == "4\n" and said("status", name).startswith(f"{job} RUNNING")
+            assert said("check", name, "--field", "step") == "4\n" and said("status", name).startswith(f"{job} RUNNING")
             assert "step 4/9 loss=0.5\n" in said("logs", name, "--tail", "2")
             assert [each["job_id"] for each in check_training(HEAD, name)["jobs"]] == [job]
             assert (get_current_step(HEAD, name), check_job_status(HEAD, name)) == (4, "RUNNING")
