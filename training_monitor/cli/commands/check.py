@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from training_monitor.cli.argument_types import STALL_AFTER, STALLS, CommandParser
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.output import EXITS, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say
+from training_monitor.cli.output import EXITS, OK, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say
 from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
@@ -31,7 +31,11 @@ def declare(command: CommandParser) -> None:
     command.duration(
         ["--sample"], "look once more after this time where the first look does not tell (default: 0)", 0.0
     )
-    command.value("--field", "KEY", "print only this key of the JSON, say step: a line for each training")
+    command.value(
+        "--field",
+        "KEY",
+        "print only this key of the JSON, say step, a line for each training; exit status 0: it is known",
+    )
     command.flag("--forget", "forget the trainings that earlier checks saw there and that have ended since")
 
 
@@ -55,7 +59,7 @@ def run(args: Namespace) -> int:
 
 
 def _print_field(report: CheckReport, key: str) -> int:
-    """Print one key of each training, and return the exit status of the check, or UNKNOWN where it is not known."""
+    """Print one key of each training, and return OK, or UNKNOWN where one is not known."""
     if key not in JobCheckReport.__annotations__:
         raise SettingsError("--field", key, closest(key, JobCheckReport.__annotations__))
     if not (is_known := bool(report["jobs"])):
@@ -67,7 +71,7 @@ def _print_field(report: CheckReport, key: str) -> int:
             hint(f"{job['name']}: its {key} is not known")
         else:
             say(value if isinstance(value, str) else json.dumps(value))
-    return EXITS[report["verdict"]] if is_known else UNKNOWN
+    return OK if is_known else UNKNOWN
 
 
 def show(report: CheckReport) -> None:
