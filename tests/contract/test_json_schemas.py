@@ -13,12 +13,12 @@ from docs.json_documents import DOCUMENTS
 from docs.write_schemas import error_kinds, write_schemas
 from tests.json_documents import COMMANDS, FILE, SCHEMAS, check_document
 from tests.requirements import require_package
-from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.command_table import list_commands
 from training_monitor.core.envelope import schema_name, wrap
 
 ROOT = Path(__file__).parents[2]
 TRIED = ROOT / "tests" / "integration" / "test_json_documents.py"
-ALL = {name for group in GROUPS.values() for name in group}
+ALL = set(list_commands())
 CALLS = ("document", "documents", "error", "lines_of", "check_document")
 NONE = {"metrics"}  # it only says that it has no JSON
 

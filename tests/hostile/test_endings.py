@@ -26,7 +26,7 @@ from tests.hostile.disks import fill_up, small_disk
 from tests.hostile.tries import tried
 from tests.integration.conftest import MARK, Surroundings, pids, wait_until
 from tests.requirements import require
-from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.command_table import list_commands
 from training_monitor.jobs.process_jobs import start_process_job
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ CALL = {"name": "check_training", "arguments": {"target": "TARGET"}}
 
 
 def test_every_command_has_a_case() -> None:
-    assert sorted(WORDS) == sorted(name for group in GROUPS.values() for name in group)
+    assert sorted(WORDS) == sorted(list_commands())
 
 
 class Command:

@@ -24,7 +24,7 @@ from tests.loopback.messaging import Services
 from tests.loopback.ray_dashboard import RayDashboard
 from tests.loopback.vast import LIST, VastApi
 from training_monitor import TrainingMonitor, start_process_job
-from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.command_table import list_commands
 from training_monitor.core.store import Store
 from training_monitor.jobs import look_at_job
 from training_monitor.service.queue import TrainingQueue, load_owner
@@ -409,7 +409,7 @@ def test_wrong_use_is_a_document_too(surroundings: Surroundings, words: tuple[st
 
 
 def test_a_command_without_its_arguments_is_wrong_use(surroundings: Surroundings, subtests: pytest.Subtests) -> None:
-    for name in (name for group in GROUPS.values() for name in group):
+    for name in list_commands():
         with subtests.test(name):
             done = run_command(*name.split(), "--json", "--no-such-option")
             [found] = read_documents(done.stdout)

@@ -54,14 +54,13 @@ def _complete_bash(line: str, end: str) -> Iterator[str]:
 def find_candidates(words: Sequence[str]) -> _Found:
     """Return how the last word is completed, see `complete`, and the candidates, with help if they are described."""
     *before, current = words
-    command = find_command(before)
+    commands, command = list_commands(), find_command(before) or ""
     if not before:
-        named = {name.partition(" ")[0]: help for name, help in list_commands().items()}
+        named = {name.partition(" ")[0]: help for name, help in commands.items()}
         return "words", {**named, "--help": "show how it is used", "--version": "print the version"}
-    if command not in list_commands():
-        of = f"{command} " if [command] == before else " "
-        return "words", {name[len(of) :]: help for name, help in list_commands().items() if name.startswith(of)}
-    assert command
+    if command not in commands:
+        group = "".join(f"{word} " for word in before)
+        return "words", {name[len(group) :]: help for name, help in commands.items() if name.startswith(group)}
     given = before[len(command.split()) :]
     takes = every_command(command)[command]
     options = {name: each for each in takes for name in each.names if each.values != NO_VALUE}

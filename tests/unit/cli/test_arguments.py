@@ -16,7 +16,7 @@ from training_monitor.cli.argument_types import (
     port,
     positive_count,
 )
-from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.command_table import list_commands
 from training_monitor.cli.main import main
 from training_monitor.cli.parsing import build_parser
 
@@ -101,7 +101,7 @@ def test_the_parser_of_one_command_says_what_the_whole_one_says(
     capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.time", lambda: 1.75e9)
-    for name in (name for group in GROUPS.values() for name in group):
+    for name in list_commands():
         for more in (["--help"], ["--no-such-option"], ["--json", "a", "b"]):
             words = [*name.split(), *more]
             with subtests.test(words=words):

@@ -12,7 +12,7 @@ import pytest
 from tests.requirements import require
 from training_monitor.cli.arguments import NO_VALUE, OPTIONAL, SEVERAL, Argument, every_command
 from training_monitor.cli.candidates import complete, find_candidates
-from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.command_table import list_commands
 from training_monitor.cli.known_names import KINDS
 from training_monitor.cli.main import main
 
@@ -29,7 +29,7 @@ def options(takes: Sequence[Argument]) -> list[str]:
 
 
 def test_every_command_is_described_with_what_its_parser_takes() -> None:
-    assert [*COMMANDS] == [name for group in GROUPS.values() for name in group]
+    assert [*COMMANDS] == [*list_commands()]
     assert {"-h", "--help", "--json", "-n", "--namespace", "--tail"} == {*options(COMMANDS["logs"])}
     [priority] = [each for each in COMMANDS["notify"] if "--priority" in each.names]
     assert priority.choices == ("low", "normal", "high", "urgent") and "default: normal" in priority.help
