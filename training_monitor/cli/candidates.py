@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from training_monitor.cli.argument_types import FILES, FOLDERS
 from training_monitor.cli.arguments import NO_VALUE, ONE, OPTIONAL, REST, SEVERAL, Argument, every_command
-from training_monitor.cli.command_table import find_command, list_commands
+from training_monitor.cli.command_table import GROUPS, find_command, list_commands
 from training_monitor.cli.known_names import known_names
 from training_monitor.core.regex import regex
 
@@ -56,7 +56,8 @@ def find_candidates(words: Sequence[str]) -> _Found:
     *before, current = words
     commands, command = list_commands(), find_command(before) or ""
     if not before:
-        named = {name.partition(" ")[0]: help for name, help in commands.items()}
+        titles = {name.partition(" ")[0]: title for title, group in GROUPS.items() for name in group}
+        named = {word: commands.get(word, title) for word, title in titles.items()}
         return "words", {**named, "--help": "show how it is used", "--version": "print the version"}
     if command not in commands:
         group = "".join(f"{word} " for word in before)

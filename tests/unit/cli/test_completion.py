@@ -36,6 +36,7 @@ def test_every_command_is_described_with_what_its_parser_takes() -> None:
     assert "--poll-interval" not in options(COMMANDS["watch"]), "an earlier name is accepted, but not shown"
     values = {name: each.values for each in COMMANDS["fleet"] for name in each.names or (each.metavar,)}
     assert (values["TARGET"], values["--notify"], values["--once"]) == (SEVERAL, OPTIONAL, NO_VALUE)
+    assert find_candidates([""])[1]["rent"] == "train on rented machines"
 
 
 def test_every_kind_that_an_argument_names_exists() -> None:
