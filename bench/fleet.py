@@ -36,9 +36,9 @@ from tests.unit.fleet.fleet_world import World  # noqa: E402
 from training_monitor.core.models import CommandResult
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.screens.fleet.app import APP
-from training_monitor.screens.fleet.view import FleetView
-from training_monitor.screens.kit.page import render_screen
+from training_monitor.ui.fleet.app import APP
+from training_monitor.ui.fleet.view import FleetView
+from training_monitor.ui.kit.page import render_screen
 
 MB = 2**20
 

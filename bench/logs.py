@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.framework_lines import FRAMEWORKS
 from bench.table import Row, as_table, in_turn
-from training_monitor.judging.failure import classify_failure
 from training_monitor.logs.following import get_log_progress
 from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import parse_progress
+from training_monitor.verdict.failure import classify_failure
 
 MEGA, CHUNK, END = 1e6, 256 * 1024, 64 * 1024
 SIZE, ROUNDS = 2_000_000, 5

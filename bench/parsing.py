@@ -27,16 +27,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from training_monitor.checkpoints.completeness import group_checkpoints
 from training_monitor.checkpoints.listing import parse_listing
 from training_monitor.core.errors import ParseError
-from training_monitor.health import nvidia_smi
-from training_monitor.health.nccl import parse_nccl_transport
 from training_monitor.jobs import ray_output
 from training_monitor.jobs.process_jobs import parse_process_job
-from training_monitor.judging.failure import classify_failure
 from training_monitor.logs.patterns import LogPattern, parse_metrics
 from training_monitor.logs.text import log_pieces
 from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import parse_progress
+from training_monitor.look import nvidia_smi
+from training_monitor.look.nccl import parse_nccl_transport
 from training_monitor.targets.pods import parse_pods
+from training_monitor.verdict.failure import classify_failure
 
 SIZE = 64 * 1024
 GIVE_UP = 2.0  # seconds

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from training_monitor import TrainingWatcher  # noqa: E402
 from training_monitor.core.store import Store
-from training_monitor.judging.judge import format_verdict
+from training_monitor.verdict.judge import format_verdict
 
 STALL_AFTER = 30.0  # seconds; four times as long while something works, or before the first step
 BEGIN = """

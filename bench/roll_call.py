@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.table import Row, as_table, in_turn
 from tests.integration.roll_call_training import Plan, Training, running
 from training_monitor.core.store import Store
-from training_monitor.explain.explain import explain_training
-from training_monitor.observe.check import check_training
+from training_monitor.look.check import check_training
+from training_monitor.why.explain import explain_training
 
 ODD = 41
 

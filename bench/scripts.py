@@ -30,8 +30,8 @@ from training_monitor.core.models import Question
 from training_monitor.jobs.attempts import MOST_REMOVED
 from training_monitor.jobs.jobs import find_jobs_named, look_at_job, start_job
 from training_monitor.jobs.process_jobs import process_question, start_process_job
-from training_monitor.judging.restart import RestartPolicy
 from training_monitor.targets.asking import Site
+from training_monitor.verdict.restart import RestartPolicy
 
 SITE = Site.of("local")
 KEPT = RestartPolicy().keep_attempts

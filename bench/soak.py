@@ -59,17 +59,17 @@ from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import FIELDS, History
 from training_monitor.fleet.values import FleetSample
-from training_monitor.judging.failure import classify_failure
 from training_monitor.logs.shapes import MOST_SHAPES
 from training_monitor.logs.totals import LogTotals
 from training_monitor.notify import Webhook
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
-from training_monitor.restart.restart import auto_restart
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.local_runs import LocalRuns
+from training_monitor.supervision.restart import auto_restart
+from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets import transport
-from training_monitor.watch.watcher import TrainingWatcher
+from training_monitor.verdict.failure import classify_failure
 
 SPEED = 30.0  # of the calendar
 KEPT_DAYS = 0.04  # of the fleet's history: two minutes of the run

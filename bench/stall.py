@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from stall_traces import Trace, generate  # noqa: E402
 
 from training_monitor import Observation  # noqa: E402
-from training_monitor.judging.judge import judge
-from training_monitor.judging.stall import WINDOW
-from training_monitor.judging.stall_history import thin_looks
+from training_monitor.verdict.judge import judge
+from training_monitor.verdict.stall import WINDOW
+from training_monitor.verdict.stall_history import thin_looks
 
 Detector = Callable[[list[Observation], float], "str | None"]
 

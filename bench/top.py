@@ -36,10 +36,10 @@ from training_monitor.runs.files import list_run_files, run_files, write_atomica
 from training_monitor.runs.local_runs import LocalRuns
 from training_monitor.runs.rows import judge_look
 from training_monitor.runs.values import FolderLook, Limits, RunsSnapshot
-from training_monitor.screens.kit.page import render_screen
-from training_monitor.screens.top.app import APP
-from training_monitor.screens.top.view import TopView
 from training_monitor.targets.procfs import identify
+from training_monitor.ui.kit.page import render_screen
+from training_monitor.ui.top.app import APP
+from training_monitor.ui.top.view import TopView
 
 INTERVAL = 2.0
 WIDTH, HEIGHT = 200, 60

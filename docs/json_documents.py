@@ -21,21 +21,21 @@ from training_monitor.cli.probes import Check
 from training_monitor.core import models, reports, values
 from training_monitor.core.reports import document, key_types, list_of
 from training_monitor.core.store import KeptNotice
-from training_monitor.explain.report import ExplanationReport
 from training_monitor.fleet.history import HistoryMember
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import CostProjection, RunComparison, Trend
 from training_monitor.fleet.values import REPORTED, FleetSnapshot, FleetSummary
 from training_monitor.jobs.claims import Owner
+from training_monitor.rent.credits import Movement
+from training_monitor.rent.dataset import DatasetReport
+from training_monitor.rent.sweeper import SweepReport
 from training_monitor.runs.values import Run, RunRow, RunsSnapshot, Variable
-from training_monitor.service.credits import Movement
-from training_monitor.service.dataset import DatasetReport
-from training_monitor.service.sweeper import SweepReport
+from training_monitor.supervision.kept_waits import KeptWait
 from training_monitor.vast.account import Balance, SshKeyReport
 from training_monitor.vast.cost import BurnForecast, Limit
 from training_monitor.vast.offers import Offer, OfferQuery
 from training_monitor.vast.training_request import QueuedJob
-from training_monitor.watch.kept_waits import KeptWait
+from training_monitor.why.report import ExplanationReport
 
 EventKind = Literal[
     "progress", "started", "adopted", "resumed", "ignored", "detected", "refused", "waiting", "unreachable", "reached",

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from training_monitor.judging.failure_table import CATEGORIES, SIGNATURES  # noqa: E402
+from training_monitor.verdict.failure_table import CATEGORIES, SIGNATURES  # noqa: E402
 
 PAGE = ROOT / "docs" / "failures.md"
 HEAD = """# Why a job failed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from training_monitor import Event
-from training_monitor.service import TrainingQueue, TrainingRequest, TrainingSpec, run_worker, submit_training
+from training_monitor.rent import TrainingQueue, TrainingRequest, TrainingSpec, run_worker, submit_training
 
 
 def show(event: Event) -> None:

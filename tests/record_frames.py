@@ -1,6 +1,6 @@
 """Record anew the frames that the tests of the screens compare with: `python3 -m tests.record_frames`.
 
-Writes tests/unit/screens/frames, deletes what no test draws any more, and prints the names of both. pytest must be
+Writes tests/unit/ui/frames, deletes what no test draws any more, and prints the names of both. pytest must be
 installed. What changed is shown by `git diff`.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from tests.unit.screens import test_screens, test_top_screens, test_watch_screens
-from tests.unit.screens.snapshots import FRAMES
+from tests.unit.ui import test_screens, test_top_screens, test_watch_screens
+from tests.unit.ui.snapshots import FRAMES
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from training_monitor.agents.notebook import show as show
     from training_monitor.checkpoints.checkpoints import (
         find_latest_checkpoint as find_latest_checkpoint,
         list_checkpoints as list_checkpoints,
@@ -47,15 +48,8 @@ if TYPE_CHECKING:
         Verdict as Verdict,
         WaitReport as WaitReport,
     )
-    from training_monitor.explain.explain import explain_training as explain_training
     from training_monitor.fleet.metrics import Health as Health, TrainingMetrics as TrainingMetrics
     from training_monitor.fleet.vast_ai import VastAIMonitor as VastAIMonitor
-    from training_monitor.health.cluster import verify_ray_resources as verify_ray_resources
-    from training_monitor.health.host import check_gpu_utilization as check_gpu_utilization
-    from training_monitor.health.nccl import (
-        check_efa_utilization as check_efa_utilization,
-        parse_nccl_transport as parse_nccl_transport,
-    )
     from training_monitor.jobs.jobs import (
         check_job_status as check_job_status,
         get_current_step as get_current_step,
@@ -66,50 +60,56 @@ if TYPE_CHECKING:
     )
     from training_monitor.jobs.process_jobs import start_process_job as start_process_job
     from training_monitor.jobs.stopping import stop_job as stop_job
-    from training_monitor.judging.failure import classify_failure as classify_failure
-    from training_monitor.judging.goodput import goodput as goodput
-    from training_monitor.judging.judge import judge as judge
-    from training_monitor.judging.loss import analyze_loss as analyze_loss
-    from training_monitor.judging.restart import (
-        LedgerEntry as LedgerEntry,
-        RestartDecision as RestartDecision,
-        RestartPolicy as RestartPolicy,
-        decide_restart as decide_restart,
-    )
-    from training_monitor.judging.stall import (
-        StallDetector as StallDetector,
-        StallPolicy as StallPolicy,
-        analyze_stall as analyze_stall,
-    )
     from training_monitor.logs.patterns import parse_metrics as parse_metrics
     from training_monitor.logs.totals import LogTotals as LogTotals
     from training_monitor.logs.training_log import parse_progress as parse_progress
-    from training_monitor.notebook.display import show as show
-    from training_monitor.notify.notifier import TrainingNotifier as TrainingNotifier
-    from training_monitor.observe.check import check_training as check_training
-    from training_monitor.observe.health_report import (
+    from training_monitor.look.check import check_training as check_training
+    from training_monitor.look.cluster import verify_ray_resources as verify_ray_resources
+    from training_monitor.look.health_report import (
         get_training_health as get_training_health,
         print_training_health as print_training_health,
     )
-    from training_monitor.restart.restart import auto_restart as auto_restart
+    from training_monitor.look.host import check_gpu_utilization as check_gpu_utilization
+    from training_monitor.look.nccl import (
+        check_efa_utilization as check_efa_utilization,
+        parse_nccl_transport as parse_nccl_transport,
+    )
+    from training_monitor.notify.notifier import TrainingNotifier as TrainingNotifier
     from training_monitor.runs.integrations import (
         HuggingFaceCallback as HuggingFaceCallback,
         LightningCallback as LightningCallback,
         MonitorHandler as MonitorHandler,
     )
     from training_monitor.runs.monitor import TrainingMonitor as TrainingMonitor
-    from training_monitor.uploads.checkpoint import upload_checkpoint as upload_checkpoint
-    from training_monitor.watch.monitor import (
+    from training_monitor.supervision.monitor import (
         BackgroundMonitor as BackgroundMonitor,
         JobMonitor as JobMonitor,
         detect_stall as detect_stall,
         monitor_job as monitor_job,
         start_background_monitor as start_background_monitor,
     )
-    from training_monitor.watch.terminate import terminate_training as terminate_training
-    from training_monitor.watch.waiting import continue_wait as continue_wait, wait_for as wait_for
-    from training_monitor.watch.watch import watch_training as watch_training
-    from training_monitor.watch.watcher import TrainingWatcher as TrainingWatcher
+    from training_monitor.supervision.restart import auto_restart as auto_restart
+    from training_monitor.supervision.terminate import terminate_training as terminate_training
+    from training_monitor.supervision.waiting import continue_wait as continue_wait, wait_for as wait_for
+    from training_monitor.supervision.watch import watch_training as watch_training
+    from training_monitor.supervision.watcher import TrainingWatcher as TrainingWatcher
+    from training_monitor.uploads.checkpoint import upload_checkpoint as upload_checkpoint
+    from training_monitor.verdict.failure import classify_failure as classify_failure
+    from training_monitor.verdict.goodput import goodput as goodput
+    from training_monitor.verdict.judge import judge as judge
+    from training_monitor.verdict.loss import analyze_loss as analyze_loss
+    from training_monitor.verdict.restart import (
+        LedgerEntry as LedgerEntry,
+        RestartDecision as RestartDecision,
+        RestartPolicy as RestartPolicy,
+        decide_restart as decide_restart,
+    )
+    from training_monitor.verdict.stall import (
+        StallDetector as StallDetector,
+        StallPolicy as StallPolicy,
+        analyze_stall as analyze_stall,
+    )
+    from training_monitor.why.explain import explain_training as explain_training
 
 __version__ = "0.1.0"
 
@@ -154,36 +154,36 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         "core.values": (
             "LossAnalysis Observation ProgressSample StallAnalysis TerminationPlan TrainingStatus Verdict WaitReport"
         ),
-        "explain.explain": "explain_training",
+        "why.explain": "explain_training",
         "fleet.vast_ai": "VastAIMonitor",
         "fleet.metrics": "Health TrainingMetrics",
-        "health.cluster": "verify_ray_resources",
-        "health.host": "check_gpu_utilization",
-        "health.nccl": "check_efa_utilization parse_nccl_transport",
+        "look.cluster": "verify_ray_resources",
+        "look.host": "check_gpu_utilization",
+        "look.nccl": "check_efa_utilization parse_nccl_transport",
         "jobs.jobs": "check_job_status get_current_step get_job_logs get_throughput list_jobs submit_job_with_resume",
         "jobs.process_jobs": "start_process_job",
         "jobs.stopping": "stop_job",
-        "judging.failure": "classify_failure",
-        "judging.goodput": "goodput",
-        "judging.judge": "judge",
-        "judging.loss": "analyze_loss",
-        "judging.restart": "LedgerEntry RestartDecision RestartPolicy decide_restart",
-        "judging.stall": "StallDetector StallPolicy analyze_stall",
+        "verdict.failure": "classify_failure",
+        "verdict.goodput": "goodput",
+        "verdict.judge": "judge",
+        "verdict.loss": "analyze_loss",
+        "verdict.restart": "LedgerEntry RestartDecision RestartPolicy decide_restart",
+        "verdict.stall": "StallDetector StallPolicy analyze_stall",
         "logs.patterns": "parse_metrics",
         "logs.totals": "LogTotals",
         "logs.training_log": "parse_progress",
-        "notebook.display": "show",
+        "agents.notebook": "show",
         "notify.notifier": "TrainingNotifier",
-        "observe.check": "check_training",
-        "observe.health_report": "get_training_health print_training_health",
-        "restart.restart": "auto_restart",
+        "look.check": "check_training",
+        "look.health_report": "get_training_health print_training_health",
+        "supervision.restart": "auto_restart",
         "runs.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
         "runs.monitor": "TrainingMonitor",
         "uploads.checkpoint": "upload_checkpoint",
-        "watch.monitor": "BackgroundMonitor JobMonitor detect_stall monitor_job start_background_monitor",
-        "watch.terminate": "terminate_training",
-        "watch.waiting": "continue_wait wait_for",
-        "watch.watch": "watch_training",
-        "watch.watcher": "TrainingWatcher",
+        "supervision.monitor": "BackgroundMonitor JobMonitor detect_stall monitor_job start_background_monitor",
+        "supervision.terminate": "terminate_training",
+        "supervision.waiting": "continue_wait wait_for",
+        "supervision.watch": "watch_training",
+        "supervision.watcher": "TrainingWatcher",
     },
 )

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from training_monitor.agents.mcp.answers import error_of
 from training_monitor.cli.command_table import find_command
 from training_monitor.cli.parsing import build_parser
 from training_monitor.core.errors import CALLS, AlreadySupervised, Hint, TrainingMonitorError
-from training_monitor.mcp.answers import error_of
 
 PACKAGE = Path(__file__).parents[2] / "training_monitor"
 # The surface of these is the shell: notices name the next command, the tools of the server take options of commands.
-SHELL = ("cli/", "mcp/", "notify/notice_text.py", "notify/templates.py", "core/errors.py")
+SHELL = ("cli/", "agents/mcp/", "notify/notice_text.py", "notify/templates.py", "core/errors.py")
 COMMAND = re.compile(r"training-monitor [a-z]")
 TOOLS = re.compile(
     r"\b(?:kubectl|ssh(?:-\w+)?|vastai|docker|pip|ray|rsync|tar|curl|git|hf|aws|az|gcloud|sysctl|nvidia-smi|squeue)\b"

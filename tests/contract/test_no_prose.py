@@ -21,19 +21,19 @@ PACKAGE = Path(__file__).parents[2] / "training_monitor"
 
 # Whose words are read, and where: in the patterns of a file (FILE), one function (FILE:NAME), or all of it (FILE*).
 READERS = {
-    "the training's log": ("logs/*.py*", "judging/failure.py*"),
-    "the training's script, for its phase": ("judging/stall_history.py:kind_of", "judging/stall_history.py:_heard"),
+    "the training's log": ("logs/*.py*", "verdict/failure.py*"),
+    "the training's script, for its phase": ("verdict/stall_history.py:kind_of", "verdict/stall_history.py:_heard"),
     "Ray": (
         "jobs/ray_output.py*",
         "jobs/ray_jobs.py*",
         "jobs/jobs.py:_view_of",
-        "restart/state.py:failure_evidence",
+        "supervision/run_state.py:failure_evidence",
     ),
-    "NCCL": ("health/nccl.py*",),
-    "nvidia-smi": ("health/nvidia_smi.py*", "explain/gpu_faults.py*", "fleet/rows.py:_gpu_type"),
-    "the kernel": ("explain/kernel_log.py*",),
-    "py-spy and Python, for a right that is missing": ("explain/stacks.py", "explain/stacks.py:_no_stacks"),
-    "Kubernetes, for the reason of a state": ("targets/pods.py*", "health/verdict.py:judge_pod"),
+    "NCCL": ("look/nccl.py*",),
+    "nvidia-smi": ("look/nvidia_smi.py*", "why/gpu_faults.py*", "fleet/rows.py:_gpu_type"),
+    "the kernel": ("why/kernel_log.py*",),
+    "py-spy and Python, for a right that is missing": ("why/stacks.py", "why/stacks.py:_no_stacks"),
+    "Kubernetes, for the reason of a state": ("targets/pods.py*", "look/health_verdict.py:judge_pod"),
     "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
     "ssh, of a server that does not answer": ("targets/kinds/vast.py",),
     "vastai": (
@@ -44,17 +44,17 @@ READERS = {
         "vast/rent.py",
     ),
     "docker, by vast.ai": ("vast/instances.py",),
-    "rsync and tar": ("service/sync.py",),
+    "rsync and tar": ("rent/sync.py",),
     "the hf command": ("uploads/hugging_face.py",),
     "no words: the command in the start file of a shell": ("cli/commands/completion.py:find_completion",),
     "Python's readers of TOML and JSON": ("cli/commands/config.py:_unreadable",),
     "a traceback of Python's": ("targets/transport.py:without_frames",),
     "kubectl exec, of a container that does not run": ("targets/asking.py", "targets/asking.py:_ask_there"),
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
-    "earlier versions, whose states have no outcome": ("restart/state.py:load_run_state",),
+    "earlier versions, whose states have no outcome": ("supervision/run_state.py:load_run_state",),
     "OpenSSL, for the first and the last line of a key": ("core/masking.py",),
-    "no words: the name of a key": ("screens/kit/keys.py:_answered",),
-    "no words: whole texts, each kept once": ("service/job_context.py:warn",),
+    "no words: the name of a key": ("ui/kit/keys.py:_answered",),
+    "no words: whole texts, each kept once": ("rent/job_context.py:warn",),
 }
 PLACES = tuple(place for places in READERS.values() for place in places)
 

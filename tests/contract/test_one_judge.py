@@ -12,17 +12,17 @@ import training_monitor
 
 PACKAGE = Path(training_monitor.__file__).parent
 LIMITS = re.compile(r"[a-z_]+_pause|stall_after|stagnation_threshold|IDLE_PERCENT|FULL_PERCENT|SPINNING_POWER")
-POLICY = "judging/limits.py"
+POLICY = "verdict/limits.py"
 # A threshold of the caller, documented as `stagnation_threshold`: a number as its default, and no limit beside it.
-CALLERS_THRESHOLD = {"watch/monitor.py", "restart/restart.py", "judging/restart.py", "service/config.py"}
+CALLERS_THRESHOLD = {"supervision/monitor.py", "supervision/restart.py", "verdict/restart.py", "rent/config.py"}
 # The places that create a Verdict without observations, because there was nothing to observe or to judge.
 VERDICTS_BESIDE = {
     "runs/values.py",  # a run that was not judged yet
-    "observe/health_report.py",  # a job that is not there
-    "watch/state.py",  # stall detection that is switched off
+    "look/health_report.py",  # a job that is not there
+    "supervision/watch_state.py",  # stall detection that is switched off
 }
-OTHER_VERDICTS = {"service/sweep.py"}  # a class of its own: what becomes of a rented machine
-ANALYZE_STALL = {"judging/judge.py", "judging/stall.py", "__init__.py"}
+OTHER_VERDICTS = {"rent/sweep.py"}  # a class of its own: what becomes of a rented machine
+ANALYZE_STALL = {"verdict/judge.py", "verdict/stall.py", "__init__.py"}
 
 
 @cache
@@ -67,7 +67,7 @@ def called(nodes: list[ast.AST]) -> set[str]:
 def test_only_the_stall_policy_has_limits_of_silence() -> None:
     found = {name: {each for each in numbered(nodes) if LIMITS.fullmatch(each)} for name, nodes in modules()}
     assert len(found.pop(POLICY)) == 9
-    assert found.pop("judging/gpu_load.py") == {"IDLE_PERCENT", "FULL_PERCENT", "SPINNING_POWER"}
+    assert found.pop("verdict/gpu_load.py") == {"IDLE_PERCENT", "FULL_PERCENT", "SPINNING_POWER"}
     for name, limits in found.items():
         assert not limits or (limits == {"stagnation_threshold"} and name in CALLERS_THRESHOLD), (name, limits)
 
@@ -76,7 +76,7 @@ def test_only_gpu_load_compares_a_utilization_or_power_with_a_number() -> None:
     compared = re.compile(r"utili[sz]ation|gpu_power|power_fraction|power_draw")
     for name, nodes in modules():
         for node in nodes:
-            if isinstance(node, ast.Compare) and name != "judging/gpu_load.py":
+            if isinstance(node, ast.Compare) and name != "verdict/gpu_load.py":
                 sides = [node.left, *node.comparators]
                 numbers = [each for each in sides if _is_number(each)]
                 words = [ast.unparse(each) for each in sides]
@@ -85,18 +85,18 @@ def test_only_gpu_load_compares_a_utilization_or_power_with_a_number() -> None:
 
 def test_only_the_judge_makes_a_verdict_of_what_was_seen() -> None:
     makers = {name for name, nodes in modules() if "Verdict" in called(nodes)}
-    assert makers - OTHER_VERDICTS == VERDICTS_BESIDE | {"judging/judge.py"}
+    assert makers - OTHER_VERDICTS == VERDICTS_BESIDE | {"verdict/judge.py"}
     for name, nodes in modules():
         for node in nodes:
             is_verdict = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Verdict"
             if is_verdict and name in VERDICTS_BESIDE:
                 states = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
-                assert states == ["unknown"] or name == "watch/state.py", (name, node.lineno)
+                assert states == ["unknown"] or name == "supervision/watch_state.py", (name, node.lineno)
 
 
 def test_nobody_but_the_judge_analyzes_stalls() -> None:
     users = {name for name, nodes in modules() for node in nodes if _names(node, "analyze_stall")}
-    assert users <= ANALYZE_STALL and "judging/judge.py" in users
+    assert users <= ANALYZE_STALL and "verdict/judge.py" in users
     detectors = {name for name, nodes in modules() if "StallDetector" in called(nodes)}
     assert detectors == set()
 

@@ -11,7 +11,8 @@ from training_monitor.cli.parsing import build_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "examples/README.md")]
-PAGES += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "training_monitor" / "skill").rglob("*.md"))]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+PAGES += sorted((ROOT / "training_monitor" / "agents" / "skill").rglob("*.md"))
 LINK = re.compile(r"\]\(([^)\s]*)\)")
 
 

@@ -16,7 +16,7 @@ from training_monitor.fleet import MockFleet
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS
 from training_monitor.fleet.prometheus import Metric, format_metrics, list_metrics
 from training_monitor.fleet.rows import HEALTH_LEVELS
-from training_monitor.judging.judge import STATES, VERDICTS
+from training_monitor.verdict.judge import STATES, VERDICTS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "prometheus"

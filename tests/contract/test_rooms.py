@@ -20,16 +20,17 @@ LEVELS = (  # a room imports itself and rooms of the levels before its own
     "core",
     "targets",
     "logs notify vast",
-    "jobs judging",
-    "checkpoints health uploads",
-    "observe runs",
-    "explain",
-    "restart watch",
-    "service src",
+    "jobs verdict",
+    "checkpoints uploads",
+    "look",
+    "runs",
+    "why",
+    "supervision",
+    "rent src",
     "fleet",
-    "screens",
+    "ui",
     "web",
-    "mcp notebook",
+    "agents",
     "cli",
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms.split()}
@@ -40,7 +41,7 @@ ONLY_IMPORTER = {
     "urllib.request": "core.rest",
     "smtplib": "core.mail",
     "sqlite3": "core.store",
-    "curses": "screens.kit.terminal",
+    "curses": "ui.kit.terminal",
     "http.server": "web",
     "dataclasses": "core.frozen",  # its own classes cost a tenth of it at import
 }
@@ -54,7 +55,7 @@ NOT_IN_EVERY_PYTHON = frozenset(
 )
 WHERE_THERE = {(f"{NAME}/core/settings_file.py", "tomllib")}  # used where Python has it, and an error elsewhere
 VAGUE_NAMES = frozenset("util utils helper helpers common base manager managers misc".split())
-NAMES_INSIDE_A_ROOM = {"__main__", "queue"}  # service/queue.py is imported by its whole name only
+NAMES_INSIDE_A_ROOM = {"__main__", "queue"}  # rent/queue.py is imported by its whole name only
 THIRD_PARTY_NAMES = frozenset(
     "torch torchvision torchaudio ray numpy pandas scipy sklearn tensorflow keras jax flax optax transformers datasets"
     " accelerate deepspeed megatron lightning pytorch_lightning diffusers peft trl vllm safetensors huggingface_hub"
@@ -322,7 +323,7 @@ def test_the_package_keeps_the_rule(subtests: pytest.Subtests, package: Package)
 
 
 def test_the_package_was_read(package: Package) -> None:
-    assert {f"{NAME}.core.errors", f"{NAME}.screens.kit.keys", f"{NAME}.cli.demo_training"} <= set(package)
+    assert {f"{NAME}.core.errors", f"{NAME}.ui.kit.keys", f"{NAME}.cli.demo_training"} <= set(package)
 
 
 # ---------------------------------------------------------------- the rules themselves
@@ -332,14 +333,14 @@ PURE = '"""A room. Pure."""\n'
 PLANTED: list[tuple[Rule, dict[str, str], str]] = [
     (every_module_is_in_a_room, {"attic/box.py": ""}, "attic/box.py:1: attic is no room"),
     (every_module_is_in_a_room, {"errors.py": ""}, "errors.py:1: errors is no room"),
-    (imports_are_absolute, {"health/gpu.py": "\nfrom . import jobs"}, "health/gpu.py:2: relative import of jobs"),
-    (imports_stay_in_the_standard_library, {"health/gpu.py": "import requests"}, "gpu.py:1: requests is not"),
-    (imports_stay_in_the_standard_library, {"health/gpu.py": "__import__('yaml')"}, "gpu.py:1: yaml is not"),
+    (imports_are_absolute, {"look/gpu.py": "\nfrom . import jobs"}, "look/gpu.py:2: relative import of jobs"),
+    (imports_stay_in_the_standard_library, {"look/gpu.py": "import requests"}, "gpu.py:1: requests is not"),
+    (imports_stay_in_the_standard_library, {"look/gpu.py": "__import__('yaml')"}, "gpu.py:1: yaml is not"),
     (imports_stay_in_the_standard_library, {"core/settings.py": "import tomllib"}, "settings.py:1: tomllib is not"),
     (
         rooms_import_only_rooms_below,
-        {"judging/stall.py": "import training_monitor.health.gpu", "health/gpu.py": ""},
-        "stall.py:1: judging may not import training_monitor.health.gpu",
+        {"verdict/stall.py": "import training_monitor.look.gpu", "look/gpu.py": ""},
+        "stall.py:1: verdict may not import training_monitor.look.gpu",
     ),
     (
         rooms_import_only_rooms_below,
@@ -356,10 +357,10 @@ PLANTED: list[tuple[Rule, dict[str, str], str]] = [
         {"cli/main.py": "from training_monitor import check_gpu"},
         "main.py:1: import from the module that defines it",
     ),
-    (each_way_out_has_one_importer, {"health/gpu.py": "from subprocess import run"}, "gpu.py:1: only targets imports"),
+    (each_way_out_has_one_importer, {"look/gpu.py": "from subprocess import run"}, "gpu.py:1: only targets imports"),
     (each_way_out_has_one_importer, {"notify/x.py": "from urllib import request"}, "only core.rest imports urllib"),
     (each_way_out_has_one_importer, {"fleet/x.py": "def f():\n    import sqlite3"}, "x.py:2: only core.store imports"),
-    (each_way_out_has_one_importer, {"cli/top.py": "import curses.ascii"}, "only screens.kit.terminal imports curses"),
+    (each_way_out_has_one_importer, {"cli/top.py": "import curses.ascii"}, "only ui.kit.terminal imports curses"),
     (each_way_out_has_one_importer, {"cli/x.py": "from http import server"}, "x.py:1: only web imports http.server"),
     (only_targets_starts_programs, {"runs/x.py": "import os\nos.posix_spawn('a', [], {})"}, "x.py:2: only targets"),
     (each_way_out_has_one_importer, {"vast/x.py": "from dataclasses import dataclass"}, "only core.frozen imports"),
@@ -396,7 +397,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "targets/transport.py": "import subprocess",
         "core/rest.py": "import urllib.request",
         "core/store.py": "import sqlite3",
-        "screens/kit/terminal.py": "import curses",
+        "ui/kit/terminal.py": "import curses",
     },
     "a pattern made of arguments": {"logs/x.py": "import re\ndef f(a):\n    return re.compile(a)"},
     "parsing a URL is no I/O": {"core/settings.py": PURE + "from urllib.parse import urlsplit"},

@@ -11,7 +11,7 @@ import pytest
 import training_monitor
 from training_monitor.core import reports
 from training_monitor.core.models import JobStatus
-from training_monitor.explain.report import ExplanationReport
+from training_monitor.why.report import ExplanationReport
 
 NONE = inspect.Parameter.empty
 NS = ("namespace", "default")

@@ -21,7 +21,7 @@ from training_monitor.cli.parsing import build_parser
 from training_monitor.core import reports
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "training_monitor" / "skill"
+FOLDER = ROOT / "training_monitor" / "agents" / "skill"
 TEXT = (ROOT / "SKILL.md").read_text()
 REFERENCES = sorted((FOLDER / "references").iterdir())
 PAGES = [ROOT / "SKILL.md", *REFERENCES]

@@ -19,7 +19,7 @@ from tests.integration.commands import run_command
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "transcripts"
 SKILL = (ROOT / "SKILL.md").read_text()
-REFERENCES = sorted((ROOT / "training_monitor" / "skill" / "references").glob("*.md"))
+REFERENCES = sorted((ROOT / "training_monitor" / "agents" / "skill" / "references").glob("*.md"))
 PAGES = "\n".join([SKILL, *(page.read_text() for page in REFERENCES)])
 WRITTEN_AGAIN = "TRAINING_MONITOR_TRANSCRIPTS"
 NUMBER = re.compile(r"(?:\d[\d.,]*[dhms]?)+")

@@ -30,7 +30,7 @@ TRAINING = "echo $$ >train.pid; for step in 1 2 3; do echo step $step/40 loss 0.
 
 def snippets(page: str) -> list[list[str]]:
     """The words of each command in the `sh` blocks of a page."""
-    text = (ROOT / "training_monitor" / "skill" / "references" / page).read_text().replace("\\\n", " ")
+    text = (ROOT / "training_monitor" / "agents" / "skill" / "references" / page).read_text().replace("\\\n", " ")
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
 

@@ -18,9 +18,9 @@ from tests.fakes import FakeClock, FakeStream, FakeTransport
 from tests.hostile.tries import tried
 from training_monitor.core.errors import CommandError, CommandFailed
 from training_monitor.core.models import CommandResult
-from training_monitor.service.file_lists import PARTIAL
-from training_monitor.service.sync import SyncReport, fetch_folder
-from training_monitor.service.transfers import Sent as Answer, send_by_rsync
+from training_monitor.rent.file_lists import PARTIAL
+from training_monitor.rent.sync import SyncReport, fetch_folder
+from training_monitor.rent.transfers import Sent as Answer, send_by_rsync
 from training_monitor.targets.transport import LocalTransport
 
 TIME = 1_700_000_000

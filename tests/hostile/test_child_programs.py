@@ -19,7 +19,7 @@ from tests.loopback.messaging import WEBHOOK_SECRET, Services
 from tests.loopback.vast import VastApi
 from tests.loopback.vast_rows import KEY
 from training_monitor.core import masking
-from training_monitor.service.sync import fetch_folder, push_folder
+from training_monitor.rent.sync import fetch_folder, push_folder
 
 RECORD = """\
 #!/bin/sh

@@ -17,14 +17,14 @@ from tests.fakes import Behaviour, FakeClock
 from tests.hostile.disks import fill_up, small_disk
 from tests.integration.conftest import wait_until
 from tests.unit.fleet.fleet_world import Watch
-from tests.unit.restart.test_auto_restart import Bench as RestartBench
-from tests.unit.service.test_queue import LEASE, REQUEST
-from tests.unit.watch.test_watch_training import SAVE, Bench as WatchBench
+from tests.unit.rent.test_queue import LEASE, REQUEST
+from tests.unit.supervision.test_auto_restart import Bench as RestartBench
+from tests.unit.supervision.test_watch_training import SAVE, Bench as WatchBench
 from training_monitor.core.errors import LeaseLost
 from training_monitor.core.frozen import replace
 from training_monitor.core.store import Store
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.service.queue import TrainingQueue
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.vast.training_request import JobState, QueuedJob
 
 HOUR = 3600.0

@@ -17,9 +17,9 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import Notice, Observation
 from training_monitor.fleet.history import FIELDS, HOUR, History
 from training_monitor.fleet.values import FleetSample
-from training_monitor.observe.kept_looks import Looks
-from training_monitor.service.credits import Credits
-from training_monitor.service.queue import TrainingQueue
+from training_monitor.look.kept_looks import Looks
+from training_monitor.rent.credits import Credits
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.vast.training_request import TrainingRequest
 
 VALUES = {

@@ -11,8 +11,8 @@ import pytest
 
 from tests.hostile.tries import tried
 from training_monitor.core.errors import SettingsError
-from training_monitor.service.file_lists import list_folder
-from training_monitor.service.worker import check_request
+from training_monitor.rent.file_lists import list_folder
+from training_monitor.rent.worker import check_request
 from training_monitor.vast.training_request import TrainingRequest
 
 Make = Callable[[Path, Path], object]  # an entry, with a folder that is outside of the dataset

@@ -18,9 +18,9 @@ from tests.hostile.tries import tried
 from tests.integration.conftest import Surroundings, wait_until
 from tests.mcp_client import Client
 from tests.unit.core.test_masking import forms
+from training_monitor.agents.mcp.answers import UNTRUSTED
 from training_monitor.jobs.jobs import check_job_status
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.mcp.answers import UNTRUSTED
 
 SECRETS = {name: each for name, each in forms().items() if name != "end of a private key"}
 ENVIRONMENT = "0f1e2d3c4b5a69788796a5b4c3d2e1f0deadbeef"

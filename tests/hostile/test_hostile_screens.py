@@ -25,9 +25,9 @@ from dataclasses import replace
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.mock import MockFleet
 from training_monitor.fleet.values import FleetAlert
-from training_monitor.screens.fleet.app import run_fleet
+from training_monitor.ui.fleet.app import run_fleet
 from tests.hostile.texts import HOSTILE
-from tests.unit.screens.snapshots import NOW, SNAPSHOT, member
+from tests.unit.ui.snapshots import NOW, SNAPSHOT, member
 
 TEXTS = [f"{number}{text}{number}" for number, text in enumerate(HOSTILE)] + HOSTILE
 def row(number, text):
@@ -54,9 +54,9 @@ from training_monitor.core.values import Verdict
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.local_runs import LocalRuns
 from training_monitor.runs.values import Message, Variable
-from training_monitor.screens.top.app import run_top
+from training_monitor.ui.top.app import run_top
 from tests.hostile.texts import HOSTILE
-from tests.unit.screens.top_runs import NOW, SNAPSHOT, node, row
+from tests.unit.ui.top_runs import NOW, SNAPSHOT, node, row
 
 with open("out.log", "wb") as file:
     for number, text in enumerate(HOSTILE):
@@ -86,13 +86,13 @@ WATCH = """
 from dataclasses import replace
 from training_monitor.core.models import Checkpoint, Event
 from training_monitor.core.values import Verdict
-from training_monitor.screens.kit.loop import run_beside
-from training_monitor.screens.kit.terminal import terminal_glyphs
-from training_monitor.screens.watch.app import APP, WatchSession
-from training_monitor.screens.watch.view import ProcessFacts, WatchView
-from training_monitor.watch.watcher import TrainingWatcher
+from training_monitor.ui.kit.loop import run_beside
+from training_monitor.ui.kit.terminal import terminal_glyphs
+from training_monitor.ui.watch.app import APP, WatchSession
+from training_monitor.ui.watch.view import ProcessFacts, WatchView
+from training_monitor.supervision.watcher import TrainingWatcher
 from tests.hostile.texts import HOSTILE
-from tests.unit.screens.watched import NOW, RUNNING, STATUS, gpu
+from tests.unit.ui.watched import NOW, RUNNING, STATUS, gpu
 
 TEXTS = [f"{number}{text}{number}" for number, text in enumerate(HOSTILE)] + HOSTILE
 class Hostile(WatchSession):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.hostile.texts import HOSTILE, LEGITIMATE, LIARS, ZALGO, harm_in
 from tests.hostile.tries import tried
-from tests.unit.screens.snapshots import SNAPSHOT, member
+from tests.unit.ui.snapshots import SNAPSHOT, member
 from training_monitor.cli import output
 from training_monitor.core.frozen import replace
 from training_monitor.core.shown import shown, shown_cell, shown_lines
@@ -20,8 +20,8 @@ from training_monitor.fleet.rows import clean_text
 from training_monitor.notify.channel import as_json
 from training_monitor.notify.channels import CHANNELS, classes_of
 from training_monitor.notify.notice_text import PLAIN, one_line, render
-from training_monitor.screens.fleet.main import table_text
-from training_monitor.screens.kit.text import ASCII, UNICODE, cells, safe
+from training_monitor.ui.fleet.main import table_text
+from training_monitor.ui.kit.text import ASCII, UNICODE, cells, safe
 
 MARKUPS = {"plain": PLAIN, **{name: classes_of(name)[0].markup for name in CHANNELS}}
 ONE_LINE: dict[str, Callable[[str], str]] = {

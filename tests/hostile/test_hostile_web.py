@@ -19,7 +19,7 @@ from tests.hostile.tries import tried
 from tests.integration.browser import a_browser
 from tests.integration.web_pages import Served, request, served
 from tests.unit.core.test_masking import forms
-from tests.unit.screens.snapshots import NOW, SNAPSHOT, member
+from tests.unit.ui.snapshots import NOW, SNAPSHOT, member
 from training_monitor.core.frozen import replace
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import TrainingMetrics

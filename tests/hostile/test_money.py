@@ -15,10 +15,10 @@ from tests.fakes import Behaviour
 from tests.hostile.tries import tried
 from tests.job_states import STEPS
 from tests.unit.killing import Killed
-from tests.unit.service.market_world import REQUEST, JobWorld
-from training_monitor.service.credits import Credits
-from training_monitor.service.queue import load_owner
-from training_monitor.service.sweeper import SweepReport, sweep_instances
+from tests.unit.rent.market_world import REQUEST, JobWorld
+from training_monitor.rent.credits import Credits
+from training_monitor.rent.queue import load_owner
+from training_monitor.rent.sweeper import SweepReport, sweep_instances
 from training_monitor.vast.instances import destroy_instance
 from training_monitor.vast.training_request import JobState
 

@@ -22,9 +22,9 @@ from training_monitor.notify import Webhook
 from training_monitor.notify.heartbeat import Heartbeat
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
-from training_monitor.service.worker import run_worker
+from training_monitor.rent.worker import run_worker
+from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets.asking import Site
-from training_monitor.watch.watcher import TrainingWatcher
 
 
 class Machine:

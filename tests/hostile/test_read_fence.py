@@ -17,11 +17,11 @@ from tests.hostile.tries import tried
 from tests.integration.conftest import MARK, Place, Surroundings, wait_until
 from tests.mcp_client import Client
 from tests.requirements import miss, require
+from training_monitor.agents.mcp.tools import list_tools, make_tools
 from training_monitor.core.errors import AccessDenied
 from training_monitor.core.read_fence import READ_UNDER, fence_reading, keep_found
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.logs.following import FileSource
-from training_monitor.mcp.tools import list_tools, make_tools
 from training_monitor.targets.asking import Site
 
 CANARY = "c4n4ry-0f-the-netrc"

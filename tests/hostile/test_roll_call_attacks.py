@@ -22,9 +22,9 @@ import pytest
 from tests.hostile.tries import tried
 from tests.requirements import miss, require
 from training_monitor.core.models import Reply
-from training_monitor.explain.stacks import SeenStacks, stacks_question
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.scripts import format_call
+from training_monitor.why.stacks import SeenStacks, stacks_question
 
 USER = 100_000 + os.getpid()  # of this test process alone: others may run at the same time
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]

@@ -23,10 +23,10 @@ from tests.requirements import require
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
-from training_monitor.explain.before_end import explain_before_end
-from training_monitor.explain.explain import explain_training
 from training_monitor.targets.asking import Site
 from training_monitor.targets.transport import LocalTransport
+from training_monitor.why.before_end import explain_before_end
+from training_monitor.why.explain import explain_training
 
 TOKEN = "hf_" + "aBcD1234" * 4
 EVIL = f"f\x1b[31m\x1b]0;title\x07\n\t\x9b2J\u202e{TOKEN}"

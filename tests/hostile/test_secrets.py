@@ -127,7 +127,7 @@ def test_what_other_commands_read_of_such_a_log_shows_no_common_form(tmp_path: P
 
 
 def test_the_variables_of_a_request_are_shown_by_name_only(tmp_path: Path, services: Services) -> None:
-    from training_monitor.service.queue import TrainingQueue
+    from training_monitor.rent.queue import TrainingQueue
     from training_monitor.vast.training_request import TrainingRequest
 
     queue = TrainingQueue()

@@ -20,7 +20,7 @@ from training_monitor.core import store as store_module
 from training_monitor.core.errors import StateError, TrainingMonitorError
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
-from training_monitor.service.queue import TrainingQueue
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.vast.training_request import JobState, TrainingRequest
 
 REQUEST = TrainingRequest("cat", command="python train.py")

@@ -18,16 +18,16 @@ from tests.fakes import EPOCH, Behaviour
 from tests.hostile.disks import fill_up, small_disk
 from tests.hostile.test_clocks_and_disks import command, running_training
 from tests.hostile.tries import Tries
-from tests.unit.restart.test_auto_restart import Bench as RestartBench
-from tests.unit.service.test_sweeper import Bench as SweepBench
-from tests.unit.watch.test_terminate import SAVE_AND_DESTROY, Bench as TerminateBench
+from tests.unit.rent.test_sweeper import Bench as SweepBench
+from tests.unit.supervision.test_auto_restart import Bench as RestartBench
+from tests.unit.supervision.test_terminate import SAVE_AND_DESTROY, Bench as TerminateBench
 from training_monitor.core.best_effort_store import RETRY_SECONDS, BestEffortStore
 from training_monitor.core.errors import StateError
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
-from training_monitor.service.sweeper import sweep_instances
+from training_monitor.rent.sweeper import sweep_instances
+from training_monitor.supervision import terminate_training
 from training_monitor.vast.training_request import JobState
-from training_monitor.watch import terminate_training
 
 FAULTS = ("full", "full from the start", "read-only", "locked", "open to others", "of a later version", "damaged")
 LOOKS: tuple[tuple[str, ...], ...] = (

@@ -22,7 +22,7 @@ FLEET_OF_TARGETS = ("-m", "training_monitor", "fleet", "local#log")
 TOP = ("-m", "training_monitor", "top", "progress")
 CHILD = """
 import os, signal, sys, threading
-from training_monitor.screens.kit import terminal as kit
+from training_monitor.ui.kit import terminal as kit
 how = sys.argv[1]
 with kit.open_terminal(mouse=True) as terminal:
     if how == "drawing":

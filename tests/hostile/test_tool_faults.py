@@ -37,8 +37,8 @@ from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.loopback.vast import VastApi
 from training_monitor.core.errors import CommandError, TrainingMonitorError
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.observe import health_report, looks
-from training_monitor.service.sync import push_folder
+from training_monitor.look import health_report, looks
+from training_monitor.rent.sync import push_folder
 from training_monitor.vast.instances import destroy_instance
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3

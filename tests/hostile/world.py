@@ -32,10 +32,10 @@ from tests.loopback.vast_rows import instance, offer, user
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut
 from training_monitor.core.models import CommandResult
-from training_monitor.explain import explain, processes
-from training_monitor.observe import health_report, looks
+from training_monitor.look import health_report, looks
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import LocalTransport
+from training_monitor.why import explain, processes
 
 COUNT = int(os.environ.get("TRAINING_MONITOR_FUZZ", "12000"))  # as in tests/unit/test_hostile_input.py
 SEED = os.environ.get("TRAINING_MONITOR_FUZZ_SEED", "7")

@@ -27,8 +27,8 @@ from tests.requirements import require
 from training_monitor.cli import demo_training
 from training_monitor.cli.main import main
 from training_monitor.core.store import Store
-from training_monitor.service.credits import Credits
-from training_monitor.service.queue import TrainingQueue
+from training_monitor.rent.credits import Credits
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 ROOT = Path(__file__).parents[2]

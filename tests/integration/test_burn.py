@@ -9,7 +9,7 @@ from tests.loopback.vast import VastApi
 from training_monitor.core.store import Store
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
-from training_monitor.service.worker import warn_of_burn
+from training_monitor.rent.worker import warn_of_burn
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from training_monitor.core.errors import IncompleteAnswer, JobNotFound, Settings
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
-from training_monitor.explain.before_end import explain_before_end
 from training_monitor.targets.asking import Site
+from training_monitor.why.before_end import explain_before_end
 
 SCRIPT = """
 import sys, time
@@ -197,7 +197,7 @@ def test_a_pid_alone_means_a_process_of_this_machine(
 def test_trainings_beyond_those_looked_at_are_counted_and_never_called_healthy(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training_monitor.observe.check.MOST_TRAININGS", 1)
+    monkeypatch.setattr("training_monitor.look.check.MOST_TRAININGS", 1)
     trainings.start("healthy")
     trainings.start("hung")
     report = check_training("local")
@@ -252,7 +252,7 @@ def test_no_training_among_processes_that_were_cut_is_unknown_and_never_none(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainings.start("healthy")
-    monkeypatch.setattr("training_monitor.observe.find_trainings.MAX_PROCESSES", 0)
+    monkeypatch.setattr("training_monitor.look.find_trainings.MAX_PROCESSES", 0)
     report = check_training("local")
     assert report["verdict"] == "unknown" and "not all was seen" in report["reason"]
     assert [(each["what"], each["count"] >= 1) for each in report["not_seen"]] == [("processes", True)]

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.commands import run_command as cli
 from tests.integration.conftest import Surroundings
 from tests.loopback.vast import LIST, SEARCH, SSH_KEYS, USER, VastApi
-from training_monitor.service.credits import Credits
+from training_monitor.rent.credits import Credits
 from training_monitor.vast.training_request import format_label
 
 AMOUNTS = ("0", "-5", "nan", "inf", "1e400", "ten", "", "0.0000015", "1e-9", "9" * 400, "1e308")

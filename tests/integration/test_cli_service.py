@@ -24,8 +24,8 @@ from tests.requirements import require
 from training_monitor.cli.live import Waiting
 from training_monitor.cli.main import main
 from training_monitor.core.store import Store
-from training_monitor.service.credits import Credits
-from training_monitor.service.queue import TrainingQueue, load_owner
+from training_monitor.rent.credits import Credits
+from training_monitor.rent.queue import TrainingQueue, load_owner
 from training_monitor.vast.training_request import (
     JobState,
     PriceChange,

@@ -18,7 +18,7 @@ from tests.integration.ray_cluster import record_calls
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
 from training_monitor import JobMonitor
-from training_monitor.observe.meant import find_one
+from training_monitor.look.meant import find_one
 
 TRAIN = """
 import sys, time

@@ -20,7 +20,7 @@ from training_monitor.core.errors import CommandFailed, IncompleteAnswer, ParseE
 from training_monitor.core.models import CommandResult
 from training_monitor.jobs.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
 from training_monitor.jobs.ray_jobs import signs_question
-from training_monitor.observe.evidence import file_age_question
+from training_monitor.look.evidence import file_age_question
 from training_monitor.targets.asking import Site, ask
 from training_monitor.targets.transport import LocalTransport
 from training_monitor.uploads.checkpoint import upload_checkpoint

@@ -22,7 +22,7 @@ from training_monitor.cli import demo_training
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs/training_service.md"})  # which rents machines
-SKILL = [ROOT / "SKILL.md", *sorted((ROOT / "training_monitor" / "skill" / "references").glob("*.md"))]
+SKILL = [ROOT / "SKILL.md", *sorted((ROOT / "training_monitor" / "agents" / "skill" / "references").glob("*.md"))]
 DOCUMENTS = [ROOT / "README.md", *SKILL, *PAGES]
 HEAD, WORKER = "training-head-abc123", "training-worker-def456"
 FENCE = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -19,7 +19,7 @@ import pytest
 from tests.integration.conftest import Place, kill, wait_until
 from training_monitor.jobs.process_jobs import start_process_job, stop_question
 from training_monitor.jobs.ray_jobs import pids_of_ray_job
-from training_monitor.observe.evidence import (
+from training_monitor.look.evidence import (
     Evidence,
     evidence_question,
     file_age_question,

@@ -16,8 +16,8 @@ import pytest
 from tests.integration.commands import PYTHON
 from tests.integration.conftest import Place, kill, kill_sessions, wait_until
 from training_monitor.jobs.process_jobs import start_process_job, stop_question
-from training_monitor.observe.evidence import evidence_question, pids_of
-from training_monitor.observe.find_trainings import FoundFile, FoundTraining, files_question, find_question
+from training_monitor.look.evidence import evidence_question, pids_of
+from training_monitor.look.find_trainings import FoundFile, FoundTraining, files_question, find_question
 from training_monitor.targets.asking import ask
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
@@ -255,7 +255,7 @@ def test_processes_beyond_those_that_a_look_takes_are_counted(
     for number in range(3):
         start(sys.executable, "train.py", "rank", output=f"{number}.log")
     assert wait_until(lambda: len(find(target, work)) == 3)
-    monkeypatch.setattr("training_monitor.observe.find_trainings.MAX_PROCESSES", 1)
+    monkeypatch.setattr("training_monitor.look.find_trainings.MAX_PROCESSES", 1)
     [answer] = ask(target.address, find_question())
     found = answer.get()
     assert found and len(found.trainings) <= 1 and found.unlisted >= 2

@@ -21,10 +21,10 @@ from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.health.host import log_host_question
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.observe.check import check_training
-from training_monitor.observe.looks import source_of
+from training_monitor.look.check import check_training
+from training_monitor.look.host import log_host_question
+from training_monitor.look.looks import source_of
 from training_monitor.targets.asking import ask
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]

@@ -21,7 +21,7 @@ from tests.integration.screens import PATIENCE, Screen
 from tests.loopback.vast import LIST, VastApi, failure
 from tests.loopback.vast_rows import KEY
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.screens.fleet.app import SORTS
+from training_monitor.ui.fleet.app import SORTS
 
 COMMAND = (sys.executable, "-m", "training_monitor")
 FIRST = 30007001

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.fleet.mock import MockFleet
-from training_monitor.screens.fleet.app import run_fleet
-from tests.unit.screens.snapshots import HOSTILE, SNAPSHOT, member
+from training_monitor.ui.fleet.app import run_fleet
+from tests.unit.ui.snapshots import HOSTILE, SNAPSHOT, member
 
 class Fleet(MockFleet):
     snapshots = 0

@@ -19,7 +19,7 @@ from training_monitor.core.store import Store
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.search import FIND_SECONDS
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.observe.check import check_training
+from training_monitor.look.check import check_training
 
 SCRIPT = """
 import os, sys, time

@@ -14,9 +14,9 @@ from tests.integration.test_check import EndingTransport, start_silent
 from training_monitor import check_training, explain_training, monitor_job, start_background_monitor
 from training_monitor.core.errors import JobNotFound
 from training_monitor.core.reports import MonitorReport
-from training_monitor.observe.meant import find_one
-from training_monitor.watch import TrainingWatcher, watch_training
-from training_monitor.watch.waiting import wait_for
+from training_monitor.look.meant import find_one
+from training_monitor.supervision import TrainingWatcher, watch_training
+from training_monitor.supervision.waiting import wait_for
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from training_monitor import TrainingMonitor, start_process_job
 from training_monitor.cli.command_table import list_commands
 from training_monitor.core.store import Store
 from training_monitor.jobs import look_at_job
-from training_monitor.service.queue import TrainingQueue, load_owner
+from training_monitor.rent.queue import TrainingQueue, load_owner
 from training_monitor.vast.training_request import TrainingRequest, format_label
 
 ROOT = Path(__file__).parents[2]
@@ -426,6 +426,6 @@ def test_a_defect_is_a_document_and_unknown(local: Place, monkeypatch: pytest.Mo
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("nobody expected this")
 
-    monkeypatch.setattr("training_monitor.health.check_gpu_utilization", fail)
+    monkeypatch.setattr("training_monitor.look.check_gpu_utilization", fail)
     found = error("gpu", "local", status=3)
     assert found["kind"] == "Defect" and "nobody expected this" in found["error"]

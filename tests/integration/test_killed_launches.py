@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import wait_until
 from tests.integration.service_world import PATIENCE, World, make_world  # noqa: F401 (a fixture)
 from training_monitor.core.store import Store
-from training_monitor.service.credits import Credits
+from training_monitor.rent.credits import Credits
 from training_monitor.vast.training_request import JobState, read_label
 
 IS_LONG = bool(os.environ.get("TRAINING_MONITOR_KILLS"))

@@ -19,10 +19,10 @@ from tests.integration.conftest import Pod, Surroundings, wait_until
 from tests.loopback.vast import VastApi
 from tests.mcp_client import ROOT
 from tests.mcp_clients import python_of
+from training_monitor.agents.mcp import reads
+from training_monitor.agents.mcp.tools import make_tools
 from training_monitor.jobs.jobs import check_job_status
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.mcp import reads
-from training_monitor.mcp.tools import make_tools
 
 PROGRAM = Path(__file__).with_name("mcp_sdk_client.py")
 SECONDS = 400.0

@@ -25,8 +25,8 @@ from training_monitor import check_training, get_training_health, start_process_
 from training_monitor.core.models import JobStatus
 from training_monitor.core.store import Store
 from training_monitor.core.values import Observation, WatchedJob
-from training_monitor.health.verdict import format_training_health
-from training_monitor.observe.kept_looks import Looks, look_key
+from training_monitor.look.health_verdict import format_training_health
+from training_monitor.look.kept_looks import Looks, look_key
 from training_monitor.targets.target import parse_target
 
 MINUTE = 60.0

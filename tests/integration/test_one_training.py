@@ -14,9 +14,9 @@ from tests.integration.conftest import Surroundings, free_port, kill_sessions, w
 from tests.integration.roll_call_training import OURS
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
-from training_monitor.explain.explain import explain_training
-from training_monitor.explain.report import ExplanationReport
-from training_monitor.observe.check import check_training
+from training_monitor.look.check import check_training
+from training_monitor.why.explain import explain_training
+from training_monitor.why.report import ExplanationReport
 
 # A rank: what it does at the end is its last argument; beside it is a file that says that it is there.
 TRAIN = """

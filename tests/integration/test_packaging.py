@@ -145,8 +145,8 @@ def test_the_skill_comes_with_it(run: Run, tmp_path: Path) -> None:
         assert done.returncode == 0 and json.loads(done.stdout)["folders"][0]["state"] == expected, done.stderr
     installed = tmp_path / "training-monitor"
     assert (installed / "SKILL.md").read_bytes() == (ROOT / "SKILL.md").read_bytes()
-    for name, data in files_of("training_monitor/skill/references").items():
-        assert (installed / name.removeprefix("training_monitor/skill/")).read_bytes() == data
+    for name, data in files_of("training_monitor/agents/skill/references").items():
+        assert (installed / name.removeprefix("training_monitor/agents/skill/")).read_bytes() == data
 
 
 def test_it_judges_a_training(run: Run, tmp_path: Path) -> None:

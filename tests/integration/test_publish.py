@@ -25,7 +25,7 @@ from tests.loopback.messaging import (
     refuse,
 )
 from training_monitor.core.clock import SystemClock
-from training_monitor.service.publish import HookReport, make_samples, register_model
+from training_monitor.rent.publish import HookReport, make_samples, register_model
 from training_monitor.vast.training_request import Hook
 
 ROOT = Path(__file__).parents[2]

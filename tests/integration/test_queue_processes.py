@@ -19,8 +19,8 @@ import pytest
 import training_monitor
 from training_monitor.core.errors import LeaseLost
 from training_monitor.core.store import Store
-from training_monitor.service.credits import Credits
-from training_monitor.service.queue import TrainingQueue, load_owner
+from training_monitor.rent.credits import Credits
+from training_monitor.rent.queue import TrainingQueue, load_owner
 from training_monitor.vast.training_request import JobState, TrainingRequest
 
 REQUEST = TrainingRequest("cat", command="python train.py")
@@ -31,7 +31,7 @@ import sys, time
 from dataclasses import replace
 from training_monitor.vast.training_request import JobState, JobWork
 from training_monitor.core.store import Store
-from training_monitor.service.queue import TrainingQueue, load_owner
+from training_monitor.rent.queue import TrainingQueue, load_owner
 store, me = Store(sys.argv[1]), sys.argv[2]
 queue = TrainingQueue(store)
 print("ready", flush=True)

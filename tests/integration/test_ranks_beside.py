@@ -16,9 +16,9 @@ from tests.integration.conftest import Surroundings, free_port
 from tests.integration.roll_call_training import OURS, wait_for
 from tests.requirements import require
 from training_monitor.core.models import Reply
-from training_monitor.explain.explain import explain_training
-from training_monitor.explain.processes import processes_question
-from training_monitor.explain.report import ExplanationReport
+from training_monitor.why.explain import explain_training
+from training_monitor.why.processes import processes_question
+from training_monitor.why.report import ExplanationReport
 
 WORLD, ODD = 3, 1
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]

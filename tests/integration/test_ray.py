@@ -58,16 +58,16 @@ from training_monitor.cli.main import main
 from training_monitor.core.errors import CommandFailed, JobNotFound, RestError, SettingsError, TargetUnreachable
 from training_monitor.core.models import Event
 from training_monitor.core.reports import JobCheckReport, MonitorReport
-from training_monitor.explain import explain_training
 from training_monitor.jobs import look_at_job
 from training_monitor.jobs.jobs import find_jobs_named, start_job
 from training_monitor.jobs.process_jobs import hold_key, hold_question
 from training_monitor.jobs.ray_jobs import pids_of_ray_job
 from training_monitor.jobs.stopping import STOP_SECONDS, ExitWatch
 from training_monitor.logs import LogUpdate
-from training_monitor.observe.evidence import evidence_question
-from training_monitor.observe.find_trainings import find_question
+from training_monitor.look.evidence import evidence_question
+from training_monitor.look.find_trainings import find_question
 from training_monitor.targets.asking import Site, ask
+from training_monitor.why import explain_training
 
 
 @pytest.fixture(scope="module")

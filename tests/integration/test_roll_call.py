@@ -44,9 +44,9 @@ from tests.integration.roll_call_training import (
 from tests.loopback.kubernetes import KubernetesApi
 from tests.requirements import miss, require
 from training_monitor.core.models import CommandResult
-from training_monitor.explain.explain import explain_training
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport, Stream, Transport
+from training_monitor.why.explain import explain_training
 
 EVERYTHING = bool(os.environ.get("TRAINING_MONITOR_FUZZ"))
 AT_ONCE = 8  # roll calls side by side

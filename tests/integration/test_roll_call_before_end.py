@@ -33,12 +33,12 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
-from training_monitor.explain.before_end import explain_before_end
-from training_monitor.observe.kept_looks import last_roll_call, save_roll_call
+from training_monitor.look.kept_looks import last_roll_call, save_roll_call
+from training_monitor.supervision import TrainingWatcher, watch_training
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport, Stream
-from training_monitor.watch import TrainingWatcher, watch_training
+from training_monitor.why.before_end import explain_before_end
 
 BOUND = 8.0
 PLACE = "{}:{}".format(*PLACES["pipe"])

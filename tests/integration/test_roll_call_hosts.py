@@ -20,12 +20,12 @@ from training_monitor.core.errors import CommandTimedOut, SettingsError
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
-from training_monitor.explain.before_end import explain_before_end
-from training_monitor.explain.explain import call_roll, explain_training
-from training_monitor.observe.meant import find_one
+from training_monitor.look.meant import find_one
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport
+from training_monitor.why.before_end import explain_before_end
+from training_monitor.why.explain import call_roll, explain_training
 
 SECONDS = 120.0
 

@@ -16,8 +16,8 @@ import pytest
 from tests.integration.conftest import Surroundings, free_port
 from tests.integration.roll_call_training import OURS, wait_for
 from tests.requirements import require, require_package
-from training_monitor.explain.explain import explain_training
-from training_monitor.explain.report import ExplanationReport
+from training_monitor.why.explain import explain_training
+from training_monitor.why.report import ExplanationReport
 
 WORLD, ODD, ODD_STEP = 3, 1, 3
 TRAIN = f"""

@@ -15,10 +15,10 @@ import pytest
 
 from tests.integration.conftest import wait_until
 from tests.integration.scripts import BEGIN, Process, Script
-from training_monitor.explain.stacks import MOST_BYTES, stacks_question
-from training_monitor.observe.evidence import pids_of
+from training_monitor.look.evidence import pids_of
 from training_monitor.runs.stack_answers import folder_of
 from training_monitor.targets.procfs import identify
+from training_monitor.why.stacks import MOST_BYTES, stacks_question
 
 FOLDER = Path(folder_of(os.geteuid()))
 RANKS = ("0", "3")

@@ -21,15 +21,15 @@ from tests.integration.conftest import Place, kill_sessions, wait_until
 from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
 from tests.requirements import miss, require_package
 from training_monitor.core.models import Question, Reply
-from training_monitor.explain.flight_recorder import MOST_FILE_BYTES, MOST_FILES
-from training_monitor.explain.surroundings import (
+from training_monitor.look.evidence import pids_of
+from training_monitor.targets.asking import Site, ask
+from training_monitor.why.flight_recorder import MOST_FILE_BYTES, MOST_FILES
+from training_monitor.why.surroundings import (
     Surroundings,
     pod_findings,
     read_surroundings,
     surroundings_questions,
 )
-from training_monitor.observe.evidence import pids_of
-from training_monitor.targets.asking import Site, ask
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "torch" / "2.13.0"
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]

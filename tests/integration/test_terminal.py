@@ -20,7 +20,7 @@ from tests.integration.screens import PATIENCE, ROOT
 
 CHILD = """
 import os, signal, sys
-from training_monitor.screens.kit.terminal import open_terminal
+from training_monitor.ui.kit.terminal import open_terminal
 
 heard = open(sys.argv[1], "a", buffering=1)
 print("before", flush=True)

@@ -605,7 +605,7 @@ def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: TopScreen) -> N
     script = (
         "import sys; from training_monitor.runs.collector import RunCollector\n"
         "from training_monitor.runs.local_runs import LocalRuns\n"
-        "from training_monitor.screens.top.app import run_top\n"
+        "from training_monitor.ui.top.app import run_top\n"
         "class Broken(RunCollector):\n"
         "    def messages(self):\n"
         "        if self.snapshot().rows: raise ZeroDivisionError('broken on purpose')\n"

@@ -20,7 +20,7 @@ from tests.integration.service_world import JOB, PATIENCE, ROOT, SAVE_EVERY, Wor
 from tests.job_states import STEPS
 from tests.loopback.hub import TOKEN, Hub
 from training_monitor.core.store import Store
-from training_monitor.service.credits import Credits
+from training_monitor.rent.credits import Credits
 from training_monitor.vast.training_request import JobState
 
 

@@ -21,9 +21,9 @@ from tests.job_states import STEPS
 from tests.loopback.vast import LIST, VastApi, destroy_request
 from tests.loopback.vast_rows import KEY, failure
 from training_monitor.core.store import Store
-from training_monitor.service.queue import TrainingQueue
-from training_monitor.service.sweep import SweepMemory
-from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
+from training_monitor.rent.queue import TrainingQueue
+from training_monitor.rent.sweep import SweepMemory
+from training_monitor.rent.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.vast import instances
 from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest, format_label
 
@@ -245,7 +245,7 @@ def test_all_instances_are_destroyed_when_that_is_what_is_asked_for(
 
 
 KILLED = """
-from training_monitor.service.sweeper import sweep_instances
+from training_monitor.rent.sweeper import sweep_instances
 sweep_instances(False, owner="me")
 """
 

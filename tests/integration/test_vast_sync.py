@@ -15,10 +15,10 @@ from tests.fakes import FakeClock
 from tests.integration.commands import PYTHON
 from tests.integration.conftest import Place, SshServer, Surroundings, kill, wait_until
 from training_monitor.core.errors import CommandError, CommandFailed, SettingsError
-from training_monitor.service import sync
-from training_monitor.service.file_lists import PARTIAL
-from training_monitor.service.instance_steps import check_instance
-from training_monitor.service.sync import SyncProgress, SyncReport, fetch_folder, push_folder
+from training_monitor.rent import sync
+from training_monitor.rent.file_lists import PARTIAL
+from training_monitor.rent.instance_steps import check_instance
+from training_monitor.rent.sync import SyncProgress, SyncReport, fetch_folder, push_folder
 
 HOSTILE_NAMES = (
     "with space",

@@ -28,7 +28,7 @@ from training_monitor import check_training, continue_wait, start_process_job, w
 from training_monitor.core.store import Store
 from training_monitor.core.values import WaitReport
 from training_monitor.jobs import look_at_job
-from training_monitor.watch.kept_waits import load_wait
+from training_monitor.supervision.kept_waits import load_wait
 
 ROOT = Path(__file__).parents[2]
 TRAINING = ROOT / "training_monitor" / "cli" / "demo_training.py"

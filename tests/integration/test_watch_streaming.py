@@ -299,7 +299,7 @@ def test_a_silent_connection_is_given_up_and_opened_again(
     local: Place, tmp_path: Path, waits_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training_monitor.logs.following.SILENT_SECONDS", 1.0)
-    monkeypatch.setattr("training_monitor.watch.watcher.TICK_SECONDS", 0.1)
+    monkeypatch.setattr("training_monitor.supervision.watcher.TICK_SECONDS", 0.1)
     log, lines = tmp_path / "log", list[str]()
     log.write_text("one\n")
     with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):
@@ -315,7 +315,7 @@ def test_a_silent_connection_is_given_up_and_opened_again(
 
 def test_a_silent_log_is_read_by_one_connection(local: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training_monitor.logs.following.SILENT_SECONDS", 0.3)
-    monkeypatch.setattr("training_monitor.watch.watcher.TICK_SECONDS", 0.1)
+    monkeypatch.setattr("training_monitor.supervision.watcher.TICK_SECONDS", 0.1)
     log, lines = tmp_path / "log", list[str]()
     log.write_text("one\n")
     with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):

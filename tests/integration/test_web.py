@@ -22,8 +22,8 @@ from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.mock import MockFleet
 from training_monitor.fleet.values import FleetSample
-from training_monitor.restart.state import RunState, plan_attempt, update_attempt
-from training_monitor.screens.kit.text import format_price
+from training_monitor.supervision.run_state import RunState, plan_attempt, update_attempt
+from training_monitor.ui.kit.text import format_price
 from training_monitor.web import server as limits
 from training_monitor.web.pages import id_of
 from training_monitor.web.routes import ROUTES

@@ -25,8 +25,8 @@ from training_monitor.core.store import Store
 from training_monitor.fleet.config import FleetConfig, parse_member
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.mock import MockFleet
-from training_monitor.observe.meant import find_meant
-from training_monitor.restart.state import RunState, plan_attempt, update_attempt
+from training_monitor.look.meant import find_meant
+from training_monitor.supervision.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.asking import Site
 from training_monitor.web.pages import id_of
 

@@ -13,10 +13,10 @@ from tests.unit.fleet.fleet_world import MEMORY, TABLE
 from training_monitor.core.store import Store
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.observe.check import check_training, judge_jobs
-from training_monitor.observe.health_report import get_training_health
-from training_monitor.watch.monitor import JobMonitor
-from training_monitor.watch.watcher import TrainingWatcher
+from training_monitor.look.check import check_training, judge_jobs
+from training_monitor.look.health_report import get_training_health
+from training_monitor.supervision.monitor import JobMonitor
+from training_monitor.supervision.watcher import TrainingWatcher
 
 JOB = f"process:{TRAINING}"
 GPUS = {"busy": gpu_answer(97, 560), "idle": gpu_answer(0, 70), "spinning": gpu_answer(97, 90), None: ""}

@@ -24,24 +24,8 @@ from training_monitor.checkpoints.completeness import group_checkpoints
 from training_monitor.checkpoints.listing import parse_listing
 from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.models import PodState
-from training_monitor.explain import machine_limits
-from training_monitor.explain.blocked import parse_blocked
-from training_monitor.explain.find_ranks import build_ranks
-from training_monitor.explain.flight_recorder import parse_dumps
-from training_monitor.explain.gpu_faults import parse_gpu_details
-from training_monitor.explain.kernel_log import parse_kernel_log
-from training_monitor.explain.nccl_ras import parse_ras
-from training_monitor.explain.plain_pickle import read_plain_pickle
-from training_monitor.explain.pod_events import parse_pod_events
-from training_monitor.explain.processes import parse_processes
-from training_monitor.explain.stacks import SeenStacks, parse_answer, parse_stacks
-from training_monitor.health import nvidia_smi
-from training_monitor.health.nccl import parse_nccl_transport
 from training_monitor.jobs import ray_output
 from training_monitor.jobs.process_jobs import parse_process_job
-from training_monitor.judging.failure import classify_failure
-from training_monitor.judging.ranks import RollCall
-from training_monitor.judging.roll_call import explain_roll_call
 from training_monitor.logs import events as log_events, text as log_text
 from training_monitor.logs.fields import find_fields, read_found
 from training_monitor.logs.job_progress import job_progress
@@ -49,13 +33,29 @@ from training_monitor.logs.pace import LONGEST_END, read_log_pace, read_time
 from training_monitor.logs.patterns import LogPattern, parse_metrics
 from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import parse_progress
-from training_monitor.observe.evidence import parse_evidence, parse_file_age
-from training_monitor.observe.find_trainings import parse_files, parse_trainings
+from training_monitor.look import nvidia_smi
+from training_monitor.look.evidence import parse_evidence, parse_file_age
+from training_monitor.look.find_trainings import parse_files, parse_trainings
+from training_monitor.look.nccl import parse_nccl_transport
 from training_monitor.runs.progress_file import parse_control_file, parse_progress_file
 from training_monitor.runs.values import Run
 from training_monitor.targets.pods import parse_pods
 from training_monitor.targets.proc_stat import parse_stat
 from training_monitor.targets.replies import parse_fields
+from training_monitor.verdict.failure import classify_failure
+from training_monitor.why import machine_limits
+from training_monitor.why.blocked import parse_blocked
+from training_monitor.why.find_ranks import build_ranks
+from training_monitor.why.flight_recorder import parse_dumps
+from training_monitor.why.gpu_faults import parse_gpu_details
+from training_monitor.why.kernel_log import parse_kernel_log
+from training_monitor.why.nccl_ras import parse_ras
+from training_monitor.why.plain_pickle import read_plain_pickle
+from training_monitor.why.pod_events import parse_pod_events
+from training_monitor.why.processes import parse_processes
+from training_monitor.why.ranks import RollCall
+from training_monitor.why.roll_call import explain_roll_call
+from training_monitor.why.stacks import SeenStacks, parse_answer, parse_stacks
 
 COUNT = int(os.environ.get("TRAINING_MONITOR_FUZZ", "12000"))
 SEED = os.environ.get("TRAINING_MONITOR_FUZZ_SEED", "7")

@@ -15,11 +15,11 @@ from training_monitor.core.checkpoint_layouts import TRACKERS
 from training_monitor.core.errors import CheckpointNotFound
 from training_monitor.core.models import Checkpoint, Question, Reply
 from training_monitor.core.values import CheckpointListing
-from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdict.restart import why_none_is_complete
 
 ENOUGH, MOST = 100, 2000  # files that the first round trip inspects, and a later one
 MOST_FILES = 20_000  # printed by one look, and allowed in one checkpoint

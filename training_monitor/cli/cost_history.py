@@ -15,8 +15,8 @@ from training_monitor.core.units import plural
 from training_monitor.fleet import FleetSample
 from training_monitor.fleet.history import DAY, HistoryMember, HistoryReader
 from training_monitor.fleet.trends import Cost, add_costs, cost_by_day
-from training_monitor.screens.kit.text import format_total
 from training_monitor.targets.target import instance_of
+from training_monitor.ui.kit.text import format_total
 
 MOST_MEMBERS = 100  # the last ones seen
 MOST_DAYS = 400

@@ -31,10 +31,10 @@ from training_monitor.fleet.config import parse_member
 from training_monitor.fleet.history import History, mock_history
 from training_monitor.fleet.metrics import LEVELS
 from training_monitor.fleet.values import REPORTED
-from training_monitor.judging.judge import NOBODY_LOOKED, VERDICTS
 from training_monitor.logs import load_log_patterns
-from training_monitor.observe.kept_looks import explained_keys
+from training_monitor.look.kept_looks import explained_keys
 from training_monitor.targets.target import parse_target
+from training_monitor.verdict.judge import NOBODY_LOOKED, VERDICTS
 
 PIPED_WIDTH = 400  # wide enough that nothing is cut
 _VERDICTS = {level: verdict for verdict, level in LEVELS.items()}
@@ -153,7 +153,7 @@ def open_monitor(
 
 def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig) -> int:
     if can_show_screen() and not (args.once or args.json):
-        from training_monitor.screens.fleet.app import run_fleet
+        from training_monitor.ui.fleet.app import run_fleet
 
         use_few_arenas()
         log_beside_the_screen()
@@ -197,8 +197,8 @@ def _member_keys(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[
 
 def _print_table(snapshot: FleetSnapshot, config: FleetConfig) -> None:
     """Print the screen's table and summary."""
-    from training_monitor.screens.fleet.main import table_text
-    from training_monitor.screens.kit.terminal import terminal_glyphs
+    from training_monitor.ui.fleet.main import table_text
+    from training_monitor.ui.kit.terminal import terminal_glyphs
 
     put_lines(table_text(snapshot, table_width(PIPED_WIDTH), terminal_glyphs(), config.thresholds))
 

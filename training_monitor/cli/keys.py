@@ -7,7 +7,7 @@ from typing import Any
 from training_monitor.core.frozen import keys_of
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.values import TrainingStatus, Verdict
-from training_monitor.judging.judge import NOBODY_LOOKED
+from training_monitor.verdict.judge import NOBODY_LOOKED
 
 OF_A_LOG = (  # how it counts; the keys of a job are made from them
     "eta_scope",

@@ -59,7 +59,7 @@ class LiveLine:
     def draw(self, *parts: str) -> None:
         line = "  ".join((self._elapsed(), *parts))
         if self._terminal:
-            from training_monitor.screens.kit.text import begin
+            from training_monitor.ui.kit.text import begin
 
             width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
             put(_REDRAW + begin(shown(line), width - 1))

@@ -202,7 +202,7 @@ def _read_alone(args: Namespace) -> None:
     """Interpret a PID, a path or `process:NAME` without a target as one on this machine."""
     if not hasattr(args, "what") and args.subcommand not in ("status", "logs"):
         return
-    from training_monitor.observe.meant import is_path, is_pid
+    from training_monitor.look.meant import is_path, is_pid
 
     word, name = args.target, "what" if hasattr(args, "what") else "job"
     if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
@@ -241,7 +241,7 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
     is_unknown = isinstance(error, TargetUnreachable | ToolNotFound) and not isinstance(error, TargetEnded)
     if not name or not is_single or not is_unknown:
         return False
-    from training_monitor.observe.meant import find_one
+    from training_monitor.look.meant import find_one
 
     try:
         found = f"{find_one('local', word).name} of this machine"
@@ -258,7 +258,7 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
 def _meant_job(args: Namespace, error: Exception) -> str:
     """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
     from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TrainingMonitorError
-    from training_monitor.observe.meant import find_one_at, find_process_job, named_job, reach
+    from training_monitor.look.meant import find_one_at, find_process_job, named_job, reach
     from training_monitor.targets.asking import Site
 
     if isinstance(error, SettingsError) or named_job(args.job).job_id is None:

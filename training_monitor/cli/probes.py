@@ -136,7 +136,7 @@ def _state() -> Iterator[Check]:
 
 
 def _terminal() -> Iterator[Check]:
-    from training_monitor.screens.kit.terminal import terminal_glyphs
+    from training_monitor.ui.kit.terminal import terminal_glyphs
 
     term = os.environ.get("TERM", "")
     if not sys.stdout.isatty():
@@ -162,8 +162,8 @@ def _completion() -> Iterator[Check]:
 
 
 def _gpus() -> Iterator[Check]:
-    from training_monitor.health import check_gpu_utilization
-    from training_monitor.health.nvidia_smi import SMI_FOLDERS
+    from training_monitor.look import check_gpu_utilization
+    from training_monitor.look.nvidia_smi import SMI_FOLDERS
 
     if not _path_of("nvidia-smi", *SMI_FOLDERS):
         yield Check("nvidia-smi", MISSING, "not on PATH", "only needed to watch GPUs of this machine")

@@ -48,11 +48,11 @@ from training_monitor.core.settings_table import Place, format_path, read_keys, 
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import LogUpdate, UploadReport
 from training_monitor.logs.job_progress import job_progress
-from training_monitor.service import Credits, JobState, QueuedJob, TrainingQueue, TrainingRequest, run_worker
-from training_monitor.service.instance_steps import offer_query
-from training_monitor.service.limits import reached_limit
-from training_monitor.service.queue import load_service_config
-from training_monitor.service.worker import check_request, queue_checked
+from training_monitor.rent import Credits, JobState, QueuedJob, TrainingQueue, TrainingRequest, run_worker
+from training_monitor.rent.instance_steps import offer_query
+from training_monitor.rent.limits import reached_limit
+from training_monitor.rent.queue import load_service_config
+from training_monitor.rent.worker import check_request, queue_checked
 from training_monitor.targets.kinds.vast import find_vast_key
 from training_monitor.vast import OfferQuery, account_balance
 from training_monitor.vast.cost import Limit, spent_by

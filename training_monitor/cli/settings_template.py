@@ -16,12 +16,12 @@ from training_monitor.core.settings_table import Setting, meanings_of, settings_
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.metrics import Thresholds
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern
 from training_monitor.notify.channels import CHANNELS, classes_of
 from training_monitor.notify.configure import settings_of_channel
 from training_monitor.notify.people import NotifiedUser
-from training_monitor.service.config import ServiceConfig
+from training_monitor.rent.config import ServiceConfig
+from training_monitor.verdict.limits import WatchConfig
 
 _WIDTH = 100
 _HEAD = """\

@@ -26,14 +26,14 @@ from training_monitor.core.read_fence import keep_found
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
-from training_monitor.judging.limits import OUTAGE_AFTER
-from training_monitor.observe.training_command import folders_of_arguments
-from training_monitor.restart.notices import RestartNotices
-from training_monitor.restart.restart import auto_restart, find_run
-from training_monitor.restart.state import RunState
+from training_monitor.look.training_command import folders_of_arguments
+from training_monitor.supervision.restart import auto_restart, find_run
+from training_monitor.supervision.restart_notices import RestartNotices
+from training_monitor.supervision.run_state import RunState
 from training_monitor.targets.asking import Site
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.target import parse_target
+from training_monitor.verdict.limits import OUTAGE_AFTER
 
 DEMO_NAME = "demo"
 _INTERRUPTED = {

@@ -52,20 +52,20 @@ from training_monitor.core.values import (
     WatchedJob,
     WatchReport,
 )
-from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
-from training_monitor.judging.limits import WatchConfig, read_monitoring, read_watch_config
-from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import format_standing, job_progress
-from training_monitor.observe.meant import find_one_at, job_at, reach
+from training_monitor.look.meant import find_one_at, job_at, reach
+from training_monitor.supervision import TrainingWatcher, terminate_training, watch_training
+from training_monitor.supervision.terminate import is_terminating
+from training_monitor.supervision.watch_state import decide_end
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.uploads.checkpoint import upload_checkpoint
-from training_monitor.watch import TrainingWatcher, terminate_training, watch_training
-from training_monitor.watch.state import decide_end
-from training_monitor.watch.terminate import is_terminating
+from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
+from training_monitor.verdict.limits import WatchConfig, read_monitoring, read_watch_config
+from training_monitor.verdict.restart import why_none_is_complete
 
 if TYPE_CHECKING:
-    from training_monitor.screens.watch.app import WatchSession
+    from training_monitor.ui.watch.app import WatchSession
 
 PLAIN_SECONDS = 1.0
 SAME_SECONDS = 30.0  # between two identical plain lines
@@ -103,7 +103,7 @@ def _wants_screen(args: Namespace) -> bool:
     """Return whether to show a screen; where the terminal is not fit for one, say why a line must do."""
     if args.json or args.plain or not can_show_screen() or not is_in_foreground():
         return False
-    from training_monitor.screens.kit.terminal import check_terminal
+    from training_monitor.ui.kit.terminal import check_terminal
 
     try:
         check_terminal()
@@ -138,7 +138,7 @@ def _follow_on_screen(
     watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
 ) -> WatchReport | None:
     """Do the same on a screen; when it closes, print the events, which it takes with it."""
-    from training_monitor.screens.watch.app import WatchSession, run_watch
+    from training_monitor.ui.watch.app import WatchSession, run_watch
 
     session, live = WatchSession(watcher, ends=plan is not None, streams=stream), LiveLine(PLAIN_SECONDS)
     with _left_by_key(watcher), ExitStack() as stack:
@@ -164,7 +164,7 @@ def _follow_on_screen(
 @contextmanager
 def _left_by_key(watcher: TrainingWatcher) -> Iterator[None]:
     """Say after `q` that nothing was stopped, in other words than after an interrupt."""
-    from training_monitor.screens.kit.loop import ScreenLeft
+    from training_monitor.ui.kit.loop import ScreenLeft
 
     try:
         yield

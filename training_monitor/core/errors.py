@@ -74,7 +74,7 @@ class Call(NamedTuple):
 
 CALLS: Mapping[str, Call] = {
     "find_trainings": Call("check_training(target)", "training-monitor check TARGET", "check_training"),
-    "list_waits": Call("watch.kept_waits.list_waits(store)", "training-monitor wait --list", "list_work"),
+    "list_waits": Call("supervision.kept_waits.list_waits(store)", "training-monitor wait --list", "list_work"),
     "list_queue": Call("service.TrainingQueue().list_jobs()", "training-monitor rent queue", "list_queue"),
     "search_offers": Call("vast.search_offers(query)", "training-monitor rent offers", "list_offers"),
     "read_under": Call(*["training-monitor mcp --read-under DIR"] * 3),

@@ -15,8 +15,8 @@ from training_monitor.core.units import format_duration
 from training_monitor.fleet.config import AlertRule, FleetConfig, RuleState, advance_rule, tested_values
 from training_monitor.fleet.metrics import FAILED, LEVELS, TrainingMetrics, failure_of, has_nan, is_finished, is_full
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSummary
-from training_monitor.judging.judge import ENDS, format_verdict
 from training_monitor.vast.cost import DAY, HOUR
+from training_monitor.verdict.judge import ENDS, format_verdict
 
 MOST_GENERATION = 2**53
 RUN = 2**32  # generations per run

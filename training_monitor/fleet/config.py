@@ -64,7 +64,7 @@ from training_monitor.core.units import parse_duration
 from training_monitor.core.values import PRIORITIES
 from training_monitor.fleet.metrics import Thresholds
 from training_monitor.fleet.values import JOB_ID, LOG_PATHS, REPORTED, FleetSample, MemberSpec
-from training_monitor.judging.limits import OUTAGE_AFTER, FromZero
+from training_monitor.verdict.limits import OUTAGE_AFTER, FromZero
 
 STATUS = "status"
 MOST_TEXT, MOST_DEPTH = 1000, 20

@@ -37,12 +37,11 @@ from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.fleet.rows import Listed, Seen, metrics_of
 from training_monitor.fleet.search import Found, Search, identity_of, name_of
 from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, MemberSpec, TargetReading, sample_of
-from training_monitor.health.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
-from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern, parse_metrics
 from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, place_of
-from training_monitor.observe.kept_looks import Looks, last_roll_call
-from training_monitor.observe.looks import (
+from training_monitor.look.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
+from training_monitor.look.kept_looks import Looks, last_roll_call
+from training_monitor.look.looks import (
     FRESH_SECONDS,
     Look,
     gpus_behind,
@@ -51,12 +50,13 @@ from training_monitor.observe.looks import (
     speed_of,
     watch_questions,
 )
-from training_monitor.observe.meant import MeantTraining, find_meant, named_job, reach
+from training_monitor.look.meant import MeantTraining, find_meant, named_job, reach
+from training_monitor.supervision.watch_state import WatchState
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.vast import addresses_of
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
-from training_monitor.watch.state import WatchState
+from training_monitor.verdict.limits import WatchConfig
 
 if TYPE_CHECKING:
     from training_monitor.runs.values import Run

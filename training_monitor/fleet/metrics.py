@@ -26,9 +26,9 @@ from training_monitor.fleet.columns import (
     positive,
     share,
 )
-from training_monitor.judging.gpu_load import power_fraction
-from training_monitor.judging.judge import NOBODY_LOOKED, format_verdict
 from training_monitor.logs.job_progress import JobProgress, job_progress
+from training_monitor.verdict.gpu_load import power_fraction
+from training_monitor.verdict.judge import NOBODY_LOOKED, format_verdict
 
 KEPT_LOGS = 10
 MOST_REASON, MOST_WORD = 200, 40  # characters

@@ -21,8 +21,8 @@ from training_monitor.fleet.history import History
 from training_monitor.fleet.metrics import KEPT_LOGS
 from training_monitor.fleet.rows import Seen
 from training_monitor.fleet.values import FleetAlert, FleetSample, MemberSpec, TargetReading
-from training_monitor.judging.judge import judge
-from training_monitor.watch.state import NOT_STALLING
+from training_monitor.supervision.watch_state import NOT_STALLING
+from training_monitor.verdict.judge import judge
 
 # The first twelve members play one each; most of the others are healthy. `finished` still costs money, the price of
 # `full` rises, and `silent` is only known to run.

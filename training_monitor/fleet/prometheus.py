@@ -23,8 +23,8 @@ from training_monitor.fleet.columns import FleetColumn
 from training_monitor.fleet.metrics import FLEET_COLUMNS, Thresholds, TrainingMetrics, end_with_machine, has_nan
 from training_monitor.fleet.rows import HEALTH_LEVELS
 from training_monitor.fleet.values import FleetSnapshot
-from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, STATES, VERDICTS
 from training_monitor.vast.cost import HOUR
+from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, STATES, VERDICTS
 
 PREFIX = "training_monitor_"
 MOST_MEMBERS = 2000

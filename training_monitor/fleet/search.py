@@ -12,8 +12,8 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Question
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
-from training_monitor.observe.meant import MeantTraining, all_questions, read_all
-from training_monitor.observe.remembered import KEPT_SECONDS, KeptTraining, ended_since, keep, recall, remember
+from training_monitor.look.meant import MeantTraining, all_questions, read_all
+from training_monitor.look.remembered import KEPT_SECONDS, KeptTraining, ended_since, keep, recall, remember
 from training_monitor.targets.asking import Site
 
 FIND_SECONDS = 60.0  # between two searches

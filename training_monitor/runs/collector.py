@@ -18,8 +18,6 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.values import Observation
-from training_monitor.judging.judge import judge, not_seen
-from training_monitor.judging.stall_history import thin_looks
 from training_monitor.runs.rows import (
     epochs_done,
     judge_look,
@@ -45,6 +43,8 @@ from training_monitor.runs.values import (
     Usage,
 )
 from training_monitor.targets.proc_stat import Identity
+from training_monitor.verdict.judge import judge, not_seen
+from training_monitor.verdict.stall_history import thin_looks
 
 MOST_LOOKS = 80  # per run; older ones are thinned
 LOOK_SPACING = 30.0  # seconds between the looks that are kept
@@ -128,7 +128,7 @@ def add_look(past: Sequence[Observation], new: Observation) -> tuple[Observation
 
 def _failure(row: RunRow) -> Failure | None:
     """Return why it failed, by its exit and its script's last message; None if unknown, or if it was killed."""
-    from training_monitor.judging.failure import classify_failure  # most runs do not fail
+    from training_monitor.verdict.failure import classify_failure  # most runs do not fail
 
     failure = classify_failure(row.run.error_message or "", exit_code=row.run.exit_code)
     return None if failure.category == "none" else failure

@@ -19,7 +19,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.models import Answer, CommandResult, Question, Reply, T
-from training_monitor.health.host import gpu_question
+from training_monitor.look.host import gpu_question
 from training_monitor.runs.files import KnownRun, paths_of_run, paths_to_run, temporary_of_script
 from training_monitor.runs.progress_file import Edit, check_edits, merge_edits
 from training_monitor.runs.remote_answers import (

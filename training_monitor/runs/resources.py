@@ -16,7 +16,7 @@ from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import CommandFailed, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import GpuProcess, GpuTable
-from training_monitor.health.nvidia_smi import GPU_FIELDS_MINIMAL, PROCESS_FIELDS, parse_gpu_processes, parse_gpus
+from training_monitor.look.nvidia_smi import GPU_FIELDS_MINIMAL, PROCESS_FIELDS, parse_gpu_processes, parse_gpus
 from training_monitor.runs.values import OwnResources
 from training_monitor.targets.proc_stat import MachineSample, ProcessSample
 from training_monitor.targets.procfs import read_process, read_threads

@@ -21,10 +21,10 @@ from training_monitor.fleet.prometheus import format_metrics
 from training_monitor.fleet.trends import project_cost
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.jobs.attempts import training_name
-from training_monitor.restart.restart import find_run
-from training_monitor.screens.fleet.pages import confirmation_phrase, describe_act
-from training_monitor.screens.fleet.view import FleetView
-from training_monitor.screens.kit.text import UNICODE, format_price, format_total
+from training_monitor.supervision.restart import find_run
+from training_monitor.ui.fleet.pages import confirmation_phrase, describe_act
+from training_monitor.ui.fleet.view import FleetView
+from training_monitor.ui.kit.text import UNICODE, format_price, format_total
 from training_monitor.web.access import Refused
 from training_monitor.web.charts import CHARTS, Chart, Point, Window, points_of, sum_points
 from training_monitor.web.pages import (

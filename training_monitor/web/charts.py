@@ -15,7 +15,7 @@ from math import ceil, floor, fsum, inf, isfinite, log10, nan
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.fleet.values import FleetSample
-from training_monitor.screens.kit.text import format_number, format_percent, format_total
+from training_monitor.ui.kit.text import format_number, format_percent, format_total
 
 MOST_POINTS = 240
 LEAST_SUMMED, MOST_SUMMED = 10.0, 96  # seconds between two sums, and their number

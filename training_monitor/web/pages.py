@@ -19,10 +19,10 @@ from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, TrainingMetric
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.runs.rows import describe_attempts
 from training_monitor.runs.values import MetricHistory, Run
-from training_monitor.screens.fleet.facts import describe_nodes, named_facts, texts_of
-from training_monitor.screens.fleet.main import at_least
-from training_monitor.screens.fleet.view import COLUMNS, ORDERS, FleetView, Member, format_progress, member_of
-from training_monitor.screens.kit.text import format_price, format_total
+from training_monitor.ui.fleet.facts import describe_nodes, named_facts, texts_of
+from training_monitor.ui.fleet.main import at_least
+from training_monitor.ui.fleet.view import COLUMNS, ORDERS, FleetView, Member, format_progress, member_of
+from training_monitor.ui.kit.text import format_price, format_total
 from training_monitor.web.charts import Chart, Point, Window, describe_point, draw_chart
 
 MOST_TEXT, MOST_EXPLANATION = 1000, 2500  # characters

@@ -15,7 +15,7 @@ from training_monitor.core.models import Checkpoint
 from training_monitor.core.values import CheckpointListing
 from training_monitor.logs.events import CheckpointCounter
 from training_monitor.logs.parts import saved_step
-from training_monitor.observe.training_command import folder_of_checkpoint
+from training_monitor.look.training_command import folder_of_checkpoint
 
 PAGE = Path(__file__).parents[3] / "docs" / "checkpoints.md"
 

@@ -13,7 +13,7 @@ from training_monitor.core.store import Store
 from training_monitor.fleet.config import parse_condition
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.people import NotifiedUser
-from training_monitor.service.queue import TrainingQueue
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.targets.target import parse_target
 from training_monitor.vast.training_request import TrainingRequest
 

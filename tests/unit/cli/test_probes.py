@@ -9,7 +9,7 @@ import pytest
 from training_monitor.cli.commands.doctor import screen
 from training_monitor.cli.probes import BROKEN, MISSING, WORKS, Check, _clock_difference, run_probe
 from training_monitor.core.errors import StateError
-from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
+from training_monitor.ui.kit.text import ASCII, UNICODE, Glyphs
 
 
 @pytest.mark.parametrize(

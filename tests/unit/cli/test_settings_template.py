@@ -23,12 +23,12 @@ from training_monitor.core.settings_table import Place, meanings_of, settings_of
 from training_monitor.fleet.config import AlertRule, FleetConfig, read_fleet_config
 from training_monitor.fleet.metrics import Thresholds
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.judging.limits import WatchConfig, read_watch_config
 from training_monitor.logs.patterns import LogPattern
 from training_monitor.notify.channels import CHANNELS, classes_of
 from training_monitor.notify.configure import load_channels, load_users, settings_of_channel
 from training_monitor.notify.people import NotifiedUser
-from training_monitor.service.config import ServiceConfig
+from training_monitor.rent.config import ServiceConfig
+from training_monitor.verdict.limits import WatchConfig, read_watch_config
 
 toml_only = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no tomllib")
 ROOT = Path(__file__).parents[3]

@@ -123,7 +123,7 @@ def test_a_link_to_the_skill_itself_is_up_to_date_and_stays_clean(tmp_path: Path
 def test_the_skill_and_each_page_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["skill"]) == 0
     assert capsys.readouterr().out == (ROOT / "SKILL.md").read_text()
-    for page in (ROOT / "training_monitor" / "skill" / "references").iterdir():
+    for page in (ROOT / "training_monitor" / "agents" / "skill" / "references").iterdir():
         assert main(["skill", page.stem]) == 0
         assert capsys.readouterr().out == page.read_text()
     assert main(["skill", "--json"]) == 0

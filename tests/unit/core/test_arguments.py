@@ -13,7 +13,7 @@ import training_monitor
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import checking
 from training_monitor.core.values import TerminationPlan
-from training_monitor.judging.restart import RestartPolicy
+from training_monitor.verdict.restart import RestartPolicy
 
 
 @checking

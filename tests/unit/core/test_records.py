@@ -23,13 +23,13 @@ from training_monitor.core.records import decode, encode, format_record, read_re
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, Notice, Observation, WatchedJob
 from training_monitor.notify.heartbeat import Outage
-from training_monitor.restart.state import RunState
-from training_monitor.service.sweep import SweepMemory
+from training_monitor.rent.sweep import SweepMemory
+from training_monitor.supervision.kept_waits import WaitState
+from training_monitor.supervision.run_state import RunState
+from training_monitor.supervision.terminate import Termination
+from training_monitor.supervision.watch_state import WatchState
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
-from training_monitor.watch.kept_waits import WaitState
-from training_monitor.watch.state import WatchState
-from training_monitor.watch.terminate import Termination
 
 WROTE = [json.loads(line) for line in (Path(__file__).parent / "kept_records.jsonl").read_text().splitlines()]
 KINDS: dict[str, Any] = {

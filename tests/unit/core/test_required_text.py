@@ -12,7 +12,7 @@ import pytest
 
 import training_monitor
 from training_monitor.core.regex import regex, required_texts
-from training_monitor.judging import failure, failure_table
+from training_monitor.verdict import failure, failure_table
 
 try:
     from re import _constants as constants, _parser as parser  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 from training_monitor.core.errors import SettingsError
 from training_monitor.fleet.fleet import load_fleet_config
 from training_monitor.logs.patterns import LogPattern, load_log_patterns, parse_metrics
-from training_monitor.service.queue import load_service_config
+from training_monitor.rent.queue import load_service_config
 
 REWARD = r"reward[=: ]+(\S+)"
 

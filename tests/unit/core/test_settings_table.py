@@ -186,10 +186,10 @@ def test_a_kind_may_say_more_than_its_usual_words_and_a_secret_stays_one() -> No
 
 
 def test_every_default_is_valid_in_its_final_form(subtests: pytest.Subtests) -> None:
-    names = ["judging.limits", "judging.restart", *list_homes(), "notify.people", "logs.patterns"]
+    names = ["verdict.limits", "verdict.restart", *list_homes(), "notify.people", "logs.patterns"]
     modules = [
         import_module(f"training_monitor.{name}")
-        for name in [*names, "vast.training_request", "vast.offers", "service.config"]
+        for name in [*names, "vast.training_request", "vast.offers", "rent.config"]
     ]
     kinds = {
         kind

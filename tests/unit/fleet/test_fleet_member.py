@@ -16,7 +16,7 @@ from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember
 from training_monitor.fleet.rows import Listed, Seen
 from training_monitor.fleet.values import REPORTED, FleetSample, MemberSpec
 from training_monitor.logs.patterns import LogPattern
-from training_monitor.watch import state as watch_state
+from training_monitor.supervision import watch_state
 
 
 class Bench:

@@ -13,8 +13,8 @@ from training_monitor.core.values import LossAnalysis, StallAnalysis, TrainingSt
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.rows import Billed, Listed, Seen, bill, clean_text, metrics_of
 from training_monitor.fleet.values import MemberSpec, TargetReading
-from training_monitor.judging.judge import NOBODY_LOOKED
 from training_monitor.logs.training_log import parse_progress
+from training_monitor.verdict.judge import NOBODY_LOOKED
 
 NOW = 1_750_000_000.0
 HOUR = 3600.0

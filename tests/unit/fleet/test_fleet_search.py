@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import read_call
 from tests.unit.fleet.fleet_world import Machine, Watch, row, unreachable
-from tests.unit.observe.printed_processes import reply
+from tests.unit.look.printed_processes import reply
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
@@ -20,7 +20,7 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.prometheus import format_metrics
 from training_monitor.fleet.search import FIND_SECONDS
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.observe.remembered import KEPT_SECONDS, forget
+from training_monitor.look.remembered import KEPT_SECONDS, forget
 from training_monitor.targets.target import parse_target
 
 LOCAL = (MemberSpec("local"),)

@@ -17,7 +17,7 @@ from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.fleet import ACCOUNT
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.observe.kept_looks import save_roll_call
+from training_monitor.look.kept_looks import save_roll_call
 from training_monitor.targets.target import parse_target
 
 

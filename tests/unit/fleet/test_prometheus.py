@@ -20,7 +20,7 @@ from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, LEVELS, Threshold
 from training_monitor.fleet.mock import FIRST_ID, SCENARIOS
 from training_monitor.fleet.prometheus import MOST_KEY, MOST_MEMBERS, format_last_look, format_metrics, list_metrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary, MemberSpec
-from training_monitor.judging.judge import NOBODY_LOOKED, STATES
+from training_monitor.verdict.judge import NOBODY_LOOKED, STATES
 
 RUNS = Verdict("running", "ok", "step 70 of 100", seconds_without_step=4.0, limit_seconds=90.0)
 HANGS = Verdict("stalled", "failed", "no step for 20m", seconds_without_step=1200.0, limit_seconds=450.0)

@@ -13,7 +13,7 @@ import pytest
 from training_monitor.core.models import Failure
 from training_monitor.core.values import LossAnalysis, Verdict
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, failure_of
-from training_monitor.judging.judge import NOBODY_LOOKED, STATES
+from training_monitor.verdict.judge import NOBODY_LOOKED, STATES
 
 
 def row(status: str = "running", **values: Any) -> TrainingMetrics:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from training_monitor.health.nccl import parse_nccl_transport
 from training_monitor.logs.training_log import parse_progress
+from training_monitor.look.nccl import parse_nccl_transport
 
 
 def rows(name: str) -> list[dict[str, Any]]:

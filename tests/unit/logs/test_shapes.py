@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.sweeps import cases_of
-from training_monitor.judging import failure, failure_table
 from training_monitor.logs import events, fields, pace, parts, shapes, text
+from training_monitor.verdict import failure, failure_table
 
 try:
     from re import _constants as constants, _parser as parser  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import Behaviour, FakeClock
 from tests.unit.killing import Killed
-from tests.unit.restart.test_auto_restart import Bench
+from tests.unit.supervision.test_auto_restart import Bench
 from training_monitor.core.errors import StateError, TargetUnreachable
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice

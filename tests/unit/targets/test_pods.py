@@ -9,8 +9,8 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import PodState
-from training_monitor.judging.failure import classify_failure
 from training_monitor.targets.pods import describe_end, end_of_container, parse_pods
+from training_monitor.verdict.failure import classify_failure
 
 
 def container(state: dict[str, Any] | None = None, last: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import Behaviour
 from tests.job_states import STEPS
 from tests.sweeps import cases_of
-from tests.unit.service.market_world import REQUEST, STEPS_TRAINED, JobWorld
+from tests.unit.rent.market_world import REQUEST, STEPS_TRAINED, JobWorld
 from training_monitor.vast.training_request import JobState
 
 LIES = [[kind] * count for kind in ("empty", "partial") for count in (1, 2, 6)]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import EPOCH, FakeClock
 from training_monitor.core.store import Store
-from training_monitor.service.queue import TrainingQueue
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.vast.cost import spent_by
 from training_monitor.vast.rentals import (
     MOST_PRICES,

@@ -6,15 +6,15 @@ from math import inf, nan
 from typing import Any
 
 from tests.hostile.texts import HOSTILE, harm_in
-from tests.unit.screens.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
+from tests.unit.ui.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
 from training_monitor.core.frozen import replace
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSummary
-from training_monitor.restart.state import RunState, plan_attempt, update_attempt
 from training_monitor.runs.values import EarlierAttempt, MetricHistory, Run
-from training_monitor.screens.fleet.view import FleetView
+from training_monitor.supervision.run_state import RunState, plan_attempt, update_attempt
+from training_monitor.ui.fleet.view import FleetView
 from training_monitor.web.pages import (
     HEADS,
     alerts_of,

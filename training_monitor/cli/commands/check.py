@@ -16,7 +16,7 @@ from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckR
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import NotSeen
-from training_monitor.judging.judge import ENDS
+from training_monitor.verdict.judge import ENDS
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
@@ -40,7 +40,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.observe.check import check_training
+    from training_monitor.look.check import check_training
 
     options = {"stagnation_threshold": args.stall_after, "forget_ended": args.forget}
     try:

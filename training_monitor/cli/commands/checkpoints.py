@@ -20,7 +20,7 @@ def declare(command: CommandParser) -> None:
 
 def run(args: Namespace) -> int:
     from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
-    from training_monitor.judging.restart import why_none_is_complete
+    from training_monitor.verdict.restart import why_none_is_complete
 
     there = get_checkpoint_listing(args.directory, args.target, args.namespace)
     found = there or CheckpointListing(())

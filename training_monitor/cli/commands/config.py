@@ -83,11 +83,11 @@ def check_settings(path: str | None = None, environ: Mapping[str, str] = os.envi
     from training_monitor.core.settings_lines import find_line
     from training_monitor.core.settings_table import Place, read_table
     from training_monitor.fleet.config import read_fleet_config
-    from training_monitor.judging.limits import read_monitoring
     from training_monitor.logs.patterns import read_log_patterns
     from training_monitor.notify.configure import expect_private, read_channels, read_users
-    from training_monitor.service.config import ServiceConfig
+    from training_monitor.rent.config import ServiceConfig
     from training_monitor.targets.target import parse_target
+    from training_monitor.verdict.limits import read_monitoring
 
     readers: Mapping[str, Callable[..., Any]] = {  # of all tables except channels and users
         "fleet": partial(read_fleet_config, check_target=parse_target),

@@ -11,8 +11,8 @@ from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNCUT, print_json, put_lines
 from training_monitor.cli.probes import BROKEN, MISSING, PROBES, WORKS, Check, probe_target, run_probe
-from training_monitor.screens.kit.text import ASCII, Glyphs, Piece, clip, safe
 from training_monitor.targets.asking import side_by_side
+from training_monitor.ui.kit.text import ASCII, Glyphs, Piece, clip, safe
 
 _STYLES = {WORKS: "good", MISSING: "warn", BROKEN: "bad"}
 _MARKS = {WORKS: "✓", MISSING: "–", BROKEN: "✗"}
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
 
 def _glyphs() -> Glyphs:
     try:
-        from training_monitor.screens.kit.terminal import terminal_glyphs
+        from training_monitor.ui.kit.terminal import terminal_glyphs
     except ImportError:  # of curses, which some builds of Python lack
         return ASCII
     return terminal_glyphs()

@@ -14,7 +14,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.health import check_gpu_utilization
+    from training_monitor.look import check_gpu_utilization
 
     report = check_gpu_utilization(args.target, args.namespace)
     verdict = "ok" if report["healthy"] else "unknown" if report["gpu_count"] is None else "failed"

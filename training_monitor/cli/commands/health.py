@@ -28,8 +28,8 @@ def declare(command: CommandParser) -> None:
 def run(args: Namespace) -> int:
     if args.only:
         return _efa(args) if args.only == "efa" else _ray(args)
-    from training_monitor.health import format_training_health
-    from training_monitor.observe.health_report import get_training_health
+    from training_monitor.look import format_training_health
+    from training_monitor.look.health_report import get_training_health
 
     folder = args.checkpoint_dir or _found_folder(args)
     report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
 
 def _found_folder(args: Namespace) -> str | None:
     """Return the checkpoint folder of the training there, if it can be found."""
-    from training_monitor.observe.meant import find_one
+    from training_monitor.look.meant import find_one
 
     try:
         return find_one(args.target, args.job, args.namespace).job.output_dir
@@ -49,7 +49,7 @@ def _found_folder(args: Namespace) -> str | None:
 
 
 def _efa(args: Namespace) -> int:
-    from training_monitor.health import check_efa_utilization
+    from training_monitor.look import check_efa_utilization
 
     report = check_efa_utilization(args.target, args.namespace, all_pods=args.pods or [])
     active = {True: "active", False: "NOT active", None: "unknown"}[report["efa_active"]]
@@ -62,7 +62,7 @@ def _efa(args: Namespace) -> int:
 
 
 def _ray(args: Namespace) -> int:
-    from training_monitor.health import verify_ray_resources
+    from training_monitor.look import verify_ray_resources
 
     report = verify_ray_resources(args.target, args.namespace)
     verdict = "ok" if report["healthy"] else "unknown"

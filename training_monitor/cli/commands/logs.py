@@ -35,9 +35,9 @@ def run(args: Namespace) -> int:
 def _look(args: Namespace) -> JobView:
     """Look once at a job, or at a log or process as if it were one. Raises also when its log could not be read."""
     from training_monitor.jobs.jobs import look_with_log
-    from training_monitor.observe.meant import find_one_at, named_job, reach
+    from training_monitor.look.meant import find_one_at, named_job, reach
+    from training_monitor.supervision import JobMonitor
     from training_monitor.targets.asking import Site
-    from training_monitor.watch import JobMonitor
 
     site, job = Site.of(args.target, args.namespace), named_job(args.job) if args.job else None
     if job and job.job_id is not None:

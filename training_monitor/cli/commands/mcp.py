@@ -27,8 +27,8 @@ def declare(command: CommandParser) -> None:
 
 def run(args: Namespace) -> int:
     """Serve until stdin ends; with --json, print the tools instead."""
-    from training_monitor.mcp.server import serve
-    from training_monitor.mcp.tools import list_tools, make_tools
+    from training_monitor.agents.mcp.server import serve
+    from training_monitor.agents.mcp.tools import list_tools, make_tools
 
     for folder in args.read_under or ():
         if not folder.startswith(("/", "~")) or not folder.isprintable():

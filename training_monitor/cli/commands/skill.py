@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
 
 def skill_folder() -> str:
     """Return the package's folder with SKILL.md and references."""
-    return os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "skill"))
+    return os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "agents", "skill"))
 
 
 def read_skill(folder: str) -> dict[str, str]:

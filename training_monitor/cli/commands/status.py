@@ -13,8 +13,8 @@ from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Verdict
 from training_monitor.jobs.attempts import training_name
-from training_monitor.judging.judge import UNNAMED_FAILURES, format_verdict
 from training_monitor.logs.job_progress import format_position, format_standing, job_progress
+from training_monitor.verdict.judge import UNNAMED_FAILURES, format_verdict
 
 if TYPE_CHECKING:
     from training_monitor.jobs.claims import Claim, Claims
@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
 
 
 def _list_jobs(args: Namespace) -> int:
-    from training_monitor.observe.check import judge_jobs
+    from training_monitor.look.check import judge_jobs
 
     judged, listing = judge_jobs(args.target, args.namespace)
     claims = _ask_claims(args) if judged else Answer("claims", None)
@@ -61,8 +61,8 @@ def _list_jobs(args: Namespace) -> int:
 
 def _show_job(args: Namespace) -> int:
     from training_monitor.logs import load_log_patterns, parse_metrics
-    from training_monitor.observe.meant import named_job
-    from training_monitor.watch import JobMonitor
+    from training_monitor.look.meant import named_job
+    from training_monitor.supervision import JobMonitor
 
     monitor = JobMonitor(args.target, named_job(args.job), args.namespace)
     monitor.update()

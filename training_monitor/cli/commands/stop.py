@@ -19,9 +19,9 @@ def declare(command: CommandParser) -> None:
 def run(args: Namespace) -> int:
     from training_monitor.jobs.jobs import see_job
     from training_monitor.jobs.stopping import end_job
-    from training_monitor.observe.meant import named_job
+    from training_monitor.look.meant import named_job
+    from training_monitor.supervision import TrainingWatcher
     from training_monitor.targets.asking import Site
-    from training_monitor.watch import TrainingWatcher
 
     job, status, said = named_job(args.job), "STOPPED", "is stopped"
     if job.job_id is not None:

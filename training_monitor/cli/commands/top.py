@@ -15,13 +15,13 @@ from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import keys_of
 from training_monitor.core.units import plural
-from training_monitor.judging.judge import VERDICTS
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv
 from training_monitor.runs.local_runs import open_runs
 from training_monitor.runs.rows import loss_of, metric_value
 from training_monitor.runs.values import EDITABLE_TYPES, RUNNING, UNKNOWN, Limits, RunsSnapshot
 from training_monitor.targets.kinds import list_folder_forms, one_of
+from training_monitor.verdict.judge import VERDICTS
 
 PIPED_WIDTH = 200
 _CPU_SECONDS, _WRITE_SECONDS = 1.0, 2.5  # a run writes every two seconds
@@ -116,8 +116,8 @@ def snapshot_keys(snapshot: RunsSnapshot) -> dict[str, Any]:
 
 def _print_table(snapshot: RunsSnapshot) -> None:
     """Print the screen's table."""
-    from training_monitor.screens.kit.terminal import terminal_glyphs
-    from training_monitor.screens.top.main import table_text
+    from training_monitor.ui.kit.terminal import terminal_glyphs
+    from training_monitor.ui.top.main import table_text
 
     put_lines(table_text(snapshot, table_width(PIPED_WIDTH), terminal_glyphs()))
 
@@ -154,7 +154,7 @@ def _complain_once(snapshot: RunsSnapshot, said: str) -> str:
 
 def _show(collector: RunCollector, args: Namespace) -> None:
     """Show the screen, and write CSV files if requested."""
-    from training_monitor.screens.top.app import run_top
+    from training_monitor.ui.top.app import run_top
 
     ended = threading.Event()
     if args.csv_interval:
@@ -172,7 +172,7 @@ def _show(collector: RunCollector, args: Namespace) -> None:
 
 def _await_acts(collector: RunCollector, seconds: float) -> None:
     """Wait briefly for pending actions, which would end with this program, perhaps half done."""
-    from training_monitor.screens.kit.text import gain
+    from training_monitor.ui.kit.text import gain
 
     acts, told = collector.acts(), collector.messages()
     if not acts:

@@ -50,9 +50,9 @@ def run(args: Namespace) -> int:
 
 
 def _wait_for_end(args: Namespace) -> int:
-    from training_monitor.observe.meant import find_one_at, reach
+    from training_monitor.look.meant import find_one_at, reach
+    from training_monitor.supervision.monitor import monitor_job
     from training_monitor.targets.asking import Site
-    from training_monitor.watch.monitor import monitor_job
 
     site = reach(Site.of(args.target, args.namespace))
     meant = find_one_at(site, args.what)
@@ -70,7 +70,7 @@ def _wait_for_end(args: Namespace) -> int:
 
 def _wait_for_conditions(args: Namespace) -> int:
     """Wait for --for, or go on with a wait by its handle."""
-    from training_monitor.watch.kept_waits import new_handle
+    from training_monitor.supervision.kept_waits import new_handle
 
     handle = args.handle or new_handle()
     try:
@@ -86,7 +86,7 @@ def _wait_for_conditions(args: Namespace) -> int:
 
 
 def _wait(args: Namespace, handle: str) -> WaitReport:
-    from training_monitor.watch.waiting import continue_wait, wait_for
+    from training_monitor.supervision.waiting import continue_wait, wait_for
 
     news = _News(handle)
     if not args.conditions:
@@ -109,7 +109,7 @@ def _wait(args: Namespace, handle: str) -> WaitReport:
 
 def _exit_of(report: WaitReport) -> int:
     """Return 0 for a condition that holds and is not bad, 1 for another end, 3 if time ran out or nothing is known."""
-    from training_monitor.watch.conditions import BAD as BAD_CONDITIONS
+    from training_monitor.supervision.conditions import BAD as BAD_CONDITIONS
 
     return BAD if report.condition in BAD_CONDITIONS else _EXITS.get(report.outcome, UNKNOWN)
 
@@ -132,7 +132,7 @@ class _News:
 def _list_waits(args: Namespace) -> int:
     """Print the waits that are kept, the last written first."""
     from training_monitor.core.best_effort_store import BestEffortStore
-    from training_monitor.watch.kept_waits import list_waits
+    from training_monitor.supervision.kept_waits import list_waits
 
     waits = list_waits(BestEffortStore())
     if print_json(Namespace(subcommand=args.subcommand, json=args.json), {"waits": waits}):  # of all targets

@@ -15,7 +15,7 @@ from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes
 
 if TYPE_CHECKING:
-    from training_monitor.explain.report import ExplanationReport
+    from training_monitor.why.report import ExplanationReport
 
 _MOST_ROWS = 64
 _COLOURS = {"high": "green", "medium": "yellow", "low": "yellow", "none": "blue"}
@@ -33,7 +33,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.explain.explain import explain_training
+    from training_monitor.why.explain import explain_training
 
     if sys.stderr.isatty() and not args.json:
         hint(f"asking all ranks, for {args.timeout:g} s at most")

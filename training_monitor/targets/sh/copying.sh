@@ -1,4 +1,4 @@
-# Copying a folder: which files it has (service/file_lists.py reads them), archives of them, and what a copying left.
+# Copying a folder: which files it has (rent/file_lists.py reads them), archives of them, and what a copying left.
 # `names` are one a line, each with `./` before it.
 # needs: folder names is_made partial most_files command
 

@@ -12,8 +12,8 @@ from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, one_li
 from training_monitor.core.errors import CommandError, InsufficientCredits, InvalidTransition, SettingsError
 from training_monitor.core.frozen import asdict, keys_of
 from training_monitor.core.units import format_duration
-from training_monitor.service import Credits
-from training_monitor.service.credits import decimals_to_show, sum_movements
+from training_monitor.rent import Credits
+from training_monitor.rent.credits import decimals_to_show, sum_movements
 from training_monitor.vast import account_balance, forecast_burn, list_instances
 
 FORECAST_KEYS = {"dollars_per_hour": "cost_per_hour", "unknown": "cost_unknown"}  # fields, and their names in JSON

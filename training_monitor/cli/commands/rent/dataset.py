@@ -8,7 +8,7 @@ from training_monitor.cli.argument_types import FOLDERS, CommandParser, count
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, one_line, print_json, say
 from training_monitor.core.units import format_bytes, plural
-from training_monitor.service import validate_dataset
+from training_monitor.rent import validate_dataset
 
 
 def declare(command: CommandParser) -> None:

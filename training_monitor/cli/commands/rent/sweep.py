@@ -17,8 +17,8 @@ from training_monitor.vast import list_instances
 from training_monitor.vast.training_request import JobState
 
 if TYPE_CHECKING:
-    from training_monitor.service import ServiceConfig
-    from training_monitor.service.sweeper import SweepReport
+    from training_monitor.rent import ServiceConfig
+    from training_monitor.rent.sweeper import SweepReport
 
 from training_monitor.cli.argument_types import SECONDS_ABOVE_ZERO, CommandParser
 from training_monitor.cli.command_table import Command
@@ -38,7 +38,7 @@ def declare(command: CommandParser) -> None:
 
 def run(args: Namespace) -> int:
     """Find the rented instances that no job needs; with --force destroy them."""
-    from training_monitor.service.queue import load_service_config
+    from training_monitor.rent.queue import load_service_config
 
     config = load_service_config()
     if args.all and args.every:
@@ -58,7 +58,7 @@ def _sweep(args: Namespace, config: ServiceConfig) -> int:
         _confirm_all(args)
     from training_monitor.cli.live import Waiting
     from training_monitor.cli.notifying import open_outbox
-    from training_monitor.service.sweeper import sweep_instances, watch_sweeps
+    from training_monitor.rent.sweeper import sweep_instances, watch_sweeps
 
     with open_outbox(args.notify) as outbox, Waiting() as waiting:
 

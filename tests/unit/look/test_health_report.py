@@ -1,0 +1,342 @@
+"""The health report: exactly the documented keys and more, one exec per pod, and unknown is never healthy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.fake_reply import FakeTargets, cli, pod_json, rest
+from training_monitor.core import reports
+from training_monitor.core.errors import CommandTimedOut, TargetNotFound, TargetUnreachable
+from training_monitor.core.models import Reply
+from training_monitor.core.reports import HealthReport
+from training_monitor.look.health_report import get_training_health, print_training_health
+from training_monitor.look.health_verdict import format_training_health
+
+RAY_FOLDER = Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0"
+RAY = (RAY_FOLDER / "rest_cluster_status_busy.json").read_text()
+GPU = "0, GPU-1, NVIDIA H100, 97, 40, 70000, 81559, 650.25, 700.00, 61, Disabled\n-- processes --\n"
+IDLE = GPU.replace("97, 40", "0, 0")
+EFA = "efa 4 0\nn:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa\nn:1:2 [0] NCCL INFO Channel 00 : 0[0] -> 1[0] "
+EFA += "[send] via NET/AWS Libfabric/0/GDRDMA\n"
+TCP = "efa 4 0\nn:1:2 [0] NCCL INFO Using network Socket\n"
+DISK = (
+    "/\n/c\n--\nFilesystem 1024-blocks Used Available Capacity Mounted\nx 1000 500 500 50% /\nx 1000 900 100 90% /c\n"
+)
+SAVED = (
+    "state=there\nlooked .\nnow 2000\nfile 100 1000 ./global_step_400/model.pt\n"
+    "file 100 1500 ./global_step_500/model.pt\n"
+)
+JOB = {"submission_id": "job1", "status": "RUNNING", "type": "SUBMISSION", "start_time": 1000}
+LOG = "file 5000 1990 2000\nstep 5/100 loss: 0.5\n"
+WELL = {"gpu": GPU, "efa": EFA, "disk": DISK, "resources": rest(RAY), "checkpoints": SAVED}
+WELL |= {"job": rest(json.dumps(JOB)), "log": LOG, "waiting": "", "evidence": "end\n"}
+HEAD, WORKER = "train-head-pgbtb", "train-worker-8v7pg"
+
+
+def report_of(
+    head: Any = None, worker: Any = None, pods: Any = None, job_id: str | None = None, **changes: Any
+) -> tuple[HealthReport, FakeTargets]:
+    """The report where all is well but for the changes; `worker` adds a second pod."""
+    said = {HEAD: head or {**WELL, **changes}, WORKER: worker or WELL}
+    names = [HEAD, WORKER] if worker else [HEAD]
+    transport = FakeTargets(said, [pod_json(name) for name in names] if pods is None else pods)
+    return get_training_health(HEAD, "/c", names, job_id=job_id, transport=transport), transport
+
+
+def issue(report: HealthReport, words: str) -> str:
+    """The remedy of the only issue with these words."""
+    [found] = [remedy for text, remedy in zip(report["issues"], report["remedies"]) if words in text]
+    return found
+
+
+def test_where_all_is_well_the_verdict_is_ok_without_issues() -> None:
+    usage = "Resources\n-----\nTotal Usage:\n 2.0/2.0 CPU\n 2.0/4.0 GPU\n\nPending Demands:\n (no resource demands)\n"
+    report, _ = report_of(resources=cli(usage), job_id="job1")
+    assert (report["verdict"], report["healthy"], report["issues"], report["remedies"]) == ("ok", True, [], [])
+
+
+def test_every_documented_key_has_its_value() -> None:
+    report, _ = report_of(worker=WELL, job_id="job1")
+    assert report["gpu"]["total_gpus"] == 2 and report["gpu"]["avg_utilization"] == 97
+    node = report["gpu"]["per_node"][0]
+    assert (node["pod"], node["util"], node["mem_used"], node["mem_total"]) == (HEAD, 97, 70000, 81559)
+    assert [each["pod"] for each in report["gpu"]["per_node"]] == [HEAD, WORKER]
+    assert [each["pod"] for each in report["efa"]["per_node"]] == [HEAD, WORKER]
+    assert {each["pod"] for each in report["disk"]} == {HEAD, WORKER}
+    assert (report["efa"]["active"], report["efa"]["transport"]) == (True, "ofi (EFA)")
+    assert report["efa"]["channels"] == "2 channels via NET/OFI"
+    saved = report["checkpoints"]
+    assert (saved["latest_step"], saved["checkpoint_count"], saved["checkpoint_dir"]) == (500, 2, "/c")
+    assert saved["latest_path"] == "/c/global_step_500"
+    assert report["ray"]["gpus_available"] == 4 and report["ray"]["gpus_used"]
+    job = report["job"]
+    assert job and (job["status"], job["step"]) == ("RUNNING", 5)
+    assert (job["state"], job["verdict"]) == ("running", "ok") and job["reason"].startswith("step 5 of 100")
+    assert [(pod["pod"], pod["phase"], pod["error"]) for pod in report["pods"]] == [
+        (HEAD, "Running", None),
+        (WORKER, "Running", None),
+    ]
+    assert [(disk["path"], disk["used_percent"]) for disk in report["disk"]][:2] == [("/", 50.0), ("/c", 90.0)]
+
+
+def test_pods_are_called_by_their_whole_names_and_by_more_where_those_are_the_same() -> None:
+    names = ["trainer-0", "eval-0"]
+    transport = FakeTargets({"*": WELL}, [pod_json(name) for name in names])
+    report = get_training_health(names[0], "/c", names, transport=transport)
+    assert [each["pod"] for each in report["gpu"]["per_node"]] == names
+    text = format_training_health(report)
+    assert "\n    trainer-0   97 %  70000/81559 MB" in text and "\n    eval-0      97 %  70000/81559 MB" in text
+    report = get_training_health("k8s://a/main", "/c", ["k8s://b/main"], transport=FakeTargets({"*": WELL}, []))
+    assert [each["pod"] for each in report["gpu"]["per_node"]] == ["k8s://a/main", "k8s://b/main"]
+
+
+def documented(report: dict[str, Any], kind: Any) -> None:
+    assert set(report) == set(kind.__annotations__), kind
+
+
+@pytest.mark.parametrize(
+    ("head", "pods"),
+    [
+        (WELL, None),
+        (TargetUnreachable("gone"), CommandTimedOut("no answer")),
+        ({**WELL, "gpu": Reply("", 127, 0.1), "disk": "", "efa": "", "checkpoints": ""}, []),
+    ],
+)
+def test_the_keys_are_the_same_whatever_happened_and_all_of_it_is_json(head: Any, pods: Any) -> None:
+    report, _ = report_of(head, worker=WELL, pods=pods, job_id="job1")
+    documented(report, HealthReport)  # type: ignore[arg-type]
+    for key, kind in (("gpu", "HealthGpuReport"), ("efa", "HealthEfaReport"), ("ray", "HealthRayReport")):
+        documented(report[key], getattr(reports, kind))  # type: ignore[literal-required]
+    documented(report["checkpoints"], reports.HealthCheckpointReport)  # type: ignore[arg-type]
+    documented(report["job"], reports.JobReport)  # type: ignore[arg-type]
+    for key, kind in (("pods", "PodReport"), ("disk", "DiskReport")):
+        for each in report[key]:  # type: ignore[literal-required]
+            documented(each, getattr(reports, kind))
+    for each in report["gpu"]["per_node"]:
+        documented(each, reports.NodeGpuReport)  # type: ignore[arg-type]
+    assert len(report["issues"]) == len(report["remedies"]) and all(report["remedies"])
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_one_exec_per_pod_and_one_look_at_kubernetes() -> None:
+    _, transport = report_of(worker=WELL, job_id="job1")
+    execs = [call for call in transport.calls if "exec" in call]
+    assert len(execs) == 2 and len(transport.calls) == 3
+
+
+def test_the_head_is_asked_once_whether_it_is_named_among_all_pods_or_not() -> None:
+    for others in (None, [], [HEAD], [HEAD, HEAD]):
+        transport = FakeTargets({HEAD: WELL}, [pod_json(HEAD)])
+        report = get_training_health(HEAD, "/c", others, transport=transport)
+        assert len(report["pods"]) == 1 and sum("exec" in call for call in transport.calls) == 1
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def test_idle_gpus_are_unhealthy() -> None:
+    report, _ = report_of(gpu=IDLE, job_id="job1")
+    assert (report["verdict"], report["healthy"]) == ("failed", False)
+    assert issue(report, "GPU utilization < 10% -- training may not be running although the job is RUNNING")
+
+
+def test_seven_gpus_that_spin_beside_a_lost_one_are_both_told() -> None:
+    row, lost = GPU.partition("\n")[0].replace("97, 40", "100, 40").replace("650.25", "110.00"), "[GPU is lost]"
+    rows = [row.replace("0, GPU-1", f"{index}, GPU-{index}", 1) for index in range(7)]
+    rows.append(", ".join(["7", "GPU-7", "NVIDIA H100", *[lost] * 8]))
+    report, _ = report_of(gpu="\n".join(rows) + "\n-- processes --\n")
+    assert issue(report, "GPU 7: ") and issue(report, "GPUs 0-6 at 100 % utilization but idle power (110 of 700 W)")
+
+
+def test_tcp_on_a_node_with_efa_is_unhealthy() -> None:
+    report, _ = report_of(efa=TCP)
+    assert report["verdict"] == "failed" and report["efa"]["transport"] == "socket (TCP fallback)"
+    assert "NCCL_NET=ofi" in issue(report, "EFA not active -- NCCL using TCP sockets")
+
+
+def test_no_nccl_logs_are_no_verdict() -> None:
+    report, _ = report_of(efa="efa 4 0\n")
+    assert report["healthy"] and report["efa"]["transport"] == "no NCCL logs yet" and report["efa"]["active"] is None
+
+
+def test_pods_that_differ_are_mixed() -> None:
+    report, _ = report_of(worker={**WELL, "efa": TCP})
+    assert report["efa"]["transport"] == "mixed" and report["efa"]["active"] is False
+    assert issue(report, "on 1 of 2 pods")
+
+
+def test_a_damaged_newest_checkpoint_is_a_warning_and_only_damaged_ones_a_failure() -> None:
+    damaged = SAVED + "bad truncated ./global_step_500/model.pt\n"
+    report, _ = report_of(checkpoints=damaged)
+    assert report["healthy"] and report["checkpoints"]["latest_step"] == 400
+    assert "400" in issue(report, "the newest checkpoint (step 500) is not complete")
+    assert [each["step"] for each in report["checkpoints"]["refused"]] == [500]
+    report, _ = report_of(checkpoints=damaged + "bad truncated ./global_step_400/model.pt\n")
+    assert report["verdict"] == "failed" and report["checkpoints"]["latest_step"] is None
+    assert issue(report, "none of 2 checkpoints is complete")
+
+
+def test_no_checkpoints_yet_is_no_fault() -> None:
+    for said in ("state=missing\n", "state=there\nnow 5\n"):
+        report, _ = report_of(checkpoints=said)
+        assert report["healthy"] and (report["checkpoints"]["checkpoint_count"], report["checkpoints"]["error"]) == (
+            0,
+            None,
+        )
+
+
+def test_a_failed_job_and_a_full_disk_are_unhealthy() -> None:
+    report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "FAILED", "message": "exit 3"})))
+    assert report["verdict"] == "failed" and issue(report, "job job1: failed at step 5 of 100: exit 3")
+    report, _ = report_of(disk=DISK.replace("900 100", "995 5"))
+    assert report["verdict"] == "failed" and issue(report, "/c is 100 % full")
+
+
+def test_the_one_judge_decides_of_a_job() -> None:
+    report, _ = report_of(job_id="job1", log="file 5000 2000 9200\nstep 5/100 loss: 0.5\n")
+    job = report["job"]
+    assert job and (job["state"], job["verdict"]) == ("stalled", "failed") and report["verdict"] == "failed"
+    assert issue(report, f"job job1: stalled: {job['reason']}") and "stalled, see below" in format_training_health(
+        report
+    )
+    report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "BOILING"})), gpu=IDLE)
+    assert report["job"] and report["job"]["state"] != "finished" and report["verdict"] == "failed"
+    report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "SUCCEEDED"})), gpu=IDLE)
+    assert report["job"] and report["job"]["state"] == "finished" and report["healthy"]
+
+
+WAITS = """boot=b
+hz=100
+awake=90000
+oom=0
+roots=10
+up=600.00
+table=read
+proc 10 S 1 10 10 100 50 30 20 9000 python3
+/proc/10/io:wchar: 1000
+again=600.50
+proc 10 S 1 10 10 100 50 30 20 9000 python3
+/proc/10/io:wchar: 1000
+end
+"""
+
+
+SILENT = "file 5000 2000 2600\nstep 5/100 loss: 0.5\n"
+
+
+def test_a_job_whose_processes_do_nothing_is_stalled() -> None:
+    report, _ = report_of(job_id="job1", log=SILENT, gpu=IDLE, evidence=WAITS)
+    assert report["job"] and report["job"]["state"] == "stalled" and issue(report, "do not compute, nothing written")
+
+
+def test_a_job_whose_processes_write_is_not_stalled_yet() -> None:
+    saves = WAITS.replace("again=600.50\n", "again=600.50\n/proc/10/io:write_bytes: 900000000\n")
+    report, _ = report_of(job_id="job1", log=SILENT, gpu=IDLE, evidence=saves.replace("1000\nend", "900000000\nend"))
+    assert report["job"] and report["job"]["state"] != "stalled"
+
+
+def test_a_job_that_is_not_there_is_unhealthy() -> None:
+    report, _ = report_of(job_id="job1", job=rest("Job job1 does not exist", 404))
+    assert report["verdict"] == "failed" and issue(report, "there is no job job1")
+
+
+# ---------------------------------------------------------------- unknown
+
+
+@pytest.mark.parametrize("error", [TargetUnreachable("no route to host"), CommandTimedOut("no answer")])
+def test_a_pod_that_cannot_be_asked_is_unknown_and_the_rest_is_still_reported(error: Exception) -> None:
+    report, _ = report_of(worker=error)
+    assert (report["verdict"], report["healthy"]) == ("unknown", False)
+    assert issue(report, f"pod {WORKER} could not be asked: {error}")
+    assert report["gpu"]["total_gpus"] == 1 and report["gpu"]["per_node"][1]["error"] == str(error)
+
+
+def test_a_head_that_cannot_be_asked_is_said_once_and_so_is_what_to_do() -> None:
+    report, _ = report_of(TargetUnreachable("no kubeconfig", hint="set KUBECONFIG"), job_id="job1")
+    text = format_training_health(report)
+    assert (text.count("no kubeconfig"), text.count("set KUBECONFIG")) == (1, 1)
+    assert issue(report, f"pod {HEAD} could not be asked: no kubeconfig") == "set KUBECONFIG"
+
+
+def test_this_machine_without_a_gpu_is_told_nothing_of_pods() -> None:
+    said = {"local": {**WELL, "gpu": Reply("", 127, 0.1)}}
+    report = get_training_health("local", "/c", transport=FakeTargets(said, []))
+    assert "has no GPU" in issue(report, "Could not read GPU utilization from any node: nvidia-smi is not there")
+
+
+def test_a_pod_that_is_gone_is_a_failure() -> None:
+    report, _ = report_of(worker=TargetNotFound("not found"), pods=[pod_json(HEAD)])
+    assert report["verdict"] == "failed" and issue(report, f"pod {WORKER} does not exist")
+
+
+def test_kubernetes_that_cannot_be_asked_hides_no_pod_that_answers() -> None:
+    report, _ = report_of(pods=TargetUnreachable("API server down"))
+    assert report["healthy"] and report["pods"][0]["phase"] is None
+    assert report["pods"][0]["error"] == "API server down"
+
+
+def test_what_could_not_be_read_is_unknown_and_never_healthy(subtests: pytest.Subtests) -> None:
+    for name, reply, words in [
+        ("gpu", Reply("", 137, 10.0), "Could not read GPU utilization from any node"),
+        ("gpu", Reply("", 127, 0.1), "Could not read GPU utilization from any node"),
+        ("gpu", "Failed to initialize NVML: Driver/library version mismatch\n-- processes --\n", "from any node"),
+        ("checkpoints", "state=no permission to enter it\n", "checkpoints in /c could not be listed"),
+        ("job", rest("Unauthorized", 401), "job job1 could not be asked"),
+        ("resources", cli("sh: ray: not found", 127), "Ray could not be asked"),
+    ]:
+        with subtests.test(name=name, reply=reply, words=words):
+            report, _ = report_of(job_id="job1", **{name: reply})
+            assert (report["verdict"], report["healthy"]) == ("unknown", False) and issue(report, words)
+
+
+@pytest.mark.parametrize(
+    "gpu", [Reply("", 137, 10.0), "Failed to initialize NVML: Driver/library version mismatch\n-- processes --\n"]
+)
+def test_one_node_whose_gpus_cannot_be_read_is_not_healthy(gpu: Any) -> None:
+    report, _ = report_of(worker={**WELL, "gpu": gpu})
+    assert report["verdict"] == "unknown" and issue(report, "Could not read the GPUs")
+
+
+def test_a_ray_that_has_just_started_does_not_have_zero_gpus() -> None:
+    starting = (RAY_FOLDER / "rest_cluster_status_starting.json").read_text()
+    report, _ = report_of(job_id="job1", resources=rest(starting))
+    assert (report["verdict"], report["ray"]["gpus_available"]) == ("unknown", None)
+    assert issue(report, "no node has reported its resources yet") and "0/0" not in format_training_health(report)
+
+
+def test_a_head_without_gpus_is_healthy_where_the_workers_have_some() -> None:
+    report, _ = report_of({**WELL, "gpu": Reply("", 127, 0.1)}, worker=WELL)
+    assert report["healthy"] and report["gpu"]["total_gpus"] == 1
+
+
+# ---------------------------------------------------------------- as text
+
+
+@pytest.mark.parametrize("head", [WELL, TargetUnreachable("gone"), {**WELL, "gpu": Reply("", 127, 0.1)}])
+def test_the_report_as_text_never_shows_none(head: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    report, _ = report_of(head, job_id="job1")
+    text = format_training_health(report)
+    assert text.startswith(f"Training health: {report['verdict'].upper()}") and "None" not in text
+    assert all(each in text for each in [*report["issues"], *report["remedies"]])
+    print_training_health(report)
+    assert capsys.readouterr().out == text + "\n"
+
+
+def test_newest_checkpoints_that_are_damaged_before_others_that_were_not_looked_at_are_unknown() -> None:
+    damaged = "".join(f"bad truncated ./global_step_{step}/model.pt\n" for step in (400, 500))
+    report, _ = report_of(checkpoints=f"{SAVED}{damaged}cut\nlisted .\nrest 19 300\n")
+    saved = report["checkpoints"]
+    assert report["verdict"] == "unknown" and issue(report, "none of 21 checkpoints is known to be complete (19 not")
+    assert (saved["checkpoint_count"], saved["not_looked_at"], saved["latest_step"]) == (21, 19, None)
+
+
+def test_a_log_that_could_not_be_read_leaves_the_job_unknown_whatever_else_it_does() -> None:
+    report, _ = report_of(job_id="job1", log=cli("Killed", 137), evidence="end\n")
+    job = report["job"]
+    assert job and (job["state"], job["verdict"], report["verdict"]) == ("unknown", "unknown", "unknown")
+    assert "its log could not be read: ray job logs was killed" in job["reason"]
+    assert issue(report, "its log could not be read") == "look whether the ray command works there"

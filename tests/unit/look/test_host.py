@@ -1,0 +1,41 @@
+"""The disk and the memory behind a log, whatever the target prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor.core.models import Reply
+from training_monitor.look.host import LogHost, log_host_question
+
+MEMORY = "MemTotal:       2000 kB\nMemFree:          10 kB\nMemAvailable:    500 kB\nHugePages_Total:       0\n"
+HEAD = "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
+
+
+def parse(text: str) -> LogHost:
+    return log_host_question("/log").parse(Reply(text, 0, 0.1))
+
+
+def test_used_memory_is_what_no_program_can_get_and_the_disk_is_that_of_the_log() -> None:
+    found = parse(f"{MEMORY}--\n{HEAD}overlay 1000 600 200 75% /workspace\n--\n/workspace/a b.log")
+    assert found == LogHost("/workspace/a b.log", 75.0, 75.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "age"),
+    [("written 1000 now 1600", 600.0), ("written 1000 now 900", 0.0), ("written  now 1600", None), ("", None)],
+)
+def test_how_long_ago_a_log_was_written_to_is_by_the_clock_there(said: str, age: float | None) -> None:
+    assert parse(f"{MEMORY}{said}\n--\n{HEAD}--\n/workspace/a.log").log_age == age
+
+
+def test_what_is_missing_or_odd_is_not_known(subtests: pytest.Subtests) -> None:
+    for text, expected in [
+        ("", LogHost(None, None, None)),
+        ("--\n--\n", LogHost(None, None, None)),
+        (f"--\n{HEAD}--\n/l", LogHost("/l", None, None)),
+        (f"MemTotal: 0 kB\nMemAvailable: 0 kB\n--\n{HEAD}x y z\n--\n", LogHost(None, None, None)),
+        (f"MemTotal: 5 kB\n--\n{HEAD}a b 100 0 100 0% /a b\n--\n/a\n--\nb", LogHost("/a\n--\nb", 0.0, None)),
+        (f"MemTotal: 5 kB\nMemAvailable: 9 kB\n--\n{HEAD}- 0 0 0 - /\n--\n", LogHost(None, None, 0.0)),
+    ]:
+        with subtests.test(text=text, expected=expected):
+            assert parse(text) == expected

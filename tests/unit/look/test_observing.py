@@ -1,0 +1,90 @@
+"""One look at a job as the judge sees it: what is not known stays so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
+from training_monitor.core.values import Observation
+from training_monitor.look.kept_looks import Looks
+from training_monitor.look.looks import Look, observation_of
+from training_monitor.verdict.judge import judge
+from training_monitor.verdict.stall import stall_policy
+
+NOW = 1_750_000_000.0
+
+
+def observe_job(view: JobView, now: float, **seen: Any) -> Observation:
+    return observation_of(Look(view, **seen), view.progress, view.log_tail, now, first=True)
+
+
+def test_of_a_job_of_which_nothing_is_known_nothing_is_observed() -> None:
+    assert observe_job(JobView("j", JobStatus.UNKNOWN), NOW) == Observation(NOW, None)
+
+
+def test_what_the_job_its_gpus_and_its_checkpoints_show_is_put_together() -> None:
+    progress = Progress(5, 100, 2.0, 3, 0.5, eta_seconds=60.0, eta_scope="job", epochs_done=1.5)
+    view = JobView("j", JobStatus.RUNNING, "pid 7", None, progress, 500, 12.0, "step 5/100", started_at=NOW - 90)
+    gpus = (Gpu(0, utilization=0.0), Gpu(1, utilization=97.0, power_draw_watts=350.0, power_limit_watts=700.0))
+    seen = observe_job(
+        view, NOW, gpus=(*gpus, Gpu(2, error="GPU is lost")), checkpoints=(saved(300.0), saved(None), saved(60.0))
+    )
+    assert (seen.step, seen.total_steps, seen.epoch, seen.loss, seen.eta_seconds) == (5, 100, 1.5, 0.5, 60.0)
+    assert (seen.gpu_utilization, seen.gpu_power_fraction, seen.gpu_errors) == (97.0, 0.5, ("GPU 2: GPU is lost",))
+    assert (seen.log_size, seen.log_age, seen.runtime, seen.file_age) == (500, 12.0, 90.0, 60.0)
+    assert (seen.status, seen.is_running, seen.message, seen.failure) == (JobStatus.RUNNING, True, "pid 7", None)
+
+
+def saved(age: float | None) -> Checkpoint:
+    return Checkpoint("/c/step_5", 5, 100, True, age=age)
+
+
+def test_a_step_is_as_old_as_the_log_only_where_it_was_written_last(subtests: pytest.Subtests) -> None:
+    for tail, age in [
+        ("step 4/100\nstep 5/100\n", 12.0),
+        ("step 4/100\rstep 5/100", 12.0),
+        ("step 5/100\nevaluating\n", None),
+        ("step 5/100\nheartbeat: alive\n", None),
+        ("", None),
+    ]:
+        with subtests.test(tail=tail, age=age):
+            view = JobView("j", JobStatus.RUNNING, progress=Progress(step=5), log_age=12.0, log_tail=tail)
+            assert observe_job(view, NOW).step_age == age
+
+
+def test_a_bar_is_held_back_where_its_log_comes_by_lines() -> None:
+    def is_held(text: str, **of_log: Any) -> bool:
+        return observation_of(Look(log=NewLog("", None, **of_log)), Progress(), text, NOW, first=False).bar_held
+
+    assert is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100", by_lines=True)
+    assert not is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100")
+    assert not is_held(" 5%|#  | 5/100\rstep 6\nstep 7\n", by_lines=True) and not is_held("", by_lines=True)
+
+
+def test_the_eta_of_an_epoch_is_not_that_of_the_job() -> None:
+    view = JobView("j", JobStatus.RUNNING, progress=Progress(eta_seconds=9.0, eta_scope="epoch"))
+    assert observe_job(view, NOW).eta_seconds is None
+
+
+def test_a_job_that_failed_says_why() -> None:
+    view = JobView("j", JobStatus.FAILED, "exit code 1", 1, log_tail="RuntimeError: CUDA out of memory\n")
+    seen = observe_job(view, NOW)
+    assert seen.failure and "out of memory" in seen.failure.evidence and seen.is_running is False
+    silent = observe_job(JobView("j", JobStatus.FAILED, "exit code 3", 3), NOW).failure
+    assert silent and (silent.category, silent.evidence) == ("unknown", "exit code 3; exit status 3")
+
+
+def test_the_time_for_which_a_job_waited_to_be_started_is_no_part_of_its_start_up() -> None:
+    looks, submitted = Looks(), NOW - 7200
+    for ago in (600, 300):
+        looks.add(observe_job(JobView("j", JobStatus.PENDING, started_at=submitted), NOW - ago))
+        assert judge(looks.all(), now=NOW - ago).state == "starting"
+    for later in (0, 30, 60):
+        looks.add(observe_job(JobView("j", JobStatus.RUNNING, started_at=submitted, log_age=9.0), NOW + later))
+        verdict = judge(looks.all(), now=NOW + later, policy=stall_policy(400))
+        assert verdict.state == "starting" and (verdict.seconds_without_step or 0) <= 300 + later, verdict
+    for later in (3600, 3660, 3720):
+        looks.add(observe_job(JobView("j", JobStatus.RUNNING, started_at=submitted, log_age=3000.0), NOW + later))
+    assert judge(looks.all(), now=NOW + 3720, policy=stall_policy(400)).state == "stalled"

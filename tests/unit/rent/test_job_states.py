@@ -1,0 +1,91 @@
+"""The transition table: every job gets to an end, by one way out, and nothing leads back from there."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.job_states import STEPS
+from training_monitor.core.errors import InvalidTransition
+from training_monitor.rent.queue import TRANSITIONS, check_transition
+from training_monitor.vast.training_request import JobState
+
+ENDS = {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
+CLOSING = [JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING]
+LOSABLE = {JobState.PREPARING, JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING}
+
+
+def reachable(begin: JobState) -> set[JobState]:
+    found, open_ends = {begin}, [begin]
+    while open_ends:
+        new = TRANSITIONS[open_ends.pop()] - found
+        found |= new
+        open_ends += new
+    return found
+
+
+def test_the_table_knows_every_state_and_every_state_can_be_reached() -> None:
+    assert set(TRANSITIONS) == set(JobState) == reachable(JobState.QUEUED)
+
+
+def test_every_state_that_is_no_end_leads_to_every_end(subtests: pytest.Subtests) -> None:
+    for state in [each for each in JobState if not each.is_terminal]:
+        with subtests.test(state=state):
+            assert reachable(state) >= ENDS
+
+
+@pytest.mark.parametrize("state", sorted(ENDS))
+def test_nothing_leads_out_of_an_end(state: JobState) -> None:
+    assert state.is_terminal and TRANSITIONS[state] == frozenset()
+
+
+def test_the_steps_follow_each_other_and_end_in_the_three_ends() -> None:
+    assert all(new in TRANSITIONS[old] for old, new in pairwise(STEPS))
+    assert STEPS[0] is JobState.QUEUED and TRANSITIONS[STEPS[-1]] == ENDS
+    assert set(STEPS) == set(JobState) - ENDS - {JobState.REPLACING}
+
+
+def test_no_way_leads_back_from_cleaning_up() -> None:
+    for place, state in enumerate(CLOSING):
+        assert reachable(state) == set(CLOSING[place:]) | ENDS
+
+
+def test_every_job_that_fails_or_is_cancelled_leaves_by_destroying_and_is_settled_and_told() -> None:
+    for state in set(JobState) - ENDS - set(CLOSING):
+        assert JobState.DESTROYING in TRANSITIONS[state]
+    assert {state for state in JobState if TRANSITIONS[state] & ENDS} == {JobState.NOTIFYING}
+
+
+def test_a_machine_can_be_lost_from_its_preparation_to_the_upload_and_is_replaced_by_renting() -> None:
+    assert {state for state in JobState if JobState.REPLACING in TRANSITIONS[state]} == LOSABLE
+    assert TRANSITIONS[JobState.REPLACING] == {JobState.RENTING, JobState.DESTROYING}
+
+
+def test_without_replacing_no_step_comes_twice() -> None:
+    order = {state: place for place, state in enumerate(STEPS)}
+    for old in STEPS:
+        assert all(order[new] > order[old] for new in TRANSITIONS[old] if new in order)
+
+
+def test_staying_is_no_transition(subtests: pytest.Subtests) -> None:
+    for state in JobState:
+        with subtests.test(state=state):
+            assert check_transition(state, state) is None
+
+
+def test_what_is_not_in_the_table_is_refused_with_what_is_allowed() -> None:
+    with pytest.raises(InvalidTransition, match="from RENTING to COMPLETED, only to PREPARING or DESTROYING"):
+        check_transition(JobState.RENTING, JobState.COMPLETED)
+    with pytest.raises(InvalidTransition, match="from FAILED to QUEUED, it is over"):
+        check_transition(JobState.FAILED, JobState.QUEUED)
+
+
+def test_exactly_what_is_in_the_table_is_allowed() -> None:
+    for old in JobState:
+        for new in set(JobState) - {old}:
+            if new in TRANSITIONS[old]:
+                check_transition(old, new)
+            else:
+                with pytest.raises(InvalidTransition, match=f"{old}.*{new}"):
+                    check_transition(old, new)

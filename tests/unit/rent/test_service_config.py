@@ -1,0 +1,92 @@
+"""The configuration of the training service: its defaults, the table it is read from, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.settings_table import Place, read_table
+from training_monitor.rent.config import ServiceConfig
+
+
+def read(table: Any) -> ServiceConfig:
+    place = Place("service")
+    config: ServiceConfig = read_table(ServiceConfig, table, place)
+    place.expect_none()
+    return config
+
+
+def test_the_defaults_are_those_of_the_document() -> None:
+    config = ServiceConfig()
+    assert (config.sweep_interval, config.max_runtime, config.stuck_after) == (5 * 60, 4 * 3600, 2 * 3600)
+    assert (config.lease_seconds, config.orphan_grace, config.ready_timeout) == (60, 600, 900)
+    assert config.daily_budget is None and config.failed_refund == 0.0
+
+
+def test_an_empty_table_is_the_defaults() -> None:
+    assert read({}) == ServiceConfig()
+
+
+def test_none_is_not_given_and_a_duration_is_seconds() -> None:
+    config = read({"daily_budget": 20, "poll_interval": None, "sweep_interval": "5m", "max_runtime": "1h30m"})
+    assert (config.daily_budget, config.poll_interval) == (20, 10)
+    assert (config.sweep_interval, config.max_runtime) == (300, 5400)
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match="service.daily_buget: got 'daily_buget', expected daily_budget"):
+        read({"daily_buget": 5})
+    with pytest.raises(SettingsError, match="one of lease_seconds, poll_interval"):
+        read({"x": 5})
+
+
+@pytest.mark.parametrize("table", [5, "lease_seconds", ["lease_seconds"], True])
+def test_what_is_no_table_is_refused(table: Any) -> None:
+    with pytest.raises(SettingsError, match="a table"):
+        read(table)
+
+
+def test_times_are_seconds_above_zero(subtests: pytest.Subtests) -> None:
+    for value in [0, -1, "60", "0s", "-5m", "5min", True, float("nan"), float("inf"), [60], 10**400]:
+        for key in ["lease_seconds", "sweep_interval", "max_runtime", "orphan_grace", "retry_delay"]:
+            with subtests.test(value=value, key=key):
+                with pytest.raises(SettingsError, match=f"{key}: got .*seconds, above 0"):
+                    read({key: value})
+
+
+def test_other_values_outside_of_their_range_are_refused(subtests: pytest.Subtests) -> None:
+    for key, value in [
+        ("daily_budget", 0),
+        ("daily_budget", "20"),
+        ("warn_hours_left", -1),
+        ("failed_refund", 1.01),
+        ("failed_refund", -0.1),
+        ("daily_budget", 10**400),
+        ("warn_hours_left", 10**400),
+        ("failed_refund", 10**400),
+        ("failed_refund", False),
+        ("max_retries", -1),
+        ("max_retries", 2.5),
+        ("max_retries", True),
+    ]:
+        with subtests.test(key=key, value=value):
+            with pytest.raises(SettingsError, match=key):
+                read({key: value})
+
+
+def test_the_ends_of_the_ranges_are_allowed() -> None:
+    config = read({"failed_refund": 1, "warn_hours_left": 0, "max_retries": 0})
+    assert (config.failed_refund, config.warn_hours_left, config.max_retries) == (1, 0, 0)
+
+
+def test_the_folder_on_the_machine_is_a_plain_path_from_the_root_on(subtests: pytest.Subtests) -> None:
+    for folder in ["", "/", "ab", "/a b", "/a/../b", "/a//b", "/a/", "/a\n", "/-rf", "/$(id)", "~/x", 5]:
+        with subtests.test(folder=folder):
+            with pytest.raises(SettingsError, match="remote_root"):
+                ServiceConfig(remote_root=folder)
+
+
+def test_a_usual_folder_is_allowed() -> None:
+    assert ServiceConfig(remote_root="/mnt/disk_1/jobs.v2").remote_root == "/mnt/disk_1/jobs.v2"

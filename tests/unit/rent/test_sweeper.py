@@ -1,0 +1,775 @@
+"""Sweeps of an account in memory: what goes, what is never touched, outages, failures, and kills between the acts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import EPOCH, FakeClock, FakeTransport
+from tests.job_states import STEPS
+from tests.unit.killing import Killed
+from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.store import Execute, Store
+from training_monitor.core.values import Notice
+from training_monitor.notify import WebList
+from training_monitor.notify.notice_text import PLAIN, render
+from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.outbox import Outbox
+from training_monitor.rent.queue import TrainingQueue
+from training_monitor.rent.sweep import SweepMemory
+from training_monitor.rent.sweeper import SweepReport, sweep_instances, watch_sweeps
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, TrainingRequest, format_label
+
+HOUR = 3600.0
+REQUEST = TrainingRequest(name="lora", command="train")
+
+
+def alive() -> None:
+    """Nothing happens."""
+
+
+@dataclass
+class FakeAccount:
+    """The vastai CLI with an account; `before` and `after` are called around every request."""
+
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    down: bool = False
+    undestroyable: set[int] = field(default_factory=set)  # the CLI ends well, and the instance stays
+    forbidden: set[int] = field(default_factory=set)
+    on_list: Callable[[], None] = alive
+    before: Callable[[], None] = alive
+    after: Callable[[], None] = alive
+
+    def add(self, number: int, label: object = None, **details: Any) -> dict[str, Any]:
+        row = {"id": number, "label": label, "actual_status": "running", "start_date": EPOCH - HOUR, "dph_total": 0.5}
+        self.rows[number] = {**row, **details}
+        return self.rows[number]
+
+    @property
+    def destroyed(self) -> list[int]:
+        return [int(each.split()[2]) for each in self.asked if each.startswith("destroy")]
+
+    def run(self, words: tuple[str, ...], program: str | None) -> CommandResult:
+        self.before()
+        self.asked.append(" ".join(words[1:4]))
+        acts = {("show", "instances"): self._list, ("show", "instance"): self._show}
+        result = acts.get(words[1:3], self._destroy)(words)
+        self.after()
+        return result
+
+    def _list(self, words: tuple[str, ...]) -> CommandResult:
+        self.on_list()
+        if self.down:
+            return CommandResult(words, 0, "", '{"error": true, "status_code": 500, "msg": "broken"}\n', 0.0)
+        rows = list(self.rows.values())
+        page = {"instances": rows, "total_instances": len(rows), "next_token": None}
+        return CommandResult(words, 0, json.dumps(page), "", 0.0)
+
+    def _show(self, words: tuple[str, ...]) -> CommandResult:
+        if self.down:
+            return self._list(words)
+        return CommandResult(words, 0, json.dumps(self.rows.get(int(words[3]), {"instances": None})), "", 0.0)
+
+    def _destroy(self, words: tuple[str, ...]) -> CommandResult:
+        assert words[1:3] == ("destroy", "instance"), f"unexpected program: {words}"
+        number = int(words[3])
+        if number in self.forbidden:
+            return CommandResult(words, 0, "", "Failed with error 403: no permission\n", 0.0)
+        if number not in self.undestroyable:
+            self.rows.pop(number, None)
+        return CommandResult(words, 0, f"destroying instance {number}.\n", "", 0.0)
+
+
+class Bench:
+    """A store with a queue, an account, and people who are told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder / "state")
+        self.clock = FakeClock()
+        self.store = Store(self.folder)
+        self.queue = TrainingQueue(self.store, clock=self.clock)
+        self.account = FakeAccount()
+        self.events: list[Event] = []
+
+    @property
+    def transport(self) -> FakeTransport:
+        transport = FakeTransport(lambda script: ("", 1))
+        transport.register(["vastai"], self.account.run)
+        return transport
+
+    def add_job(self, job_id: str, state: JobState, request: TrainingRequest = REQUEST, **work: Any) -> QueuedJob:
+        """A job that has come to this state, with nobody at it now."""
+        self.queue.submit(request, job_id)
+        job = self.queue.claim("setter", 60, job_id)
+        assert job
+        outcome = {"outcome": state} if state.is_terminal else {}
+        job = self.queue.save(replace(job, work=JobWork(**{"attempt": 1, **outcome, **work})), "setter")
+        for each in [*STEPS, state]:
+            if job.state is state:
+                break
+            if each is not job.state:
+                job = self.queue.save(replace(job, state=each), "setter")
+        self.queue.release(job_id, "setter")
+        return self.queue.get(job_id)
+
+    def add_machine(self, number: int, job_id: str, attempt: int = 1, **details: Any) -> None:
+        self.account.add(number, format_label("me", job_id, attempt), **details)
+
+    def see_before(self, seconds: float = HOUR) -> None:
+        """An earlier sweep saw all that is there now for the first time."""
+        seen = dict.fromkeys(map(str, self.account.rows), self.clock.time() - seconds)
+        self.store.save_run("sweep me", SweepMemory(first_seen=seen, last_seen=seen), finished=False)
+
+    def sweep(self, dry_run: bool = False, store: Store | None = None, **options: Any) -> SweepReport:
+        store = store or self.store
+        with Outbox(TrainingNotifier([WebList()], store=Store(self.folder)), store) as outbox:
+            return sweep_instances(
+                dry_run,
+                **{"owner": "me", **options},
+                store=store,
+                outbox=outbox,
+                on_event=self.events.append,
+                transport=self.transport,
+                clock=self.clock,
+            )
+
+    def watch(self, interval: float, seconds: float, **options: Any) -> list[SweepReport]:
+        """Sweep until so much time has passed."""
+        stopping, reports = threading.Event(), list[SweepReport]()
+        self.clock.at(self.clock.elapsed + seconds, stopping.set)
+        with Outbox(TrainingNotifier([WebList()], store=Store(self.folder)), self.store) as outbox:
+            sweep = partial(
+                sweep_instances,
+                **{"dry_run": False, "owner": "me", "store": self.store, **options},
+                outbox=outbox,
+                on_event=self.events.append,
+                transport=self.transport,
+                clock=self.clock,
+            )
+            tell: Any = {"on_event": self.events.append, "on_report": reports.append}
+            watch_sweeps(sweep, interval, stopping, **tell, clock=self.clock)
+        return reports
+
+    @property
+    def notices(self) -> list[Notice]:
+        return [kept.notice for kept in reversed(Store(self.folder).recent_notices())]
+
+    @property
+    def told(self) -> list[str]:
+        return [notice.kind for notice in self.notices]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "own"))
+    monkeypatch.delenv("TRAINING_MONITOR_OWNER", raising=False)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def ids(rows: list[Any]) -> list[int]:
+    return [row["instance_id"] for row in rows]
+
+
+# ---------------------------------------------------------------- what goes and what stays
+
+
+def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> None:
+    bench.add_job("done", JobState.COMPLETED)
+    bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(1, "done")
+    bench.add_machine(2, "busy")
+    bench.add_machine(3, "nobody")
+    bench.account.add(4, "somebody's", dph_total=2.5)
+    bench.see_before()
+    report = bench.sweep()
+    assert sorted(bench.account.rows) == [2, 4] and bench.account.destroyed == [1, 3]
+    assert (report["instances_checked"], report["dry_run"], report["skipped"]) == (4, False, False)
+    common = {"status": "running", "runtime_seconds": 0.0, "seconds_left": None, "cost_per_hour": 0.5}
+    assert report["terminated"] == [
+        {
+            "instance_id": 1,
+            "action": "terminate",
+            "kind": "finished",
+            "reason": "Training COMPLETED but instance not terminated",
+            "job_id": "done",
+            "label": "training_monitor/me/done/1",
+            "acknowledged": True,
+            **common,
+        },
+        {
+            "instance_id": 3,
+            "action": "terminate",
+            "kind": "orphan",
+            "reason": "Instance has no associated training record",
+            "job_id": "nobody",
+            "label": "training_monitor/me/nobody/1",
+            "acknowledged": True,
+            **common,
+            "runtime_seconds": 3607.0,
+        },
+    ]
+    assert report["kept"] == [
+        {
+            "instance_id": 2,
+            "action": "keep",
+            "kind": "at_work",
+            "reason": "its job is TRAINING, and waits for a worker",
+            "job_id": "busy",
+            "label": "training_monitor/me/busy/1",
+            "acknowledged": False,
+            **common,
+            "runtime_seconds": 7.0,
+            "seconds_left": 1800.0,
+        }
+    ]
+    [other] = report["foreign"]
+    assert (other["instance_id"], other["label"], other["status"]) == (4, "somebody's", "running")
+    assert (other["kind"], other["job_id"], other["cost_per_hour"]) == ("foreign", None, 2.5)
+    assert [(alert["type"], alert["instance_id"]) for alert in report["alerts"]] == [("ORPHAN_INSTANCE", 3)]
+    assert not report["errors"] and not report["planned"]
+    assert json.loads(json.dumps(report)) == report
+    assert bench.told == ["instance_swept", "orphan_instance", "instance_swept"]
+    assert [event.text for event in bench.events if event.kind == "stopped"] == [
+        "instance 1 is destroyed",
+        "instance 3 is destroyed",
+    ]
+
+
+def test_a_second_sweep_finds_nothing_and_tells_nothing_again(bench: Bench) -> None:
+    bench.add_machine(3, "nobody")
+    bench.sweep()
+    before = bench.told
+    assert bench.sweep()["terminated"] == [] and bench.told == before
+
+
+def test_foreign_machines_are_never_destroyed_whatever_their_age_and_state(bench: Bench) -> None:
+    labels = [None, "", "training_monitor/you/nobody/1", 5, {"a": 1}, "training_monitor/me"]
+    statuses = ["running", "stopped", "exited", "offline", "unknown", None, 3]
+    for label, status, start in product(labels, statuses, [None, 0, EPOCH - 1e8, "x"]):
+        bench.account.add(len(bench.account.rows) + 1, label, actual_status=status, start_date=start)
+    for report in bench.watch(900, 5 * HOUR):
+        assert not report["terminated"] and not report["alerts"] and ids(report["foreign"]) == list(bench.account.rows)
+    assert bench.account.destroyed == [] and len(bench.account.rows) == 168
+
+
+def test_the_owner_is_the_one_of_the_store_unless_one_is_given(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.add_machine(1, "nobody")
+    bench.see_before()
+    assert ids(bench.sweep(owner=None)["foreign"]) == [1]
+    monkeypatch.setenv("TRAINING_MONITOR_OWNER", "not / a name")
+    with pytest.raises(SettingsError, match="OWNER"):
+        bench.sweep(owner=None)
+    monkeypatch.setenv("TRAINING_MONITOR_OWNER", "me")
+    assert ids(bench.sweep(owner=None)["terminated"]) == [1]
+
+
+@pytest.mark.parametrize("name", ["x' OR 1=1 --", "\ud800", "a\nb", "../..", "-rf", "ü", "x" * 3000, "\0"])
+def test_a_label_of_ours_with_a_hostile_name_is_an_orphan_like_any_other(bench: Bench, name: str) -> None:
+    bench.add_machine(1, name)
+    bench.add_machine(2, "done")
+    bench.add_job("done", JobState.FAILED)
+    bench.see_before()
+    report = bench.sweep()
+    if "/" in name:
+        assert ids(report["foreign"]) == [1]
+    else:
+        assert ids(report["terminated"]) == [1, 2]
+    assert report["errors"] == []
+
+
+def test_a_job_that_cannot_be_read_is_unknown_and_its_machine_stays(bench: Bench) -> None:
+    bench.add_job("later", JobState.COMPLETED)
+    bench.add_machine(1, "later")
+    bench.add_machine(2, "nobody")
+    bench.see_before()
+    with bench.store.transaction() as execute:
+        execute("UPDATE training_jobs SET work = ?", ('{"of a later version": 1}',))
+    report = bench.sweep()
+    assert ids(report["errors"]) == [1] and ids(report["terminated"]) == [2]
+
+
+def test_every_machine_is_in_one_list_with_why_it_stays_or_goes(bench: Bench) -> None:
+    bench.add_job("busy", JobState.TRAINING, instance_id=1, step=120, total_steps=400)
+    bench.queue.claim("host-1", 60, "busy")
+    bench.add_job("done", JobState.FAILED)
+    bench.add_job("unreadable", JobState.COMPLETED)
+    for number, job_id in enumerate(("busy", "done", "nobody", "unreadable"), 1):
+        bench.add_machine(number, job_id)
+    bench.account.add(5, "somebody's")
+    with bench.store.transaction() as execute:
+        execute("UPDATE training_jobs SET work = '{' WHERE id = 'unreadable'")
+    for dry_run in (True, False):
+        report = bench.sweep(dry_run)
+        lists = [report[name] for name in ("terminated", "planned", "kept", "errors", "foreign")]
+        assert sorted(number for rows in lists for number in ids(rows)) == [1, 2, 3, 4, 5]
+        assert {each["instance_id"]: (each["kind"], each["reason"]) for each in report["kept"]} == {
+            1: ("at_work", "its job is TRAINING, step 120 of 400, held by host-1"),
+            3: ("orphan", "Instance has no associated training record"),
+        }
+
+
+@pytest.mark.parametrize("job_id", ["nobody", "left"])
+def test_a_machine_beyond_the_longest_runtime_is_never_destroyed_at_first_sight(bench: Bench, job_id: str) -> None:
+    bench.add_job("left", JobState.TRAINING, instance_id=1)
+    bench.clock.sleep(5 * HOUR)
+    bench.queue.claim("setter", 60, "left")
+    bench.queue.save(bench.queue.get("left"), "setter", progressed=True)
+    bench.queue.release("left", "setter")
+    bench.add_machine(1, job_id, start_date=EPOCH - 5 * HOUR)
+    first = bench.sweep()
+    assert ids(first["kept"]) == [1] and first["kept"][0]["seconds_left"] == 600.0
+    assert [alert["type"] for alert in first["alerts"]] == ["MAX_RUNTIME_EXCEEDED"]
+    bench.clock.sleep(599)
+    assert bench.sweep()["terminated"] == [] and bench.queue.get("left").to_end is None
+    bench.clock.sleep(1)
+    assert ids(bench.sweep()["terminated"]) == [1]
+
+
+# ---------------------------------------------------------------- the job of a machine that goes
+
+
+def test_a_stuck_job_is_ended_before_its_machine_goes(bench: Bench) -> None:
+    bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy")
+    bench.clock.sleep(2 * HOUR + 1)
+    seen: list[Any] = []
+    bench.account.before = lambda: seen.append(bench.queue.get("busy").to_end)
+    report = bench.sweep()
+    reason = "Training stuck in TRAINING (no update in 120min)"
+    assert [row["reason"] for row in report["terminated"]] == [reason]
+    first_destroy = [each.startswith("destroy") for each in bench.account.asked].index(True)
+    assert seen[0] is None and seen[first_destroy] == (JobState.FAILED, reason)
+
+
+def test_a_worker_that_took_a_stuck_job_gets_time_to_look_at_it(bench: Bench) -> None:
+    bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy")
+    bench.clock.sleep(5 * HOUR)
+    bench.queue.claim("new worker", 3 * HOUR, "busy")
+    assert bench.sweep(dry_run=True)["planned"] == []
+    bench.clock.sleep(300)
+    assert bench.sweep()["terminated"] == [] and bench.queue.get("busy").to_end is None
+    bench.clock.sleep(301)
+    assert ids(bench.sweep()["terminated"]) == [2]
+
+
+def test_a_job_on_another_machine_is_not_ended_with_what_it_left(bench: Bench) -> None:
+    bench.add_job("busy", JobState.TRAINING, attempt=2, asked_at=EPOCH, instance_id=9)
+    bench.add_machine(2, "busy", attempt=1)
+    bench.add_machine(9, "busy", attempt=2)
+    bench.sweep()
+    bench.clock.sleep(601)
+    report = bench.sweep()
+    assert ids(report["terminated"]) == [2] and bench.queue.get("busy").to_end is None
+    assert report["terminated"][0]["reason"] == "left over from attempt 1; the job is on instance 9, in attempt 2"
+
+
+def test_a_job_that_goes_on_meanwhile_keeps_its_machine(bench: Bench) -> None:
+    job = bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy")
+    bench.clock.sleep(3 * HOUR)
+    looks = iter(range(9))
+
+    def go_on() -> None:
+        if next(looks) == 1:  # the second listing
+            bench.queue.claim("w", 60, "busy")
+            bench.queue.save(job, "w", progressed=True)
+
+    bench.account.on_list = go_on
+    report = bench.sweep()
+    assert not report["terminated"] and not report["errors"] and bench.account.destroyed == []
+    assert bench.queue.get("busy").to_end is None
+    assert [event.kind for event in bench.events] == ["refused"]
+
+
+def test_a_job_that_is_submitted_meanwhile_is_no_orphan(bench: Bench) -> None:
+    bench.add_machine(2, "new")
+    looks = iter(range(9))
+
+    def submit() -> None:
+        if next(looks) == 1:
+            bench.add_job("new", JobState.TRAINING, instance_id=2)
+
+    bench.account.on_list = submit
+    assert bench.sweep()["terminated"] == [] and bench.account.destroyed == []
+
+
+@pytest.mark.parametrize("change", [{"label": "rescued"}, None], ids=["other label", "gone"])
+def test_a_machine_that_changed_meanwhile_is_looked_at_again(bench: Bench, change: dict[str, Any] | None) -> None:
+    bench.add_machine(2, "nobody")
+    looks = iter(range(9))
+
+    def rescue() -> None:
+        if next(looks) == 1:
+            bench.account.rows[2].update(change) if change else bench.account.rows.clear()
+
+    bench.account.on_list = rescue
+    report = bench.sweep()
+    assert not report["terminated"] and not report["errors"] and bench.account.destroyed == []
+
+
+def test_how_a_job_ends_is_not_changed_once_it_is_decided(bench: Bench) -> None:
+    bench.add_job("busy", JobState.SETTLING, instance_id=2, outcome=JobState.CANCELLED)
+    bench.add_machine(2, "busy")
+    bench.clock.sleep(3 * HOUR)
+    assert ids(bench.sweep()["terminated"]) == [2] and bench.queue.get("busy").to_end is None
+
+
+def test_a_machine_that_is_kept_on_purpose_is_alerted_each_time(bench: Bench) -> None:
+    bench.add_job("done", JobState.COMPLETED, replace(REQUEST, on_finish="keep"), instance_id=2)
+    bench.add_machine(2, "done", dph_total=None)
+    for report in bench.watch(300, HOUR):
+        assert report["terminated"] == []
+        assert [(alert["type"], alert["cost_per_hour"]) for alert in report["alerts"]] == [("INSTANCE_KEPT", None)]
+
+
+# ---------------------------------------------------------------- all of them, and a dry run
+
+
+def test_all_instances_means_also_foreign_kept_and_busy_ones(bench: Bench) -> None:
+    bench.add_job("done", JobState.COMPLETED, replace(REQUEST, on_finish="keep"), instance_id=1)
+    bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(1, "done")
+    bench.add_machine(2, "busy")
+    bench.account.add(3, "somebody's")
+    assert ids(bench.sweep(dry_run=True, all_instances=True)["planned"]) == [1, 2, 3]
+    assert bench.account.destroyed == []
+    report = bench.sweep(all_instances=True)
+    assert ids(report["terminated"]) == [1, 3, 2] and bench.account.rows == {}
+    assert report["terminated"][1]["reason"] == "All instances are to be destroyed (it has no label of a training)"
+    ended = bench.queue.get("busy").to_end
+    assert ended and ended[0] is JobState.FAILED and bench.queue.get("done").to_end is None
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(bench: Bench) -> None:
+    bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy")
+    bench.add_machine(3, "nobody")
+    bench.clock.sleep(3 * HOUR)
+    bench.see_before()
+    before = bench.queue.list_jobs()
+    report = bench.sweep(dry_run=True)
+    assert ids(report["planned"]) == [2, 3] and report["terminated"] == []
+    assert bench.account.asked == ["show instances --raw"]
+    assert bench.queue.list_jobs() == before and bench.told == []
+    assert report == sweep_instances(owner="me", store=bench.store, transport=bench.transport, clock=bench.clock), (
+        "a sweep is a dry run unless one says otherwise"
+    )
+
+
+def test_dry_runs_of_an_outage_write_nothing_and_tell_nothing(bench: Bench) -> None:
+    bench.account.down = True
+    for report in bench.watch(300, HOUR, dry_run=True):
+        assert ids(report["errors"]) == [None] and report["alerts"] == []
+    assert bench.told == [] and bench.store.load_run("sweep me", dict) is None
+
+
+def test_a_machine_that_a_dry_run_saw_first_is_remembered(bench: Bench) -> None:
+    bench.add_machine(3, "nobody", start_date=None)
+    assert bench.sweep(dry_run=True)["planned"] == []
+    bench.clock.sleep(601)
+    assert ids(bench.sweep()["terminated"]) == [3]
+
+
+# ---------------------------------------------------------------- a listing that fails
+
+
+def test_an_hour_of_failing_listings_destroys_nothing_and_alerts_once(bench: Bench) -> None:
+    for number in range(1, 5):
+        bench.add_machine(number, "nobody")
+    bench.account.add(9, "somebody's")
+    bench.account.down = True
+    reports = bench.watch(300, HOUR)
+    assert len(reports) > 20
+    for report in reports:
+        assert report["instances_checked"] is None and report["terminated"] == []
+        assert ids(report["errors"]) == [None] and "broken" in report["errors"][0]["error"]
+    [alert] = [alert for report in reports for alert in report["alerts"]]
+    assert (alert["type"], alert["instance_id"]) == ("LISTING_FAILED", None)
+    assert alert["seconds"] is not None and 600 <= alert["seconds"] <= 720
+    [notice] = bench.notices
+    assert (notice.kind, notice.priority, notice.generation) == ("listing_failed", "high", 1)
+    assert len(bench.account.rows) == 5 and bench.account.destroyed == []
+
+
+def test_the_end_of_an_outage_is_told_once_and_the_next_outage_is_another_one(bench: Bench) -> None:
+    for _ in range(2):
+        bench.account.down = True
+        bench.watch(300, HOUR)
+        bench.account.down = False
+        bench.watch(300, HOUR)
+    assert bench.told == ["listing_failed", "listing_works"] * 2
+    assert [notice.generation for notice in bench.notices] == [1, 1, 2, 2]
+
+
+def test_short_outages_are_not_told(bench: Bench) -> None:
+    for _ in range(5):
+        bench.account.down = True
+        bench.watch(300, 500)
+        bench.account.down = False
+        bench.watch(300, 400)
+    assert bench.told == []
+
+
+def test_a_failed_sweep_is_tried_again_sooner(bench: Bench) -> None:
+    bench.account.down = True
+    bench.clock.at(240, lambda: setattr(bench.account, "down", False))
+    bench.watch(300, 1200)
+    assert bench.clock.slept == [5, 15, 30, 60, 120, 120, 300, 300, 300]
+
+
+def test_a_short_interval_is_not_made_longer_by_failures(bench: Bench) -> None:
+    bench.account.down = True
+    bench.watch(10, 100)
+    assert set(bench.clock.slept) == {5, 10}
+
+
+def test_a_store_that_fails_is_survived(bench: Bench) -> None:
+    class BrokenStore(Store):
+        fails = 3
+
+        def load_run(self, *given: Any, **options: Any) -> Any:
+            self.fails -= 1
+            if self.fails >= 0:
+                raise TrainingMonitorError("the disk is full")
+            return super().load_run(*given, **options)
+
+    bench.add_machine(1, "nobody")
+    bench.see_before()
+    reports = bench.watch(300, 100, store=BrokenStore(bench.folder))
+    assert [ids(report["terminated"]) for report in reports] == [[1]]
+    assert [event.text for event in bench.events if event.kind == "unreachable"] == [
+        "the sweep failed: the disk is full"
+    ] * 3
+
+
+def test_a_listing_that_lacks_everything_for_once_forgets_nothing(bench: Bench) -> None:
+    bench.add_machine(1, "nobody", start_date=None)
+    bench.sweep()
+    rows, bench.account.rows = bench.account.rows, {}
+    bench.clock.sleep(300)
+    assert bench.sweep()["instances_checked"] == 0
+    bench.account.rows = rows
+    bench.clock.sleep(301)
+    assert ids(bench.sweep()["terminated"]) == [1]
+
+
+def test_a_machine_that_one_listing_lacks_is_asked_to_go_all_the_same(bench: Bench) -> None:
+    bench.add_job("done", JobState.FAILED)
+    bench.add_machine(1, "done")
+    looks, hidden = iter(range(99)), dict[int, dict[str, Any]]()
+
+    def lack_it_once() -> None:
+        look = next(looks)
+        if look == 1:
+            hidden.update(bench.account.rows)
+            bench.account.rows.clear()
+        elif look == 2:
+            bench.account.rows.update(hidden)
+
+    bench.account.on_list = lack_it_once
+    assert ids(bench.sweep()["terminated"]) == [1]
+    assert bench.account.destroyed and bench.account.rows == {}
+
+
+def test_a_machine_that_was_to_go_when_the_sweep_was_killed_is_asked_for_again_before_it_is_told_gone(
+    bench: Bench,
+) -> None:
+    bench.add_job("done", JobState.FAILED)
+    bench.add_machine(1, "done")
+
+    def die() -> None:
+        raise Killed
+
+    requests = iter(range(99))
+    bench.account.before = lambda: die() if next(requests) == 2 else None  # after both listings
+    with pytest.raises(Killed):
+        bench.sweep()
+    assert bench.account.destroyed == [] and bench.told == []
+    bench.account.before = alive
+    there, looks = dict(bench.account.rows), iter(range(99))
+    bench.account.rows.clear()
+    bench.account.on_list = lambda: bench.account.rows.update(there) if next(looks) == 1 else None
+    assert ids(bench.sweep()["terminated"]) == [1]
+    assert bench.account.destroyed and bench.account.rows == {}
+
+
+def test_a_second_listing_that_fails_destroys_nothing(bench: Bench) -> None:
+    bench.add_machine(1, "nobody")
+    bench.see_before()
+    looks = iter(range(9))
+    bench.account.on_list = lambda: setattr(bench.account, "down", next(looks) == 1)
+    report = bench.sweep()
+    assert ids(report["errors"]) == [1] and bench.account.destroyed == []
+
+
+# ---------------------------------------------------------------- a destroy that fails
+
+
+def test_a_machine_that_does_not_go_is_told_once_and_tried_again_and_the_others_go(bench: Bench) -> None:
+    for number in (1, 2, 3):
+        bench.add_machine(number, "nobody")
+    bench.see_before()
+    bench.account.undestroyable = {2}
+    for _ in range(3):
+        report = bench.sweep()
+        assert ids(report["errors"]) == [2] and "still there 120 s" in report["errors"][0]["error"]
+    assert sorted(bench.account.rows) == [2]
+    assert bench.told.count("instance_not_destroyed") == 1
+    bench.account.undestroyable = set()
+    assert ids(bench.sweep()["terminated"]) == [2]
+    assert bench.told[-1] == "instance_swept" and bench.told.count("instance_swept") == 3
+
+
+def test_a_key_that_may_not_destroy_is_told(bench: Bench) -> None:
+    bench.add_machine(1, "nobody")
+    bench.add_machine(2, "nobody")
+    bench.see_before()
+    bench.account.forbidden = {1}
+    report = bench.sweep()
+    assert ids(report["errors"]) == [1] and ids(report["terminated"]) == [2]
+    [notice] = [notice for notice in bench.notices if notice.kind == "instance_not_destroyed"]
+    assert notice.priority == "urgent" and "403" in render(notice, PLAIN)
+
+
+def test_a_machine_whose_destruction_failed_and_that_is_needed_after_all_is_not_said_to_be_swept(
+    bench: Bench,
+) -> None:
+    job = bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy")
+    bench.account.undestroyable = {2}
+    bench.queue.claim("w", 9 * HOUR, "busy")
+    bench.sweep()
+    bench.clock.sleep(3 * HOUR)
+    assert ids(bench.sweep()["errors"]) == [2]
+    bench.queue.save(job, "w", progressed=True)
+    bench.sweep()
+    bench.account.rows.clear()
+    assert bench.sweep()["terminated"] == [] and "instance_swept" not in bench.told
+
+
+# ---------------------------------------------------------------- two at once, and kills
+
+
+def test_a_sweep_during_another_one_is_skipped(bench: Bench) -> None:
+    bench.add_machine(1, "nobody")
+    with bench.store.hold("sweep"):
+        report = bench.sweep()
+    assert report["skipped"] and report["instances_checked"] is None and bench.account.asked == []
+    assert not bench.sweep()["skipped"]
+
+
+@dataclass
+class KillingStore(Store):
+    """Dies at a moment of the store, which `kill` chooses; in the sweep's own thread, not in that of its notices."""
+
+    folder: str
+    kill: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        Store.__init__(self, self.folder)
+
+    def strike(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.kill()
+
+    def save_run(self, key: str, state: object, *, finished: bool) -> None:
+        self.strike()
+        super().save_run(key, state, finished=finished)
+        self.strike()
+
+    def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
+        self.strike()
+        added = super().add_notice(user, notice, now=now)
+        self.strike()
+        return added
+
+    @contextmanager
+    def transaction(self) -> Iterator[Execute]:
+        self.strike()
+        with super().transaction() as execute:
+            yield execute
+        self.strike()
+
+
+def test_killed_at_any_moment_and_called_again_it_comes_to_the_same_end(tmp_path: Path) -> None:
+    moments = 0
+    Bench(tmp_path / "0").add_job("busy", JobState.TRAINING, instance_id=1)
+    for at in range(1, 200):
+        shutil.copytree(tmp_path / "0", tmp_path / str(at))
+        bench, passed = Bench(tmp_path / str(at)), iter(range(1, 10_000))
+        bench.add_machine(1, "busy")
+        bench.add_machine(2, "nobody")
+        bench.account.add(3, "somebody's")
+        bench.clock.sleep(3 * HOUR)
+
+        bench.see_before()
+
+        def strike(passed: Iterator[int] = passed, at: int = at) -> None:
+            if next(passed) == at:
+                raise Killed
+
+        bench.account.before = bench.account.after = strike
+        reports = []
+        try:
+            reports.append(bench.sweep(store=KillingStore(bench.folder, strike)))
+        except Killed:
+            moments += 1
+            bench.account.before = bench.account.after = alive
+            reports.append(bench.sweep())
+        assert sorted(bench.account.rows) == [3] and 3 not in bench.account.destroyed
+        ended = bench.queue.get("busy").to_end
+        assert ended and ended[1] == "Training stuck in TRAINING (no update in 180min)"
+        assert bench.told.count("instance_swept") == 2 and bench.told.count("orphan_instance") <= 1
+        assert reports[-1]["errors"] == []
+        if next(passed) <= at:
+            break
+    assert moments > 30
+
+
+# ---------------------------------------------------------------- what people read
+
+
+def test_a_swept_machine_is_told_in_these_words(bench: Bench) -> None:
+    bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy", start_date=EPOCH)
+    bench.clock.sleep(2.5 * HOUR)
+    bench.sweep()
+    [_, notice] = bench.notices
+    assert (notice.job_id, notice.generation, notice.priority) == ("busy", 2, "high")
+    assert render(notice, PLAIN) == (
+        "🧹 Instance Swept\n\nTraining: busy\nTarget: vast://2\n"
+        "Reason: Training stuck in TRAINING (no update in 150min)\nRuntime: 2h30m\nCost: $0.50 per hour\n\n"
+        "It is gone and costs no more.\n\nNext: training-monitor rent instances"
+    )
+
+
+def test_an_orphan_and_an_outage_are_told_in_these_words(bench: Bench) -> None:
+    bench.add_machine(2, "nobody", start_date=EPOCH - 60)
+    bench.sweep()
+    bench.account.down = True
+    bench.watch(300, 1000)
+    bench.account.down = False
+    bench.account.rows.clear()
+    bench.sweep()
+    orphan, outage, works = (render(notice, PLAIN) for notice in bench.notices)
+    assert "\n\nIt is destroyed when it is 10 minutes old.\n" in orphan and "Target: vast://2" in orphan
+    assert outage.startswith("📡 Instances Cannot Be Listed\n\nTarget: vast.ai\nOwner: me\nFor: 1")
+    assert "broken" in outage and outage.endswith("\n\nNext: training-monitor doctor")
+    assert works.startswith("✅ Instances Are Listed Again\n\nTarget: vast.ai\nOwner: me\nAfter: ")

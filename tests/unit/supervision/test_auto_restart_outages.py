@@ -1,0 +1,363 @@
+"""auto_restart when the target does not answer, when answers are lost, and when the supervisor itself is killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import Behaviour
+from tests.sweeps import cases_of
+from tests.unit.killing import Killed, KillingStore, KillingTransport
+from tests.unit.supervision.test_auto_restart import Bench
+from training_monitor.core.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.models import CommandResult, RunOutcome
+from training_monitor.core.reports import RestartReport
+from training_monitor.core.store import Store
+from training_monitor.jobs.stopping import stop_job
+from training_monitor.supervision.run_state import load_run_state
+
+CRASH = Behaviour(crash_after=120)
+HANG = Behaviour(hang_after=120)
+GOOD = Behaviour()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    return Bench(tmp_path)
+
+
+# ---------------------------------------------------------------- no answer
+
+
+@pytest.mark.parametrize("error", [TargetUnreachable("connection refused"), CommandTimedOut("no answer within 30 s")])
+def test_ten_minutes_without_an_answer_restart_nothing_count_nothing_and_are_told_once(
+    bench: Bench, error: Exception
+) -> None:
+    bench.jobs.behaviours = [Behaviour(total=900)]
+    bench.jobs.unreachable(100, 700, error)  # type: ignore[arg-type]
+    report = bench.restart(stagnation_threshold=60)
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
+    [text] = bench.said("unreachable")
+    assert str(error) in text and "left alone" in text
+    [text] = bench.said("reached")
+    assert text.endswith("answers again after 10m30s")  # from the last answer, at 90 s
+
+
+def test_each_outage_is_told_once(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=900)]
+    bench.jobs.unreachable(100, 300)
+    bench.jobs.unreachable(500, 700)
+    assert bench.restart()["total_retries"] == 0
+    assert len(bench.said("unreachable")) == len(bench.said("reached")) == 2
+
+
+def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.jobs.unreachable(60, 700)
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 1)
+    assert bench.jobs.starts[1].started - bench.jobs.starts[0].started >= 700
+
+
+def test_a_target_that_cannot_be_asked_at_the_very_start_raises(bench: Bench) -> None:
+    bench.jobs.unreachable(0, 10)
+    with pytest.raises(TargetUnreachable, match="connection refused"):
+        bench.restart()
+    assert bench.jobs.starts == []
+
+
+def test_a_job_that_the_target_forgot_is_lost_and_restarted(bench: Bench) -> None:
+    bench.jobs.behaviours = [GOOD, GOOD]
+    bench.clock.at(100, bench.jobs.lose_everything)
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 1)
+    assert [each["status"] for each in report["attempts"]] == ["LOST", "SUCCEEDED"]
+    [text] = bench.said("detected")
+    assert "is lost" in text and report["attempts"][1]["checkpoint"] == "/checkpoints/step_50"
+    lost = report["attempts"][0]
+    assert lost["final_step"] == 90 and not lost["final_step_known"]
+    assert lost["steps_lost"] is None and report["steps_lost"] is None
+
+
+def test_one_look_without_the_job_is_not_believed(bench: Bench) -> None:
+    bench.jobs.behaviours = [GOOD]
+
+    def forget_for_a_moment() -> None:
+        kept = dict(bench.jobs.jobs)
+        bench.jobs.jobs.clear()
+        bench.clock.at(bench.clock.elapsed + 31, lambda: bench.jobs.jobs.update(kept))
+
+    bench.clock.at(91, forget_for_a_moment)
+    report = bench.restart()
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
+
+
+def test_a_pod_that_was_replaced_is_followed_and_its_lost_job_restarted(bench: Bench) -> None:
+    bench.jobs.behaviours = [GOOD, GOOD]
+    pods = ["head-aaaaa"]
+
+    def kubectl(words: tuple[str, ...], program: str | None) -> CommandResult:
+        if "exec" not in words:
+            return CommandResult(words, 0, json.dumps(pod_list(dict.fromkeys(pods, "Running"))), "", 0.0)
+        if words[words.index("default") + 1] in pods:
+            return bench.transport.answer_all(words, program)
+        return CommandResult(words, 1, "", 'Error from server (NotFound): pods "head-aaaaa" not found\n', 0.0)
+
+    def replace_pod() -> None:
+        pods[:] = ["head-bbbbb"]
+        bench.jobs.lose_everything()
+
+    bench.transport.register(["kubectl"], kubectl)
+    bench.clock.at(100, pods.clear)
+    bench.clock.at(400, replace_pod)
+    report = bench.restart(head_pod="head-aaaaa")
+    assert bench.said("moved") == ["k8s://default/head-aaaaa was replaced by k8s://default/head-bbbbb"]
+    assert (report["success"], report["total_retries"]) == (True, 1)
+    assert report["attempts"][0]["status"] == "LOST"
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_pod_that_has_ended_may_be_replaced_for_some_minutes(bench: Bench, is_replaced: bool) -> None:
+    bench.jobs.behaviours = [GOOD, GOOD]
+    pods: dict[str, str] = {"head-aaaaa": "Running"}
+
+    def kubectl(words: tuple[str, ...], program: str | None) -> CommandResult:
+        if "exec" not in words:
+            return CommandResult(words, 0, json.dumps(pod_list(pods)), "", 0.0)
+        if pods[words[words.index("default") + 1]] == "Running":
+            return bench.transport.answer_all(words, program)
+        ended = "error: cannot exec into a container in a completed pod; current phase is Failed\n"
+        return CommandResult(words, 1, "", ended, 0.0)
+
+    def evict() -> None:
+        pods["head-aaaaa"] = "Failed"
+        bench.jobs.lose_everything()
+
+    bench.transport.register(["kubectl"], kubectl)
+    bench.clock.at(100, evict)
+    if is_replaced:
+        bench.clock.at(300, lambda: pods.update({"head-bbbbb": "Running"}))
+    report = bench.restart(head_pod="head-aaaaa")
+    assert bench.said("detected")[0] == "pod head-aaaaa is Failed" and not bench.said("unreachable")
+    assert (report["success"], report["total_retries"]) == (is_replaced, int(is_replaced))
+    if not is_replaced:
+        assert report["outcome"] == "restart_failed" and 400 <= report["duration"] < 500
+        assert report["attempts"][0]["status"] == "FAILED"
+
+
+def pod_list(phases: Mapping[str, str]) -> dict[str, Any]:
+    labels = {"ray.io/cluster": "c", "ray.io/node-type": "head"}
+    pods = [{"metadata": {"name": name, "labels": labels}, "status": {"phase": phases[name]}} for name in phases]
+    return {"kind": "PodList", "items": pods}
+
+
+# ---------------------------------------------------------------- lost answers of a start
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_start_whose_answer_is_lost_is_one_job_under_one_id(bench: Bench, lost: int) -> None:
+    bench.jobs.lose_start_answers = lost
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 0)
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+    assert set(bench.jobs.start_questions) == {"run-attempt-1"} and len(report["attempts"]) == 1
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 3])
+def test_a_start_that_never_arrived_is_asked_again_with_the_same_id(bench: Bench, dropped: int) -> None:
+    bench.jobs.drop_starts = dropped
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 0)
+    assert bench.jobs.start_questions == ["run-attempt-1"] * (dropped + 1)
+    assert len(report["attempts"]) == 1
+
+
+def test_an_outage_that_begins_right_after_a_start_doubles_nothing(bench: Bench) -> None:
+    bench.jobs.outage_after_start = 200
+    report = bench.restart()
+    assert (report["success"], report["total_retries"], len(report["attempts"])) == (True, 0, 1)
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+
+
+# ---------------------------------------------------------------- killed supervisors
+
+
+def eventful(folder: Path) -> Bench:
+    """A run with a crash that leaves processes behind, a stall, and a success."""
+    folder.mkdir(exist_ok=True)
+    bench = Bench(folder)
+    bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=2), HANG, GOOD]
+    return bench
+
+
+def run_eventful(bench: Bench, **changes: Any) -> RestartReport:
+    return bench.restart(check_interval=100, stagnation_threshold=150, **changes)
+
+
+def assert_as_if_nothing_had_happened(bench: Bench, report: RestartReport) -> None:
+    assert (report["success"], report["reason"], report["total_retries"]) == (True, "completed", 2)
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1", "run-attempt-2", "run-attempt-3"]
+    assert [each["status"] for each in report["attempts"]] == ["FAILED", "STALLED", "SUCCEEDED"]
+    assert [each["checkpoint"] for each in report["attempts"]] == [
+        None,
+        "/checkpoints/step_100",
+        "/checkpoints/step_200",
+    ]
+    assert report["final_step"] == 300 and bench.jobs.running() == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_supervisor_killed_at_any_write_goes_on_with_one_job_and_the_same_count(
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    bench = eventful(memory_path / "whole")
+    whole = KillingStore(bench.folder, 0, after=after)
+    assert_as_if_nothing_had_happened(bench, run_eventful(bench, store=whole))
+    assert whole.death.acts > 15
+    for number in cases_of(range(1, whole.death.acts + 1)):
+        bench = eventful(memory_path / str(number))
+        with pytest.raises(Killed):
+            run_eventful(bench, store=KillingStore(bench.folder, number, after=after))
+        if after and number == whole.death.acts:  # its result is on disk: there is nothing to go on with
+            assert Store(bench.folder).load_run("local run", dict) is None and bench.jobs.running() == []
+            continue
+        assert_as_if_nothing_had_happened(bench, run_eventful(bench))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_supervisor_killed_at_any_question_goes_on_with_one_job_and_the_same_count(
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    bench = eventful(memory_path / "whole")
+    whole = KillingTransport(bench.jobs.answer, 0, after=after)
+    run_eventful(bench, transport=whole)
+    assert whole.death.acts > 20
+    for number in cases_of(range(1, whole.death.acts)):  # the last one lets go of the claim, when all is done
+        bench = eventful(memory_path / str(number))
+        with pytest.raises(Killed):
+            run_eventful(bench, transport=KillingTransport(bench.jobs.answer, number, after=after))
+        assert_as_if_nothing_had_happened(bench, run_eventful(bench))
+
+
+def test_a_supervisor_killed_again_and_again_still_brings_the_job_to_its_end(
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    bench = eventful(memory_path)
+    deaths = 0
+    while deaths < 100:
+        try:
+            report = run_eventful(bench, store=KillingStore(bench.folder, 4, after=deaths % 2 == 0))
+        except Killed:
+            deaths += 1
+        else:
+            return assert_as_if_nothing_had_happened(bench, report)
+    pytest.fail("it never came to an end")
+
+
+def test_a_supervisor_that_goes_on_says_so_and_takes_a_new_configuration_from_now_on(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    with pytest.raises(Killed):
+        bench.restart(store=KillingStore(bench.folder, 4, after=True))
+    report = bench.restart(job_config={"command": "python better.py"})
+    assert report["success"] and len(bench.said("resumed")) == 1
+    assert [job.command for job in bench.jobs.starts] == ["python train.py", "python better.py"]
+
+
+def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(bench: Bench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    bench.on("stopped", die)
+    with pytest.raises(Killed):
+        bench.restart()
+    report = bench.restart()
+    assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
+
+
+def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: Bench) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench.clock.at(100, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bench.restart()
+    assert len(bench.jobs.running()) == 1
+    assert bench.restart()["success"] and len(bench.jobs.starts) == 1
+
+
+def die() -> None:
+    raise Killed
+
+
+def test_a_stop_after_the_next_attempt_was_planned_is_obeyed(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    start = bench.jobs._start
+
+    def lose(given: dict[str, str]) -> str:
+        if given["_name"] != "run-attempt-2":
+            return start(given)
+        stop_job("local", "process:run-attempt-1", transport=bench.transport, clock=bench.clock)
+        raise TargetUnreachable("the network is away")
+
+    bench.jobs._start = lose  # type: ignore[method-assign]
+    report = bench.restart()
+    assert report["reason"] == "stopped: by a person, after process:run-attempt-1 had ended"
+    assert (len(bench.jobs.starts), len(report["attempts"]), report["total_retries"]) == (1, 1, 0)
+
+
+def test_a_start_whose_answer_is_always_lost_is_tried_again_at_intervals(bench: Bench) -> None:
+    bench.jobs.drop_starts = 5
+    assert bench.restart()["success"] and bench.clock.elapsed >= 5 * 30
+    assert any("trying again" in text for text in bench.said("unreachable"))
+
+
+def test_a_failure_on_our_own_side_is_no_failure_of_the_start_or_the_stop(bench: Bench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    ours = LocalFailure("sh could not be started: Resource temporarily unavailable")
+    bench.on("stopping", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 600, ours))
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 1)
+
+
+# ---------------------------------------------------------------- states of other versions
+
+
+def interrupted(bench: Bench) -> dict[str, Any]:
+    """The state on disk of a run whose supervisor died before its first restart."""
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.die_waiting()
+    state = Store(bench.folder).load_run("local run", dict)
+    assert state
+    return state
+
+
+def test_a_state_of_an_earlier_version_goes_on(bench: Bench) -> None:
+    state = interrupted(bench)
+    del state["bad_checkpoints"], state["attempts"][0]["failure"], state["attempts"][0]["progress"]
+    Store(bench.folder).save_run("local run", state, finished=False)
+    assert bench.restart()["success"] and len(bench.jobs.starts) == 2
+
+
+def test_the_outcome_of_a_run_that_ended_under_an_earlier_version_is_known(bench: Bench) -> None:
+    state = interrupted(bench) | {"phase": "done", "reason": "stopped: stopped by a person"}
+    del state["outcome"]
+    outcomes = []
+    for reason in (state["reason"], "unexpected_exit"):
+        Store(bench.folder).save_run("local run", state | {"reason": reason}, finished=True)
+        run = load_run_state(Store(bench.folder), "local run", finished=True)
+        outcomes.append(run.outcome if run else "none")
+    assert outcomes == [RunOutcome.STOPPED, None]
+
+
+def test_a_state_of_a_later_version_is_refused_in_words(bench: Bench) -> None:
+    state = interrupted(bench) | {"moon_phase": 0.5}
+    Store(bench.folder).save_run("local run", state, finished=False)
+    with pytest.raises(TrainingMonitorError, match="later version.*moon_phase"):
+        bench.restart()
+    assert len(bench.jobs.starts) == 1

@@ -1,0 +1,297 @@
+"""Is it stuck? All ways to ask give one answer, and the answers that were wrong once are right."""
+
+from __future__ import annotations
+
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import EPOCH, TRAINING
+from tests.sweeps import cases_of
+from tests.unit.fleet.fleet_world import Watch, World
+from tests.unit.one_run import JOB, Asked, Stage
+from training_monitor.core.models import Event
+from training_monitor.core.store import Store
+from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.values import MemberSpec
+from training_monitor.look.check import check_training
+from training_monitor.runs.clock import RunClock
+from training_monitor.supervision.monitor import detect_stall, monitor_job
+from training_monitor.supervision.restart import auto_restart
+from training_monitor.supervision.watch import watch_training
+from training_monitor.supervision.watcher import TrainingWatcher
+from training_monitor.verdict.judge import judge
+
+MINUTE = 60.0
+UNSEEN = "row 1: evaluates, its processes out of sight"
+WAYS = ("check", "stall", "status", "list", "watch", "fleet", "health")
+TRAINS = Stage(30 * MINUTE)
+EVALUATES = Stage(8 * MINUTE, pace=0.0, gpus="idle", cores=1.0)
+UNSEEN_EVALUATION = (
+    Stage(30 * MINUTE, cores=None),
+    Stage(8 * MINUTE, 0.0, "idle", None),
+    Stage(10 * MINUTE, cores=None),
+)
+HANGS = Stage(60 * MINUTE, pace=0.0, gpus="idle", cores=0.01, writes=0.0)
+SPINS = Stage(60 * MINUTE, pace=0.0, gpus="spinning", cores=1.0, writes=0.0)
+LIVES = {
+    "row 1: evaluates": ((TRAINS, EVALUATES, Stage(10 * MINUTE)), "running"),
+    UNSEEN: (UNSEEN_EVALUATION, "running"),
+    "hangs, GPUs idle": ((TRAINS, HANGS), "stalled"),
+    "row 2: hangs, GPUs spinning": ((TRAINS, SPINS), "stalled"),
+    "hangs, its processes out of sight": ((Stage(30 * MINUTE, cores=None), Stage(99, 0.0, "idle", None)), "stalled"),
+    "row 10: saves": ((TRAINS, Stage(8 * MINUTE, 0.0, "idle", 0.1, 4e7), Stage(10 * MINUTE)), "running"),
+    "trains": ((Stage(60 * MINUTE),), "running"),
+}
+
+
+ALIKE = [pytest.param(*each, id=life) for life, each in LIVES.items()]
+ALONE = cases_of([pytest.param(*each, way, id=f"{life}-{way}") for life, each in LIVES.items() for way in WAYS], 8)
+
+
+@pytest.mark.parametrize(("stages", "state"), ALIKE)
+def test_all_ways_name_the_same_state_of_what_was_seen(tmp_path: Path, stages: Any, state: str) -> None:
+    """Row 1: looked at for 37 minutes by two of them, and then asked in every way at one moment."""
+    asked = Asked(tmp_path, stages)
+    silent = 7 * MINUTE if state == "running" else 15 * MINUTE
+    for _ in range(round((30 * MINUTE + silent) / 60)):
+        asked.clock.sleep(60)
+        asked.ways["status"](), asked.ways["fleet"]()
+    assert set(asked.all_ways().values()) == {state}, asked.all_ways()
+
+
+@pytest.mark.parametrize(("stages", "state", "way"), ALONE)
+def test_each_way_alone_comes_to_the_same_answer(tmp_path: Path, stages: Any, state: str, way: str) -> None:
+    """Row 1: each way sees all of it, from its first minute on; none tells of a stall that is none."""
+    asked = Asked(tmp_path, stages)
+    states = asked.look((46 if state == "stalled" else 38) * MINUTE, way, every=60.0)
+    assert states[-1] == state, (way, states)
+    assert "stalled" not in states[:30] and (state == "stalled" or "stalled" not in states), (way, states)
+
+
+def supervise(asked: Asked) -> tuple[list[Event], Any]:
+    """auto_restart at its defaults."""
+    events: list[Event] = []
+    report = auto_restart(
+        "local", TRAINING, "/checkpoints", job_config={"command": "python train.py"}, initial_job_id=JOB,
+        store=asked.store, on_event=events.append, **asked.given,
+    )  # fmt: skip
+    return events, report
+
+
+@pytest.mark.parametrize("stages", [LIVES["row 1: evaluates"][0], UNSEEN_EVALUATION], ids=["seen", "unseen"])
+def test_a_silent_evaluation_is_not_killed_and_ends_no_wait(tmp_path: Path, stages: Any) -> None:
+    """Row 1, through those that watch it all the time, at their defaults."""
+    asked = Asked(tmp_path / "restart", stages, ends=0)
+    events, report = supervise(asked)
+    assert (report["success"], report["total_retries"], asked.run.starts) == (True, 0, []), report
+    assert [each.text for each in events if each.kind in ("detected", "stopping", "stopped")] == []
+    assert asked.run.training.stop_tries == 0
+    waited = Asked(tmp_path / "wait", stages, ends=0)
+    assert monitor_job("local", JOB, store=waited.store, **waited.given)["status"] == "SUCCEEDED"
+    watched = Asked(tmp_path / "watch", stages, ends=0)
+    told: list[Event] = []
+    watcher = TrainingWatcher("local", JOB, store=watched.store, **watched.given)
+    end = watch_training(watcher, on_event=told.append)
+    assert end and end.end == "finished" and "stall" not in {each.kind for each in told}
+
+
+def test_a_hang_is_told_by_all_that_wait_for_it(tmp_path: Path) -> None:
+    """Row 1, the other side: what is no evaluation."""
+    waited = Asked(tmp_path, (TRAINS, HANGS))
+    report = monitor_job("local", JOB, store=waited.store, **waited.given)
+    assert report["status"] == "STALLED" and report["duration"] < 40 * MINUTE
+    assert detect_stall("local", JOB, store=waited.store, **waited.given)
+    assert set(waited.all_ways().values()) == {"stalled"}
+
+
+def test_a_fleet_that_begins_to_look_judges_with_what_others_saw(tmp_path: Path) -> None:
+    """Row 1: `fleet --once` of what `status` has watched."""
+    asked = Asked(tmp_path, UNSEEN_EVALUATION)
+    asked.look(37 * MINUTE, "status", every=60.0)
+    assert asked.ways["fleet"]() == asked.ways["check"]() == "running"
+
+
+# ---------------------------------------------------------------- what was judged wrongly
+
+
+@pytest.mark.parametrize("way", ["check", "watch", "status", "fleet"])
+def test_a_moving_epoch_fraction_is_progress(tmp_path: Path, way: str) -> None:
+    """Row 9: the dict lines of a Trainer without a bar, one in eight minutes."""
+
+    def says(now: float) -> str:
+        count = 1 + int((now - EPOCH) // (8 * MINUTE))
+        return f"{{'loss': {2 - count / 100:.4f}, 'learning_rate': 1e-05, 'epoch': {count / 100:.2f}}}\n"
+
+    asked = Asked(tmp_path, (Stage(300 * MINUTE),), options={"says": says})
+    states = asked.look(110 * MINUTE, way, every=120.0)
+    assert set(states) <= {"running", "unknown", "starting"} and states[-1] == "running", states
+    epoch = check_training("local", JOB, store=asked.store, **asked.given)["jobs"][0]["epoch"]
+    assert epoch == pytest.approx(0.14, abs=0.011)
+
+
+def test_gaps_between_looks_do_not_erase_what_both_sides_of_them_saw(tmp_path: Path) -> None:
+    """Row 2: `watch --once` every minute, also with a gap of 5 minutes now and then."""
+    asked = Asked(tmp_path, (Stage(20 * MINUTE, cores=None), Stage(99 * MINUTE, 0.0, "spinning", None)))
+    asked.look(20 * MINUTE, "watch", every=60.0)
+    states = [asked.look(60, "watch", every=300.0 if minute % 10 == 9 else 60.0) for minute in range(2)]
+    for minute in range(55):
+        states.append(asked.look(300.0 if minute % 10 == 9 else 60.0, "watch", 300.0 if minute % 10 == 9 else 60.0))
+    assert states[-1] == ["stalled"] and asked.ways["check"]() == "stalled"
+    [job] = check_training("local", JOB, store=asked.store, **asked.given)["jobs"]
+    assert job["seconds_without_step"] >= 55 * MINUTE and "collective" in job["reason"]
+
+
+@pytest.mark.parametrize("way", ["live", "once"])
+def test_the_silence_never_shrinks(tmp_path: Path, way: str) -> None:
+    """Row 5: a live watch, and one that is begun again and again, with an outage in between."""
+    asked = Asked(tmp_path, (Stage(10 * MINUTE, cores=None), Stage(9999, 0.0, "idle", None)))
+    live, silences = TrainingWatcher("local", JOB, store=asked.store, **asked.given), []
+    for number in range(160):
+        asked.clock.sleep(30 if number % 40 else 400)
+        watcher = live if way == "live" else TrainingWatcher("local", JOB, store=asked.store, **asked.given)
+        verdict = watcher.poll().verdict
+        assert verdict
+        silences.append(verdict.seconds_without_step or 0.0)
+    [job] = check_training("local", JOB, store=asked.store, **asked.given)["jobs"]
+    silences.append(job["seconds_without_step"])
+    silent = silences[20:]
+    assert silent == sorted(silent) and silent[-1] > 70 * MINUTE
+
+
+@pytest.mark.parametrize("way", cases_of(["check", "watch", "status"], 2))
+def test_a_run_that_is_slow_for_good_is_slow_until_its_speed_is_back(tmp_path: Path, way: str) -> None:
+    """Row 11: 3x slower from minute 20 on."""
+    slow, again = Stage(150 * MINUTE, pace=1 / 3), Stage(40 * MINUTE)
+    asked = Asked(tmp_path, (Stage(20 * MINUTE), slow, again))
+    states = asked.look(170 * MINUTE, way, every=60.0)
+    first = states.index("slow")
+    assert 20 <= first < 32 and set(states[first:]) == {"slow"}, states
+    assert asked.look(30 * MINUTE, way, every=60.0)[-1] == "running"
+
+
+@pytest.mark.parametrize("way", ["check", "watch", "status"])
+def test_a_run_that_was_slow_from_the_first_look_on_is_measured_against_its_own_log(tmp_path: Path, way: str) -> None:
+    """Row 11: its log still has the rates from when it was fast."""
+    steps = range(40)
+
+    def says(now: float) -> str:
+        fast = "".join(f"step {1000 + each}/100000 loss 0.5 3.00 steps/s\n" for each in steps)
+        return f"{fast}step {1040 + int(now - EPOCH)}/100000 loss 0.5 1.00 steps/s\n"
+
+    asked = Asked(tmp_path, (Stage(99 * MINUTE, pace=1.0),), options={"says": says})
+    assert "slow" in asked.look(30 * MINUTE, way, every=60.0)
+
+
+@pytest.mark.parametrize("way", ["check", "watch", "status", "fleet", "health"])
+def test_an_eta_that_does_not_converge_is_told_by_the_four_readings_of_the_document(tmp_path: Path, way: str) -> None:
+    """Row 12."""
+    readings = [(3000, "2:00:00"), (3200, "1:58:20"), (3400, "2:00:00"), (3500, "2:05:00")]
+
+    def says(now: float) -> str:
+        step, eta = readings[min(3, int((now - EPOCH) // 1800))]
+        return f"step {step}/4000 loss 0.5 ETA: {eta}\n"
+
+    stages = (Stage(200 * MINUTE, pace=0.05, gpus=None, cores=None),)
+    asked = Asked(tmp_path, stages, options={"says": says})
+    states = [asked.ways[way](), *asked.look(90 * MINUTE, way, every=1800.0)]
+    assert states[-1] == "slow", states
+    [job] = check_training("local", JOB, store=asked.store, **asked.given)["jobs"]
+    if way != "fleet":
+        told = "ETA not converging: stayed at ~2h over the last 90 minutes despite 500 steps"
+        assert (job["verdict"], job["recommendation"]) == ("warning", "alert") and told in job["reason"]
+
+
+def test_a_flat_eta_is_told_within_the_hour(tmp_path: Path) -> None:
+    """Row 12: from minute 20 on its steps take ever longer, so that the ETA stays where it is."""
+
+    def steps(minutes: float) -> float:
+        flat, done = 8000.0, min(minutes, 20.0) * 60
+        return done if minutes <= 20 else done + (flat - done) * (1 - exp(-(minutes - 20) * 60 / (flat - done)))
+
+    def says(now: float) -> str:
+        minutes = (now - EPOCH) / 60
+        step = int(steps(minutes))
+        left = (8000 - step) if minutes <= 20 else 6800
+        return f"step {step}/8000 loss 0.5 ETA: {left // 3600}:{left // 60 % 60:02}:{left % 60:02}\n"
+
+    asked = Asked(tmp_path, (Stage(300 * MINUTE),), options={"says": says})
+    states = asked.look(80 * MINUTE, "check", every=60.0)
+    assert "slow" not in states[:20] and "slow" in states, states
+
+
+def test_members_that_nobody_has_looked_at_are_unknown() -> None:
+    """Row 16."""
+    monitor = FleetMonitor([MemberSpec("local"), MemberSpec("ssh://somewhere")])
+    for row in monitor.snapshot().rows:
+        assert row.health().level == "unknown" and (row.verdict is None or row.verdict.verdict == "unknown")
+    assert judge([], now=EPOCH).verdict == "unknown"
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_what_was_killed_for_memory_says_where_and_why(tmp_path: Path) -> None:
+    """Row 13: killed at 20 %, without a word in its log."""
+    world, store = World(), Store(str(tmp_path / "state"))
+    machine = world.machine("local")
+    machine.log = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, 41))
+    given: dict[str, Any] = {"transport": world, "clock": world.clock, "store": store}
+    assert check_training("local", machine.path, **given)["jobs"][0]["state"] in ("running", "unknown")
+    world.clock.sleep(60)
+    machine.pid, machine.oom = None, 1
+    [job] = check_training("local", machine.path, **given)["jobs"]
+    told = "failed at step 40 of 200 without a word, probably killed for memory (oom_kill counted)"
+    assert (job["state"], job["verdict"], job["reason"]) == ("failed", "failed", told)
+    watched = TrainingWatcher("local", {"log_file": machine.path}, **given).poll().verdict
+    assert watched and (watched.state, watched.reason) == ("failed", told)
+
+
+@pytest.mark.parametrize(
+    ("words", "state", "told"),
+    [
+        ("Training completed\n", "finished", "finished"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\n", "failed", "illegal memory access"),
+    ],
+)
+def test_an_end_is_told_at_once_and_as_what_it_was(tmp_path: Path, words: str, state: str, told: str) -> None:
+    """Row 13: red "does not run" for a good end, and green for ten minutes for a bad one."""
+    watch = Watch(specs=(MemberSpec("local"),))
+    machine = watch.world.machine("local")
+    machine.log = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, 41))
+    watch.look()
+    machine.pid, machine.log = None, machine.log + words
+    watch.look(10)
+    row = watch.row(30)  # nobody writes it any more
+    assert row.verdict and row.verdict.state == state and told in row.health().reason
+    assert row.health().level == {"finished": "healthy", "failed": "error"}[state]
+    given: dict[str, Any] = {"transport": watch.world, "clock": watch.world.clock}
+    [job] = check_training("local", machine.path, store=Store(str(tmp_path)), **given)["jobs"]
+    assert job["state"] == state and told in job["reason"]
+
+
+# ---------------------------------------------------------------- from inside the script
+
+
+def test_a_lasting_change_of_speed_shows_within_a_minute_and_a_pause_changes_nothing() -> None:
+    """Row 15: 19 steps/s for 40 s, then 2/s; and a single pause of a minute."""
+    clock, now, batch = RunClock(1000.0), 1000.0, 0
+    clock.observe(now, 0, 0)
+    clock.start_epoch(1, 2000, 1)
+
+    def train(seconds: float, speed: float) -> None:
+        nonlocal now, batch
+        end = now + seconds
+        while now < end:
+            now, batch = now + 1 / speed, batch + 1
+            clock.observe(now, batch, 0)
+
+    train(40, 19.0)
+    assert clock.estimates()["run"].rate == pytest.approx(19.0, rel=0.05)
+    train(60, 2.0)
+    assert clock.estimates()["run"].rate == pytest.approx(2.0, rel=0.15)
+    now += 60
+    train(10, 2.0)
+    assert clock.estimates()["run"].rate == pytest.approx(2.0, rel=0.15)

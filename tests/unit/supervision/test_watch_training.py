@@ -1,0 +1,601 @@
+"""watch_training against a target in memory: how a watch ends, who is told, outages, and killed watchers."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import (
+    BUSY,
+    EPOCH,
+    IDLE,
+    NO_TOKEN,
+    Behaviour,
+    FakeClock,
+    FakeTraining,
+    FakeTransport,
+    FakeVast,
+    gpu_answer,
+)
+from tests.sweeps import cases_of
+from tests.unit.killing import Killed, KillingEverything, KillingTransport
+from tests.unit.supervision.test_terminate import FILES, HUB
+from training_monitor.cli.parsing import build_parser
+from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.models import Event, Progress
+from training_monitor.core.store import Store
+from training_monitor.core.values import LogUpdate, Notice, TerminationPlan, TrainingStatus, WatchReport
+from training_monitor.notify import WebList
+from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.outbox import Outbox
+from training_monitor.supervision.terminate import is_terminating
+from training_monitor.supervision.watch import watch_training
+from training_monitor.supervision.watch_state import NOT_STALLING
+from training_monitor.supervision.watcher import Callback, TrainingWatcher
+
+HANGS = Behaviour(total=2000, hang_after=600, save_every=100)
+FINISHES = Behaviour(total=500, save_every=100)
+SAVE = TerminationPlan(upload_to=(HUB,), destroy=True)
+JOB = {"job_id": "process:training", "output_dir": "/checkpoints", "name": "my run"}
+
+
+class Bench:
+    """A training on a rented instance, whose GPU is idle when it makes no steps, and people who are told."""
+
+    def __init__(self, folder: Path, does: Behaviour = HANGS, target: str = "vast://7") -> None:
+        self.folder, self.target = str(folder / "state"), target
+        self.clock = FakeClock()
+        self.there = FakeTraining(self.clock, does=does, gpus=gpu_answer(BUSY, 500))
+        if does.hang_after:
+            self.clock.at(does.hang_after, lambda: setattr(self.there, "gpus", gpu_answer(IDLE)))
+        self.vast = FakeVast()
+        self.transport = self.vast.attach(FakeTransport(self.there.answer))
+        self.events: list[Event] = []
+        self.statuses: list[TrainingStatus] = []
+        self.stopping = threading.Event()
+        self.sleeps: list[float] = []  # how long this machine is suspended after the next look
+
+    def _look(self, status: TrainingStatus) -> None:
+        self.statuses.append(status)
+        if self.sleeps:
+            self.clock.sleep(self.sleeps.pop())
+
+    def watch(
+        self, plan: TerminationPlan | None = None, *, store: Store | None = None, job: Any = FILES, **config: Any
+    ) -> WatchReport | None:
+        store = store or Store(self.folder)
+        settings = {"poll_interval": 60, "grace_period": 300} | config
+        watcher = TrainingWatcher(self.target, job, settings, store=store, transport=self.transport, clock=self.clock)
+        with Outbox(TrainingNotifier([WebList()], store=Store(self.folder)), store) as outbox:
+            return watch_training(
+                watcher,
+                plan=plan,
+                outbox=outbox,
+                on_status=self._look,
+                on_event=self.events.append,
+                stopping=self.stopping,
+            )
+
+    def watched(self, plan: TerminationPlan | None = None, **options: Any) -> WatchReport:
+        report = self.watch(plan, **options)
+        assert report
+        return report
+
+    @property
+    def notices(self) -> list[Notice]:
+        return [kept.notice for kept in reversed(Store(self.folder).recent_notices())]
+
+    @property
+    def told(self) -> list[str]:
+        return [notice.kind for notice in self.notices]
+
+    def said(self, kind: str) -> list[str]:
+        return [event.text for event in self.events if event.kind == kind]
+
+
+class ToldLines(TrainingWatcher):
+    """A watcher that is told the lines of the log by the test."""
+
+    def follow(self, callback: Callback, *, polls: bool) -> Callable[[], None]:
+        self.callback = callback
+        return lambda: None
+
+    def say(self, line: str, *, finished: bool | None = None) -> None:
+        self.callback(LogUpdate(line, Progress(finished=finished), NOT_STALLING, self.clock.time()))
+
+
+def times_of_looks(folder: Path, *lines: tuple[str, bool | None], most: int = 5) -> list[float]:
+    """The seconds between the looks at a run that goes on, after each of which the same lines come."""
+    bench, told = Bench(folder, Behaviour(total=100_000), "local"), list[LogUpdate]()
+    options: dict[str, Any] = {"store": Store(bench.folder), "transport": bench.transport, "clock": bench.clock}
+    watcher = ToldLines("local", FILES, {"poll_interval": 60}, **options)
+
+    def look(status: TrainingStatus) -> None:
+        bench.statuses.append(status)
+        for line, finished in lines:
+            watcher.say(line, finished=finished)
+        if len(bench.statuses) == most:
+            bench.stopping.set()
+
+    watch_training(watcher, on_status=look, on_line=told.append, stopping=bench.stopping)
+    assert [each.line for each in told] == [line for line, _ in lines] * most
+    at = [each.timestamp for each in bench.statuses]
+    return [round(after - before) for before, after in pairwise(at)]
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+def test_a_traceback_brings_the_next_look_soon_but_not_two_in_a_row(tmp_path: Path) -> None:
+    traceback = ("[rank0]: Traceback (most recent call last):", None)
+    assert times_of_looks(tmp_path, traceback, traceback) == [3, 60, 3, 60]
+
+
+def test_a_training_that_becomes_complete_brings_one_look_soon(tmp_path: Path) -> None:
+    assert times_of_looks(tmp_path, ("Training complete", True), ("saved", True)) == [3, 60, 60, 60]
+
+
+def test_other_lines_bring_no_look_and_the_second_one_comes_soon(tmp_path: Path) -> None:
+    assert times_of_looks(tmp_path, ("step 5/25", None), ("0 errors", None)) == [5, 60, 60, 60]
+
+
+def test_when_the_next_look_is_due_is_known_also_where_a_line_brings_it_soon(tmp_path: Path) -> None:
+    bench, left = Bench(tmp_path, Behaviour(total=100_000), "local"), list[float | None]()
+    options: dict[str, Any] = {"store": Store(bench.folder), "transport": bench.transport, "clock": bench.clock}
+    watcher = ToldLines("local", FILES, {"poll_interval": 60}, **options)
+
+    def note() -> None:
+        at = watcher.next_look_at
+        left.append(None if at is None else at - bench.clock.time())
+
+    bench.clock.at(1, note)
+    bench.clock.at(10, note)
+    bench.clock.at(20, lambda: watcher.say("Traceback (most recent call last):"))
+    bench.clock.at(22, note)
+    bench.clock.at(90, bench.stopping.set)
+    assert watcher.next_look_at is None
+    watch_training(watcher, on_line=lambda update: None, stopping=bench.stopping)
+    second, usual, hurried = (each or 0.0 for each in left)
+    assert 0 < second <= 5 and 50 <= usual <= 55 and 0 < hurried <= 3
+
+
+def test_a_run_that_finishes_is_told_with_its_milestones(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, FINISHES)
+    report = bench.watched()
+    assert (report.end, report.termination) == ("finished", None)
+    assert report.status and report.status.progress.step == 500
+    assert bench.told == ["milestone_25", "milestone_50", "milestone_75", "finished"]
+
+
+@pytest.mark.parametrize("job", [FILES, JOB])
+def test_a_finished_run_is_saved_as_complete_and_its_instance_destroyed(tmp_path: Path, job: Any) -> None:
+    bench = Bench(tmp_path, FINISHES)
+    bench.transport.stream = lambda *_, **__: pytest.fail("no stream") if job is FILES else NoStream()  # type: ignore[method-assign, return-value]
+    report = bench.watched(SAVE, job=job)
+    assert report.end == "finished" and report.termination and report.termination.success
+    assert bench.told[-3:] == ["finished", "upload_finished", "instance_destroyed"]
+    assert "terminated" not in bench.told and "terminated early" not in bench.there.uploads[0]
+    assert bench.vast.destroyed == ["7"] and bench.there.stops == []
+
+
+class NoStream:
+    def chunks(self) -> tuple[bytes, ...]:
+        return ()
+
+    def close(self) -> None:
+        return None
+
+
+def test_a_run_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
+    words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    bench = Bench(tmp_path, Behaviour(crash_after=120, last_words=words))
+    report = bench.watched()
+    assert report.end == "failed" and "out of memory" in report.reason
+    assert bench.told[-1] == "failed"
+
+
+def test_a_job_that_fails_tells_its_exit_status(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(crash_after=120, exit_code=3), target="local")
+    report = bench.watched(job="process:training")
+    assert (report.end, report.status and report.status.exit_code) == ("failed", 3)
+
+
+def test_a_run_that_was_stopped_by_a_person_is_stopped(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=5000), target="local")
+    bench.clock.at(100, bench.there.stop_by_person)
+    report = bench.watched(job="process:training")
+    assert report.end == "stopped" and report.reason.endswith("stopped by a person") and bench.told[-1] == "ended"
+
+
+def test_a_run_that_is_gone_without_a_word_before_its_last_step_has_failed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=5000, crash_after=200))
+    report = bench.watched()
+    assert report.end == "failed" and bench.told == ["failed"]
+    assert report.reason == "failed at step 200 of 5000 without a word"
+
+
+def test_the_end_of_a_watch_is_not_the_end_of_the_run(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=5000))
+    bench.clock.at(200, bench.stopping.set)
+    assert bench.watch(SAVE) is None
+    assert bench.there.training.exit(bench.there.now) is None and bench.vast.destroyed == []
+
+
+def test_every_notice_names_the_run_its_host_and_a_command_that_can_be_typed(tmp_path: Path) -> None:
+    for name, does, target, job in (("a", HANGS, "vast://7", FILES), ("b", FINISHES, "local", JOB)):
+        bench = Bench(tmp_path / name, does, target)
+        bench.watched(SAVE if target == "vast://7" else None, job=job)
+        assert len(bench.notices) >= 4
+        for notice in bench.notices:
+            assert (notice.training, notice.target) == (job.get("name") or job["log_file"], target)
+            program, *words = shlex.split(notice.command or "")
+            args = build_parser().parse_args(words)
+            assert program == "training-monitor" and args.subcommand in ("check", "rent instances")
+            if args.subcommand == "check":
+                assert (args.target, args.what) == (target, job.get("job_id") or job["log_file"])
+
+
+# ---------------------------------------------------------------- stalls
+
+
+def test_a_run_that_hangs_is_told_and_after_its_grace_period_ended_saved_and_destroyed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    report = bench.watched(SAVE)
+    assert report.end == "terminated" and report.termination and report.termination.success
+    assert report.reason == "Stall detected, grace period expired"
+    kinds = ["milestone_25", "stall_detected", "terminated", "upload_finished", "instance_destroyed"]
+    assert bench.told == kinds
+    [stopped] = bench.there.stops
+    first = next(each for each in bench.statuses if each.stall.is_stalling)
+    assert bench.statuses[-1].timestamp - first.timestamp == 300 and stopped >= 600 + 300
+
+
+def test_without_a_plan_a_hang_is_told_and_nothing_is_ever_done(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.clock.at(4000, bench.stopping.set)
+    assert bench.watch() is None
+    assert bench.told == ["milestone_25", "stall_detected"] and bench.there.stops == []
+
+
+def test_a_run_that_goes_on_within_its_grace_period_is_left_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=1200, save_every=None))
+    job = bench.there.training
+    bench.clock.at(900, lambda: freeze(bench, 700))
+    report = bench.watched(SAVE, job=FILES)
+    assert report.end == "finished" and bench.there.stops == [] and job.step(bench.there.now) == 1200
+    assert [kind for kind in bench.told if kind in ("stall_detected", "recovered")] == ["stall_detected", "recovered"]
+
+
+def freeze(bench: Bench, seconds: float) -> None:
+    """The training makes no steps for a while, and goes on where it was."""
+    job = bench.there.training
+    job.first_step, job.started = job.step(bench.there.now), bench.there.now + seconds
+    bench.there.gpus = gpu_answer(IDLE)
+    bench.clock.at(bench.clock.elapsed + seconds, lambda: setattr(bench.there, "gpus", gpu_answer(BUSY, 500)))
+
+
+def test_a_run_whose_log_nobody_can_read_steps_from_is_never_ended(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=100_000, quiet=True))
+    bench.there.gpus = ""
+    for minute in range(0, 4000, 500):
+        bench.clock.at(minute, lambda: bench.there.write("shard done, all is well\n"))
+    bench.clock.at(4500, bench.stopping.set)
+    assert bench.watch(SAVE) is None
+    assert bench.there.stops == [] and bench.vast.destroyed == []
+
+
+def test_a_run_that_hangs_while_nobody_can_see_its_process_is_not_ended(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.clock.at(500, lambda: setattr(bench.there, "has_pid_file", False))
+    bench.clock.at(4000, bench.stopping.set)
+    assert bench.watch(SAVE) is None and bench.there.stops == []
+
+
+def test_the_hard_limit_ends_a_run_that_makes_progress(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=5000))
+    report = bench.watched(SAVE, soft_limit=300, hard_limit=600)
+    assert report.end == "terminated" and "Hard limit" in report.reason
+    assert "soft_limit" in bench.told and 600 <= bench.there.stops[0] < 660
+
+
+def busy_hang(folder: Path) -> Bench:
+    """A training that hangs while its GPUs compute at real power: an endless loop, say."""
+    bench = Bench(folder, Behaviour(total=4000, hang_after=300, save_every=100))
+    bench.clock.at(301, lambda: setattr(bench.there, "gpus", gpu_answer(BUSY, 500)))
+    return bench
+
+
+def test_a_hang_with_busy_gpus_is_told_and_left_alone_and_the_notice_says_what_would_end_it(tmp_path: Path) -> None:
+    bench = busy_hang(tmp_path)
+    bench.clock.at(4000, bench.stopping.set)
+    assert bench.watch(SAVE) is None and bench.there.stops == []
+    [notice] = [each for each in bench.notices if each.kind == "stall_detected"]
+    assert "No action will be taken" in notice.text and "--terminate-busy" in notice.text
+
+
+def test_a_hang_with_busy_gpus_is_ended_by_who_asks_for_that_after_another_look(tmp_path: Path) -> None:
+    bench = busy_hang(tmp_path)
+    report = bench.watched(SAVE, terminate_busy=True)
+    assert report.end == "terminated" and report.termination and report.termination.success
+    [stopped] = bench.there.stops
+    first = next(each for each in bench.statuses if each.stall.is_stalling)
+    assert first.timestamp - EPOCH >= 300 + 1800 and first.stall.signals["pause"] == "busy"
+    last, again = bench.statuses[-2:]
+    assert last.timestamp - first.timestamp == 300 and 0 < again.timestamp - last.timestamp <= 5 <= stopped
+    assert "Auto-terminating in 5 minutes" in next(each for each in bench.notices if "stall" in each.kind).text
+
+
+def test_a_busy_hang_that_makes_a_step_between_the_two_looks_goes_on(tmp_path: Path) -> None:
+    bench = busy_hang(tmp_path)
+
+    def wake(status: TrainingStatus) -> None:
+        told = [each.timestamp for each in bench.statuses if each.stall.is_stalling]
+        if status.stall.is_stalling and status.timestamp - told[0] >= 300 and not bench.there.write_count:
+            bench.there.write_count = 1
+            bench.there.write("step 301/4000 loss 0.3\n")
+
+    bench.there.write_count = 0  # type: ignore[attr-defined]
+    look = bench._look
+    bench._look = lambda status: (look(status), wake(status))  # type: ignore[method-assign]
+    bench.clock.at(3000, bench.stopping.set)
+    assert bench.watch(SAVE, terminate_busy=True) is None
+    assert bench.there.stops == [] and "recovered" in bench.told
+
+
+def test_a_limit_is_said_once_also_to_who_listens_to_events(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=1000))
+    bench.watched(soft_limit=100, cost_per_hour=3600, budget=1)
+    assert bench.told.count("soft_limit") == bench.told.count("budget_passed") == 1
+    assert len([event for event in bench.events if "Limit Passed" in event.text]) == 1
+
+
+def test_a_run_that_is_to_be_ended_needs_a_pid_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="pid_file"):
+        Bench(tmp_path).watch(TerminationPlan(), job={"log_file": "/run/train.log"})
+
+
+# ---------------------------------------------------------------- no answer
+
+
+@pytest.mark.parametrize("error", [TargetUnreachable("connection refused"), CommandTimedOut("no answer within 30 s")])
+def test_an_outage_is_told_once_as_an_event_and_concludes_nothing(tmp_path: Path, error: Any) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000))
+    bench.there.unreachable(500, 2500, error)
+    report = bench.watched(SAVE)
+    assert report.end == "finished" and bench.there.stops == []
+    assert len(bench.said("unreachable")) == 1
+    assert len([text for text in bench.said("reached") if "answers again" in text]) == 1
+    assert not {"stall_detected", "recovered"} & set(bench.told)
+
+
+def test_a_hang_during_an_outage_starts_its_grace_period_again_after_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.there.unreachable(950, 2500)
+    report = bench.watched(SAVE)
+    assert report.end == "terminated" and bench.told.count("stall_detected") == 1
+    assert bench.there.stops[0] >= 2500 + 300 and "recovered" not in bench.told
+
+
+def test_a_watcher_that_was_suspended_ends_nothing_when_it_wakes(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.clock.at(900, lambda: bench.sleeps.append(86_400))
+    bench.watched(SAVE)
+    [stopped] = bench.there.stops
+    assert stopped >= 900 + 86_400 + 300 and "recovered" not in bench.told
+
+
+def test_the_first_look_raises_what_keeps_it_from_asking(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.there.unreachable(0, 10)
+    with pytest.raises(TargetUnreachable):
+        bench.watch()
+    with pytest.raises(JobNotFound):
+        Bench(tmp_path, target="local").watch(job="process:nope")
+
+
+def test_a_watcher_that_is_started_again_during_an_outage_waits(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, FINISHES)
+    bench.clock.at(100, bench.stopping.set)
+    assert bench.watch() is None
+    bench.stopping.clear()
+    bench.there.unreachable(bench.clock.elapsed, 300)
+    assert bench.watched().end == "finished"
+
+
+def test_a_job_that_the_target_forgot_is_lost_and_that_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=5000), target="local")
+    bench.clock.at(200, bench.there.jobs.clear)
+    bench.there._print_steps = lambda: None  # type: ignore[method-assign]
+    report = bench.watched(SAVE, job=JOB)
+    assert report.end == "lost" and "process:training" in report.reason and report.termination is None
+    assert bench.told == ["ended"] and "lost" in dict(bench.notices[0].fields)["Reason"]
+
+
+# ---------------------------------------------------------------- outages that last
+
+
+def test_a_target_out_of_reach_for_ten_minutes_is_told_once_and_when_it_is_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=4000, save_every=None))
+    bench.there.unreachable(200, 200 + 3700)
+    bench.watched()
+    assert [kind for kind in bench.told if "reach" in kind] == ["unreachable", "reached"]
+    gone, back = (notice for notice in bench.notices if "reach" in notice.kind)
+    assert (gone.priority, gone.target, gone.command) == ("high", "vast://7", "training-monitor doctor vast://7")
+    assert dict(gone.fields)["For"] == "10m" and "Error" in dict(gone.fields)
+    assert dict(back.fields)["After"].startswith("1h0") and back.training == "my run"
+
+
+@pytest.mark.parametrize("seconds", [60, 500])
+def test_a_short_outage_is_not_told(tmp_path: Path, seconds: float) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 500 + seconds)
+    bench.watched()
+    assert not {"unreachable", "reached"} & set(bench.told)
+
+
+def test_how_long_an_outage_lasts_until_it_is_told_can_be_set(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 800)
+    bench.watched(outage_after=120)
+    assert dict(next(each for each in bench.notices if each.kind == "unreachable").fields)["For"] == "2m"
+
+
+@pytest.mark.parametrize("killed_at", [600, 900, 1200, 2000])
+def test_an_outage_is_told_once_over_watchers_that_are_killed(tmp_path: Path, killed_at: float) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 2500)
+    bench.clock.at(killed_at, lambda: _die())
+    with pytest.raises(Killed):
+        bench.watch()
+    assert bench.told.count("unreachable") == (killed_at > 1150)
+    bench.watched()
+    assert (bench.told.count("unreachable"), bench.told.count("reached")) == (1, 1)
+
+
+def _die() -> None:
+    raise Killed
+
+
+def test_each_outage_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=4000, save_every=None))
+    bench.there.unreachable(500, 1500)
+    bench.there.unreachable(2000, 3500)
+    bench.watched()
+    assert [kind for kind in bench.told if "reach" in kind] == ["unreachable", "reached"] * 2
+
+
+def test_a_state_folder_out_of_use_ends_no_watch_and_is_told_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    state, away = Path(bench.folder), Path(bench.folder + " away")
+    bench.clock.at(500, lambda: state.rename(away))
+    bench.clock.at(2500, lambda: away.rename(state))
+    assert bench.watched().end == "finished"
+    assert [kind for kind in bench.told if "state" in kind] == ["state_unwritable", "state_writable"]
+    assert not {"unreachable", "reached"} & set(bench.told)
+
+
+class Pings:
+    """Stands where a `Heartbeat` is given, and counts."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock, self.at = clock, list[float]()
+
+    def beat(self) -> None:
+        self.at.append(self.clock.elapsed)
+
+
+def test_every_look_that_saw_something_is_pinged_and_no_blind_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 1500)
+    pings = Pings(bench.clock)
+    store, settings = Store(bench.folder), {"poll_interval": 60}
+    watcher = TrainingWatcher("vast://7", FILES, settings, store=store, transport=bench.transport, clock=bench.clock)
+    watch_training(watcher, heartbeat=pings, on_status=bench.statuses.append)  # type: ignore[arg-type]
+    assert len(pings.at) == len(bench.statuses) > 30
+    assert [at for at in pings.at if 500 <= at < 1500] == []
+
+
+# ---------------------------------------------------------------- killed
+
+
+BRIEF = {
+    "hangs": Behaviour(total=2000, hang_after=220, save_every=100),
+    "finishes": Behaviour(total=260, save_every=100),  # between two milestones at each look, also some seconds later
+}
+QUICK = {"poll_interval": 100, "stall_after": 60, "grace_period": 100}
+
+
+def expected(bench: Bench, report: WatchReport) -> tuple[Any, ...]:
+    saved = report.termination
+    assert saved
+    return (
+        report.end,
+        report.reason,
+        saved.success,
+        saved.gone,
+        [each.replace("instance_gone", "instance_destroyed") for each in bench.told],  # as far as somebody heard of it
+        bench.vast.destroyed,
+        bench.there.uploads,
+    )
+
+
+@pytest.mark.parametrize("does", BRIEF.values(), ids=BRIEF)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_watcher_killed_at_any_write_and_started_again_tells_and_does_everything_once(
+    memory_path: Path, does: Behaviour, after: bool
+) -> None:
+    whole = Bench(memory_path / "whole", does)
+    store = KillingEverything(whole.folder, 0, after=after)
+    result = expected(whole, whole.watched(SAVE, store=store, **QUICK))
+    assert store.death.acts > 15 and result[2:4] == (True, True)
+    for number in cases_of(range(1, store.death.acts + 1)):
+        bench = Bench(memory_path / str(number), does)
+        with pytest.raises(Killed):
+            bench.watch(SAVE, store=KillingEverything(bench.folder, number, after=after), **QUICK)
+        assert expected(bench, bench.watched(SAVE, **QUICK)) == result, number
+
+
+@pytest.mark.parametrize("does", BRIEF.values(), ids=BRIEF)
+def test_a_watcher_killed_at_any_question_and_started_again_tells_and_does_everything_once(
+    memory_path: Path, does: Behaviour
+) -> None:
+    whole = Bench(memory_path / "whole", does)
+    counting = KillingTransport(whole.there.answer, 0, after=True)
+    whole.transport = whole.vast.attach(counting)
+    result = expected(whole, whole.watched(SAVE, **QUICK))
+    for number in cases_of(range(1, counting.death.acts + 1)):
+        bench = Bench(memory_path / str(number), does)
+        killing = KillingTransport(bench.there.answer, number, after=True)
+        alive, bench.transport = bench.transport, bench.vast.attach(killing)
+        with pytest.raises(Killed):
+            bench.watch(SAVE, **QUICK)
+        bench.transport = alive
+        assert expected(bench, bench.watched(SAVE, **QUICK)) == result, number
+
+
+def test_a_watch_that_is_called_again_after_all_was_done_says_the_same_and_does_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, FINISHES)
+    result = expected(bench, bench.watched(SAVE))
+    assert expected(bench, bench.watched(SAVE)) == result
+
+
+def test_a_watch_that_is_called_again_after_an_upload_failed_tries_it_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, FINISHES)
+    bench.there.hub = NO_TOKEN
+    result = expected(bench, bench.watched(SAVE))
+    assert result[:4] == ("finished", result[1], False, False)
+    assert expected(bench, bench.watched(SAVE))[:4] == result[:4] and not is_terminating_here(bench)
+    bench.there.hub = type(bench.there).hub
+    saved = bench.watched(SAVE)
+    assert saved.end == "finished" and saved.termination and saved.termination.success
+
+
+def is_terminating_here(bench: Bench) -> bool:
+    watcher = TrainingWatcher(bench.target, FILES, store=Store(bench.folder), transport=bench.transport)
+    return is_terminating(watcher)
+
+
+def test_the_next_start_of_the_same_files_is_watched_as_a_run_of_its_own(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, FINISHES, target="local")
+    bench.watched(SAVE)
+    bench.there.begin_again(Behaviour(total=600, save_every=100))
+    first = bench.told
+    assert bench.watched(SAVE).end == "finished"
+    assert bench.told[len(first) :].count("finished") == 1 and len(bench.there.uploads) == 2
+
+
+def test_an_interrupt_says_that_only_the_watch_ended(tmp_path: Path) -> None:
+    def press_ctrl_c() -> None:
+        raise KeyboardInterrupt
+
+    bench = Bench(tmp_path, FINISHES)
+    bench.clock.at(90, press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt, match="the watch of .* ended here, and nothing else: the same call goes on"):
+        bench.watch()
+    assert bench.watch().end == "finished"  # type: ignore[union-attr]

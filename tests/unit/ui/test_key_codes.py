@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from training_monitor.ui.kit.terminal import decode_keys
+
+# What is sent for one key, and its name; none where it is no key.
+SEQUENCES: dict[bytes, list[str]] = {
+    b"\x1b[A": ["up"],
+    b"\x1bOA": ["up"],
+    b"\x1b[B": ["down"],
+    b"\x1bOB": ["down"],
+    b"\x1b[C": ["right"],
+    b"\x1bOC": ["right"],
+    b"\x1b[D": ["left"],
+    b"\x1bOD": ["left"],
+    b"\x1b[H": ["home"],
+    b"\x1bOH": ["home"],
+    b"\x1b[1~": ["home"],
+    b"\x1b[7~": ["home"],
+    b"\x1b[F": ["end"],
+    b"\x1bOF": ["end"],
+    b"\x1b[4~": ["end"],
+    b"\x1b[8~": ["end"],
+    b"\x1b[5~": ["page-up"],
+    b"\x1b[6~": ["page-down"],
+    b"\x1b[2~": ["insert"],
+    b"\x1b[3~": ["backspace"],
+    b"\x1b[Z": ["shift-tab"],
+    b"\x1bOM": ["enter"],
+    # Shift, Alt, Ctrl held
+    b"\x1b[1;5C": ["right"],
+    b"\x1b[1;2A": ["up"],
+    b"\x1b[1;16D": ["left"],
+    b"\x1bO5D": ["left"],
+    b"\x1b[1;3H": ["home"],
+    b"\x1b[5;5~": ["page-up"],
+    b"\x1b[3;2~": ["backspace"],
+    # function keys, the keypad, the Windows and menu keys, of xterm and of the Linux console
+    b"\x1bOP": [],
+    b"\x1bOS": [],
+    b"\x1bOp": [],
+    b"\x1bOj": [],
+    b"\x1b[15~": [],
+    b"\x1b[24;2~": [],
+    b"\x1b[1;5P": [],
+    b"\x1b[[A": [],
+    b"\x1b[[E": [],
+    b"\x1b[29~": [],
+    b"\x1b[E": [],
+    # bracketed paste, focus, answers of a terminal, keys of other protocols
+    b"\x1b[200~": [],
+    b"\x1b[201~": [],
+    b"\x1b[I": [],
+    b"\x1b[O": [],
+    b"\x1b[?1;2c": [],
+    b"\x1b[>41;388;0c": [],
+    b"\x1b[24;80R": [],
+    b"\x1b[?2004;1$y": [],
+    b"\x1b[97;5u": [],
+    b"\x1b[27;5;9~": [],
+    b"\x1b[ q": [],
+    b"\x1b[;;;A": [],
+    b"\x1b[1;5;5C": [],
+    b"\x1b[111C": [],
+    b"\x1b[<C": [],
+    # the mouse
+    b"\x1b[<0;1;1M": ["click 0 0"],
+    b"\x1b[<0;300;100M": ["click 299 99"],
+    b"\x1b[<16;12;3M": ["click 11 2"],
+    b"\x1b[<0;1;1m": [],
+    b"\x1b[<1;5;5M": [],
+    b"\x1b[<2;5;5M": [],
+    b"\x1b[<32;5;5M": [],
+    b"\x1b[<35;5;5M": [],
+    b"\x1b[<64;10;20M": ["wheel-up"],
+    b"\x1b[<65;10;20M": ["wheel-down"],
+    b"\x1b[<68;10;20M": ["wheel-up"],
+    b"\x1b[<64;10;20m": [],
+    b"\x1b[<66;10;20M": [],
+    b"\x1b[<128;10;20M": [],
+    b"\x1b[<0;0;0M": [],
+    b"\x1b[<0;-1;5M": [],
+    b"\x1b[<0;5M": [],
+    b"\x1b[<0;1;2;3M": [],
+    b"\x1b[<;;M": [],
+    b"\x1b[<0;999999;1M": [],
+    b"\x1b[<0;1;1X": [],
+    b"\x1b[32;10;20M": [],
+    b"\x1b[M !!": [],
+    b"\x1b[M\x60\xff\xfe": [],
+}
+CHARACTERS = {text.encode(): [text] for text in "aZ09 ?!~[O\x7eé€ß中😀\u0301\u200d\ufeff\U0010ffff"}
+CONTROLS = {
+    b"\t": ["tab"],
+    b"\r": ["enter"],
+    b"\n": ["enter"],
+    b"\x7f": ["backspace"],
+    b"\b": ["backspace"],
+    b"\x01": ["ctrl-a"],
+    b"\x0c": ["ctrl-l"],
+    b"\x15": ["ctrl-u"],
+    b"\x1a": ["ctrl-z"],
+    b"\x00": [],
+    b"\x1c": [],
+    b"\x1f": [],
+}
+ALL = {**SEQUENCES, **CHARACTERS, **CONTROLS}
+ODD = {b"\x1bA": "up", b"\x1b[1~": "end", b"\x1bxyz": "left", b"\x1b[$9": "right"}  # keys of a terminal of its own kind
+
+
+def decoded(data: bytes) -> list[str]:
+    """What is told when all came at once, and nothing after it."""
+    names, rest = decode_keys(data, is_over=True)
+    assert rest == b""
+    return names
+
+
+def fed(*pieces: bytes) -> tuple[list[str], bytes]:
+    """What is told of pieces that come one after the other, and what is kept."""
+    names: list[str] = []
+    rest = b""
+    for piece in pieces:
+        more, rest = decode_keys(rest + piece, is_over=False)
+        names += more
+    return names, rest
+
+
+def test_each_key_has_its_name(subtests: pytest.Subtests) -> None:
+    for data, names in ALL.items():
+        with subtests.test(data=data, names=names):
+            assert decode_keys(data, is_over=False) == (names, b"")
+            assert decoded(data) == names
+
+
+def test_a_key_that_comes_in_parts_is_the_same_key(subtests: pytest.Subtests) -> None:
+    for data, names in ALL.items():
+        with subtests.test(data=data, names=names):
+            for cut in range(len(data) + 1):
+                assert fed(data[:cut], data[cut:]) == (names, b"")
+            single = [data[place : place + 1] for place in range(len(data))]
+            assert fed(*single) == (names, b"")
+
+
+def test_nothing_is_told_of_a_part_until_it_is_over(subtests: pytest.Subtests) -> None:
+    for data in [*ALL]:
+        with subtests.test(data=data):
+            for cut in range(1, len(data)):
+                assert decode_keys(data[:cut], is_over=False) == ([], data[:cut])
+
+
+def test_keys_between_others_are_told_in_order_however_they_are_cut() -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        keys = chance.choices([*ALL], k=8)
+        data, names = b"".join(keys), [name for key in keys for name in ALL[key]]
+        cuts = sorted(chance.choices(range(len(data) + 1), k=3))
+        pieces = [data[first:last] for first, last in zip([0, *cuts], [*cuts, len(data)])]
+        assert fed(*pieces) == (names, b"")
+
+
+def test_esc_before_what_is_no_sequence_is_a_key_of_its_own(subtests: pytest.Subtests) -> None:
+    for data, names in [
+        (b"\x1b", ["escape"]),
+        (b"\x1b\x1b", ["escape", "escape"]),
+        (b"\x1bx", ["escape", "x"]),
+        (b"\x1bq?!", ["escape", "q", "?", "!"]),
+        (b"q?!\x1b", ["q", "?", "!", "escape"]),
+        (b"\x1b\r", ["escape", "enter"]),
+        (b"\x1b\x1b[A", ["escape", "up"]),
+        (b"\x1b[", ["escape", "["]),
+        (b"\x1bO", ["escape", "O"]),
+        (b"\x1b[\r", ["escape", "[", "enter"]),
+        (b"\x1b[\x1b", ["escape", "[", "escape"]),
+        (b"\x1bO\x1b[B", ["escape", "O", "down"]),
+        ("\x1bé".encode(), ["escape", "é"]),
+        ("\x1b[é".encode(), ["escape", "[", "é"]),
+        (b"\x1b]0;x\x07", ["escape", "]", "0", ";", "x", "ctrl-g"]),
+    ]:
+        with subtests.test(data=data, names=names):
+            assert decoded(data) == names
+
+
+def test_esc_and_another_key_are_told_without_waiting() -> None:
+    assert decode_keys(b"\x1bx", is_over=False) == (["escape", "x"], b"")
+    assert decode_keys(b"\x1b\x1b", is_over=False) == (["escape"], b"\x1b")
+
+
+def test_a_sequence_that_is_cut_off_is_swallowed(subtests: pytest.Subtests) -> None:
+    for data in [
+        b"\x1b[1",
+        b"\x1b[1;5",
+        b"\x1b[<0;12",
+        b"\x1b[ ",
+        b"\x1b[M",
+        b"\x1b[M !",
+        b"\x1b[[",
+        b"\x1bO5",
+        b"\x1b[?",
+    ]:
+        with subtests.test(data=data):
+            assert decoded(data) == []
+            assert decoded(data + b"\x1b[A") == ["up"]
+            assert decoded(data + b"\r") == ["enter"]
+
+
+def test_broken_characters_are_dropped(subtests: pytest.Subtests) -> None:
+    for data, names in [
+        (b"\xff", []),
+        (b"\x80x", ["x"]),
+        (b"\xc3", []),
+        (b"\xc3\xc3\xa9", ["é"]),
+        (b"\xe2\x82\xff\xe2\x82\xac", ["€"]),
+        (b"\xf0\x9f\x98q", ["q"]),
+        (b"\xed\xa0\x80", []),
+        (b"\xc0\xaf", []),
+        (b"\xf5\x80\x80\x80", []),
+        (b"\xe2\x82\x1b[A", ["up"]),
+        (b"\xe2\x1b", ["escape"]),
+    ]:
+        with subtests.test(data=data, names=names):
+            assert decoded(data) == names
+            assert fed(*(data[place : place + 1] for place in range(len(data))))[0] == [
+                name for name in names if name != "escape"
+            ]
+
+
+def test_a_sequence_without_end_is_swallowed_and_little_of_it_is_kept(subtests: pytest.Subtests) -> None:
+    for kind in [b"0", b"1;", b"<0;", b"!", b";", b"?\x20"]:
+        with subtests.test(kind=kind):
+            rest = b"\x1b[" + kind
+            for _ in range(1000):
+                names, rest = decode_keys(rest + kind[-1:] * 97, is_over=False)
+                assert names == [] and len(rest) <= 32
+            assert decode_keys(rest + b"Cx", is_over=False) == (["x"], b"")
+            assert decode_keys(rest, is_over=True) == ([], b"")
+
+
+def test_a_long_sequence_is_no_key_however_it_begins() -> None:
+    for begin in (b"\x1b[1;5", b"\x1b[<0;1;1", b"\x1b[1"):
+        assert decoded(begin + b"0" * 100_000 + b"C") == []
+        assert decoded(begin + b";1" * 100_000 + b"Mq") == ["q"]
+
+
+def test_much_text_at_once_is_told_whole() -> None:
+    text = "a😀é\t" * 5000
+    assert decoded(text.encode()) == ["a", "😀", "é", "tab"] * 5000
+    assert decoded(b"\x1b" * 5000) == ["escape"] * 5000
+    assert decoded(b"\x1b[" * 5000) == ["escape", "["] * 5000
+    assert decoded(b"\xf0" * 5000) == []
+
+
+def test_random_bytes_are_told_alike_whole_and_in_pieces() -> None:
+    chance = random.Random(11)
+    likely = b"\x1b\x1b\x1b[[O<M;;0123456789~ACDmM!\xc3\xa9\xf0\x9f\x98\x80q?\r\x00"
+    for _ in range(1000):
+        data = bytes(chance.choice((chance.randrange(256), chance.choice(likely))) for _ in range(chance.randrange(24)))
+        whole, rest = decode_keys(data, is_over=False)
+        cuts = sorted(chance.choices(range(len(data) + 1), k=4))
+        assert fed(*(data[first:last] for first, last in zip([0, *cuts], [*cuts, len(data)]))) == (whole, rest)
+        assert all(whole) and data.endswith(rest)
+        assert decoded(data) == whole + decoded(rest)
+
+
+@pytest.mark.parametrize(("data", "name"), ODD.items())
+def test_the_sequences_of_a_terminal_go_before_all_others(data: bytes, name: str) -> None:
+    for cut in range(len(data)):
+        names, rest = decode_keys(data[:cut], is_over=False, known=ODD)
+        assert (names, rest) == ([], data[:cut])
+        assert decode_keys(rest + data[cut:] + b"j", is_over=False, known=ODD) == ([name, "j"], b"")
+
+
+def test_what_only_begins_like_a_sequence_of_a_terminal_is_told_as_what_it_is() -> None:
+    assert decode_keys(b"\x1bxq", is_over=False, known=ODD) == (["escape", "x", "q"], b"")
+    assert decode_keys(b"\x1bxy", is_over=False, known=ODD) == ([], b"\x1bxy")
+    assert decode_keys(b"\x1bxy", is_over=True, known=ODD) == (["escape", "x", "y"], b"")
+    assert decode_keys(b"\x1b[B", is_over=False, known=ODD) == (["down"], b"")
+
+
+def test_no_bytes_are_no_keys() -> None:
+    assert decode_keys(b"", is_over=False) == decode_keys(b"", is_over=True) == ([], b"")

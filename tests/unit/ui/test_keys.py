@@ -1,0 +1,447 @@
+"""Every key of every screen, by `update`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.ui.fleet_screens import TABLES, a_command, render, update
+from tests.unit.ui.snapshots import ROWS, SNAPSHOT, member, recent
+from training_monitor.fleet.values import FleetAlert, FleetSnapshot
+from training_monitor.ui.fleet.view import ORDERS, TABLE, FleetView, follow, visible_rows
+from training_monitor.ui.kit.view import Do
+
+START = FleetView(selected=ROWS[0].key, page=3, sort="ID")  # the order of ROWS
+READ_ONLY = replace(START, read_only=True)
+EMPTY = replace(SNAPSHOT, rows=(), groups=())
+EMPTY_OF_ALERTS = replace(SNAPSHOT, alerts=())
+
+
+def press(view: FleetView, *keys: str, snapshot: FleetSnapshot = SNAPSHOT) -> tuple[FleetView, list[Do]]:
+    commands: list[Do] = []
+    for key in keys:
+        view, more = update(view, key, snapshot)
+        commands += more
+    return view, commands
+
+
+def after(*keys: str, view: FleetView = START, snapshot: FleetSnapshot = SNAPSHOT) -> FleetView:
+    return press(view, *keys, snapshot=snapshot)[0]
+
+
+def cursor(view: FleetView, snapshot: FleetSnapshot = SNAPSHOT) -> int:
+    row = TABLE.selected(snapshot, view)
+    assert row is not None
+    return ROWS.index(row)
+
+
+def ids(view: FleetView) -> list[int]:
+    return [ROWS.index(row) for row in visible_rows(SNAPSHOT, view)]
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_a_key_asks_for_what_it_is_documented_to_do(subtests: pytest.Subtests) -> None:
+    for key, paused, name in [
+        ("q", False, "quit"),
+        ("r", False, "refresh"),
+        ("p", False, "pause"),
+        ("p", True, "resume"),
+        ("c", False, "clear"),
+        ("ctrl-l", False, "redraw"),
+    ]:
+        with subtests.test(key=key, paused=paused, name=name):
+            assert press(START, key, snapshot=replace(SNAPSHOT, paused=paused))[1] == [a_command(name)]
+
+
+@pytest.mark.parametrize("screen", ["detail", "comparison", "alerts", "help"])
+def test_quit_refresh_and_pause_work_on_every_page(screen: str) -> None:
+    names = [command.name for command in press(replace(START, screen=screen), "r", "p", "q")[1]]
+    assert names == ["refresh", "pause", "quit"]
+
+
+def test_c_forgets_the_lines_shown_and_not_what_was_seen() -> None:
+    view = after("c", view=follow(START, ROWS))
+    assert view.log_lines == ()
+    assert follow(view, ROWS).log_lines == ()
+
+
+def test_a_key_without_a_meaning_changes_nothing_and_says_so_where_nothing_is_typed(subtests: pytest.Subtests) -> None:
+    for screen in TABLES:
+        with subtests.test(screen=screen):
+            view = replace(START, screen=screen)
+            for key in ("f12", "ctrl-z", "\x01", ""):
+                said = "" if screen in ("filter", "confirm") else f"{key} does nothing here"
+                assert press(view, key) == (replace(view, message=said), [])
+
+
+def test_every_key_of_every_screen_is_answered_also_by_an_empty_fleet(subtests: pytest.Subtests) -> None:
+    for screen in TABLES:
+        with subtests.test(screen=screen):
+            for snapshot in (SNAPSHOT, EMPTY):
+                for key in (name for entry in TABLES[screen] for name in entry.names):
+                    view, _ = update(replace(START, screen=screen), key, snapshot)
+                    assert len(render(snapshot, view, 80, 24, recent).lines) == 24
+
+
+def test_no_two_entries_of_a_screen_share_a_key(subtests: pytest.Subtests) -> None:
+    for screen in TABLES:
+        with subtests.test(screen=screen):
+            names = [name for entry in TABLES[screen] for name in entry.names]
+            assert len(names) == len(set(names))
+
+
+# ---------------------------------------------------------------- moving
+
+
+def test_the_cursor_moves(subtests: pytest.Subtests) -> None:
+    for keys, place in [
+        (["down"], 1),
+        (["j", "j"], 2),
+        (["j", "k"], 0),
+        (["down", "up"], 0),
+        (["up"], 0),
+        (["page-down"], 3),
+        (["page-down", "page-up"], 0),
+        (["end"], 7),
+        (["G"], 7),
+        (["G", "down"], 7),
+        (["end", "home"], 0),
+        (["G", "g"], 0),
+    ]:
+        with subtests.test(keys=keys, place=place):
+            assert cursor(after(*keys)) == place
+
+
+def test_the_cursor_follows_its_member_when_rows_are_sorted_anew() -> None:
+    view = after("down", "down")
+    for keys in (["s"], ["s", "S"], ["s"] * 5):
+        assert TABLE.selected(SNAPSHOT, after(*keys, view=view)) == ROWS[2]
+    reordered = replace(SNAPSHOT, rows=ROWS[::-1])
+    assert TABLE.selected(reordered, view) == ROWS[2]
+
+
+def test_the_cursor_of_a_member_that_is_gone_stays_in_its_place() -> None:
+    view = after("down", "down")
+    gone = replace(SNAPSHOT, rows=ROWS[:2] + ROWS[3:])
+    assert TABLE.selected(gone, view) == ROWS[3]
+    assert TABLE.selected(replace(SNAPSHOT, rows=ROWS[:2]), view) == ROWS[1]
+
+
+def test_the_cursor_comes_back_to_its_member_when_the_filter_goes() -> None:
+    view = after("down", "down", "/", *"8x h100", "enter")
+    assert cursor(view) == 1
+    view = render(SNAPSHOT, view, 80, 24, recent).view
+    assert cursor(after("escape", view=view)) == 2
+
+
+# ---------------------------------------------------------------- sorting, filtering, groups
+
+
+def test_s_and_a_letter_sort_by_a_column_and_the_same_once_more_the_other_way_round(subtests: pytest.Subtests) -> None:
+    letters = {key.word: key.shown for key in TABLES["sort"] if key.word in ORDERS}
+    assert list(letters) == list(ORDERS)
+    for title, letter in letters.items():
+        with subtests.test(title=title):
+            view = after("s", letter, view=replace(START, sort=""))
+            falls = title in TABLE.falling
+            assert (view.screen, view.sort, view.reverse) == ("main", title, falls)
+            assert after("s", letter, view=view).reverse is not falls
+
+
+def test_the_order_is_left_as_it_is_or_made_the_worst_first_again() -> None:
+    view = after("s", "l")
+    assert after("s", "escape", view=view) == replace(view, message="")
+    assert after("s", "o", view=view).sort == "" and "worst first" in after("s", "o", view=view).message
+
+
+def test_the_cursor_moves_while_the_order_is_chosen_and_other_letters_do_nothing() -> None:
+    view = after("s", "down", "z", "D")
+    assert (view.screen, cursor(view), view.request) == ("sort", 1, None)
+
+
+def test_without_an_order_the_worst_come_first_and_of_them_the_dearest() -> None:
+    view = replace(START, sort="")
+    assert ids(view) == [1, 6, 3, 4, 5, 7, 2, 0]
+    assert ids(replace(view, reverse=True)) == [1, 6, 3, 4, 5, 7, 2, 0][::-1]
+
+
+def test_rows_are_sorted_and_the_unknown_comes_last(subtests: pytest.Subtests) -> None:
+    for sort, order in [
+        ("ID", [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("LOSS", [4, 0, 5, 6, 1, 2, 3, 7]),
+        ("$/H", [0, 4, 5, 7, 2, 6, 1, 3]),
+        ("ETA", [0, 4, 5, 1, 2, 3, 6, 7]),
+        ("GPU%", [4, 0, 1, 5, 6, 2, 3, 7]),
+    ]:
+        with subtests.test(sort=sort, order=order):
+            assert ids(replace(START, sort=sort)) == order
+
+
+def test_the_unknown_comes_last_the_other_way_round_too() -> None:
+    assert ids(after("S", view=replace(START, sort="LOSS"))) == [1, 0, 5, 6, 4, 2, 3, 7]
+    assert ids(after("S")) == list(range(8))[::-1]
+
+
+def test_sorting_by_health_puts_the_worst_first() -> None:
+    levels = [ROWS[place].health().level for place in ids(replace(START, sort="HEALTH"))]
+    assert levels == ["error"] * 3 + ["warning"] + ["unknown"] * 3 + ["healthy"]
+
+
+def test_the_filter_looks_into_what_the_table_shows(subtests: pytest.Subtests) -> None:
+    for words, found in [
+        ("30007002", [1]),
+        ("RUN-5", [4]),
+        ("h100", [1]),
+        ("loading", [2]),
+        ("error", [1, 3, 6]),
+        ("healthy", [0]),
+        ("no answer", [5]),
+        ("rtx error", [3, 6]),
+        ("nothing like it", []),
+        ("  ", list(range(8))),
+        (".*", []),
+    ]:
+        with subtests.test(words=words, found=found):
+            assert ids(after("/", *words)) == found
+
+
+def test_enter_keeps_the_filter_and_escape_takes_it_away() -> None:
+    kept = after("/", *"q r", "enter")
+    assert (kept.screen, kept.words) == ("main", "q r")
+    assert after("escape", view=kept).words == ""
+    assert after("/", *"abc", "escape").words == ""
+    assert after("/", *"abc", "backspace", "backspace").words == "a"
+    assert after("/", *"abc", "ctrl-u").words == ""
+
+
+def test_the_filter_can_be_typed_on() -> None:
+    assert after("/", *"ab", "enter", "/", "c").words == "abc"
+
+
+def test_while_the_filter_is_typed_letters_are_letters_and_arrows_move() -> None:
+    view, commands = press(START, "/", *"qrpcxD?!", "down", "page-down", "up", "page-up")
+    assert (view.words, commands, view.screen) == ("qrpcxD?!", [], "filter")
+
+
+def test_what_is_typed_is_bounded() -> None:
+    assert len(after("/", *("x" * 2000)).typed) == 1000
+
+
+def test_tab_goes_through_the_groups() -> None:
+    view, seen = START, []
+    for _ in range(4):
+        view = after("tab", view=view)
+        seen.append(view.group)
+    assert seen == ["even", "odd", None, "even"]
+    assert after("shift-tab").group == "odd"
+    assert ids(after("tab")) == [1, 3, 5, 7]
+    assert after("tab", view=replace(START, group="gone")).group == "even"
+
+
+def test_without_groups_tab_says_so() -> None:
+    view = after("tab", snapshot=EMPTY)
+    assert view.group is None and "no groups" in view.message
+
+
+# ---------------------------------------------------------------- other screens
+
+
+@pytest.mark.parametrize(("key", "screen"), [("enter", "detail"), ("!", "alerts"), ("?", "help")])
+def test_a_page_opens_and_escape_goes_back(key: str, screen: str) -> None:
+    view = after(key, view=replace(START, scroll=4))
+    assert (view.screen, view.scroll) == (screen, 0)
+    assert after("escape", view=view).screen == "main"
+
+
+def test_help_goes_back_to_where_it_was_asked_for() -> None:
+    assert after("enter", "?", "escape").screen == "detail"
+    assert after("enter", "?", "escape", "escape").screen == "main"
+
+
+def test_detail_of_an_empty_fleet_says_that_nothing_is_selected() -> None:
+    view = after("enter", snapshot=EMPTY)
+    assert view.screen == "main" and view.message
+
+
+def test_detail_goes_to_the_next_member_and_the_one_before() -> None:
+    view = after("enter", "right", "right", "left")
+    assert (view.screen, view.selected) == ("detail", ROWS[1].key)
+
+
+def test_a_page_scrolls_and_never_above_its_beginning() -> None:
+    view = replace(START, screen="comparison", page=5)
+    assert [after(*keys, view=view).scroll for keys in (["up"], ["j", "j"], ["page-down"], ["G", "g"])] == [0, 2, 5, 0]
+    far = render(SNAPSHOT, after("G", view=replace(view, screen="help")), 80, 24, recent).view
+    assert after("up", view=far).scroll == far.scroll - 1
+
+
+def test_marks_are_set_taken_away_and_survive_a_filter() -> None:
+    view = after(" ", " ", "up", " ")
+    assert view.marked == {ROWS[0].key}
+    assert cursor(view) == 2
+    assert after("/", *"h100", "enter", "s", "tab", view=view).marked == {ROWS[0].key}
+    assert after("escape", view=view).marked == frozenset()
+
+
+@pytest.mark.parametrize("key", ["m", "v"])
+def test_two_marked_members_are_compared(key: str) -> None:
+    assert after(" ", " ", key).screen == "comparison"
+    one = after(" ", key)
+    assert one.screen == "main" and "Space" in one.message
+
+
+def test_l_changes_between_one_log_and_all() -> None:
+    assert [after("l").all_logs, after("l", "l").all_logs] == [True, False]
+
+
+# ---------------------------------------------------------------- stop and destroy
+
+
+@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy")])
+def test_one_member_is_acted_on_once_its_id_was_typed(key: str, action: str) -> None:
+    view, commands = press(START, key, *f"{action} 30007001", "enter")
+    assert commands == [a_command(action, (ROWS[0].key,))]
+    assert view.screen == "main" and view.request is None and view.typed == ""
+
+
+def test_marked_members_are_acted_on_once_their_number_was_typed() -> None:
+    view, commands = press(START, " ", " ", "G", "D", *"destroy 2", "enter")
+    assert commands == [a_command("destroy", (ROWS[0].key, ROWS[1].key))]
+    assert view.marked == frozenset()
+
+
+def test_anything_else_that_is_typed_cancels(subtests: pytest.Subtests) -> None:
+    for typed in [
+        "",
+        "y",
+        "destroy",
+        "destroy 3000700",
+        "destroy 30007001 ",
+        " destroy 30007001",
+        "Destroy 30007001",
+        "stop 30007001",
+    ]:
+        with subtests.test(typed=typed):
+            view, commands = press(START, "D", *typed, "enter")
+            assert commands == [] and view.screen == "main" and "nothing was done" in view.message
+
+
+def test_escape_cancels_also_when_all_was_typed() -> None:
+    view, commands = press(START, "D", *"destroy 30007001", "escape", "enter")
+    assert commands == [] and view.request is None
+
+
+def test_a_mistake_can_be_corrected() -> None:
+    assert press(START, "D", *"destory", "ctrl-u", *"destroy 30007001x", "backspace", "enter")[1] != []
+
+
+def test_a_member_that_is_not_rented_is_confirmed_by_its_name_or_by_number() -> None:
+    for name, phrase in (("process:train", "stop process:train"), ("späce ☃\n", "stop 1"), ("", "stop 1")):
+        odd = replace(SNAPSHOT, rows=(member(1, instance_id="local", name=name, cost_per_hour=None),))
+        view = after("x", snapshot=odd)
+        assert view.request is not None and view.phrase == phrase
+        text = " ".join("".join(piece for piece, _ in line) for line in render(odd, view, 80, 24, recent).lines)
+        assert "Its training ends." in text and "disk" not in text and "cost" not in text
+
+
+def test_nothing_is_done_when_one_of_them_went_away_meanwhile() -> None:
+    asked = after(" ", " ", "D", *"destroy 2")
+    view, commands = press(asked, "enter", snapshot=replace(SNAPSHOT, rows=ROWS[1:]))
+    assert commands == [] and "cancelled" in view.message
+
+
+def test_members_that_come_meanwhile_are_not_acted_on() -> None:
+    asked = after("x", *"stop 30007001")
+    more = replace(SNAPSHOT, rows=(member(9), *ROWS))
+    assert press(asked, "enter", snapshot=more)[1] == [a_command("stop", (ROWS[0].key,))]
+
+
+def test_the_detail_screen_acts_on_its_member_and_not_on_the_marked() -> None:
+    view = after(" ", " ", "G", "enter", "x")
+    assert view.request is not None and view.request.about == (ROWS[7].key,)
+    assert after("escape", view=view).screen == "detail"
+
+
+def test_a_member_that_left_cannot_be_acted_on_from_its_detail_screen() -> None:
+    view = after("x", view=after("enter"), snapshot=EMPTY)
+    assert view.request is None and view.message
+
+
+@pytest.mark.parametrize("screen", ["main", "detail"])
+@pytest.mark.parametrize("key", ["x", "D"])
+def test_read_only_refuses_to_change_anything(key: str, screen: str) -> None:
+    view, commands = press(replace(READ_ONLY, screen=screen), key)
+    assert commands == [] and view.screen == screen and view.request is None and "read-only" in view.message
+    assert after("r", view=view).message == ""
+
+
+# ---------------------------------------------------------------- quitting
+
+
+def answered(kind: str, key: str, later: float = 1.0) -> FleetSnapshot:
+    alert = FleetAlert(SNAPSHOT.timestamp + later, key, kind, "it is done")
+    return replace(SNAPSHOT, alerts=(*SNAPSHOT.alerts, alert))
+
+
+@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy")])
+def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> None:
+    view, commands = press(START, key, *f"{action} {ROWS[0].instance_id}", "enter", "q")
+    assert [command.name for command in commands] == [action]
+    assert "is under way" in view.message and "Ctrl-C" in view.message
+    for told in (answered("lost", ROWS[0].key), answered("failed", ROWS[1].key), answered("failed", ROWS[0].key, -9.0)):
+        assert press(view, "q", snapshot=told)[1] == []
+    for kind in ("stopped", "destroyed", "gone", "failed", "refused"):
+        assert press(view, "q", snapshot=answered(kind, ROWS[0].key))[1] == [a_command("quit")]
+
+
+def test_q_waits_for_all_that_were_marked() -> None:
+    view, commands = press(START, " ", " ", "D", *"destroy 2", "enter")
+    assert len(commands[0].about) == 2
+    assert press(view, "q", snapshot=answered("destroyed", ROWS[0].key))[1] == []
+
+
+def test_what_was_cancelled_keeps_nobody() -> None:
+    assert press(START, "D", *"destroy", "enter", "q")[1] == [a_command("quit")]
+
+
+# ---------------------------------------------------------------- alerts
+
+ALERTS = replace(START, screen="alerts")
+
+
+def test_an_alert_leads_to_its_member_and_back() -> None:
+    view = after("down", "down", "enter", view=ALERTS)
+    assert (view.screen, view.selected) == ("detail", "vast://30007002")
+    assert after("escape", view=view).screen == "alerts"
+    fleet = after("home", "enter", view=ALERTS)
+    assert fleet.screen == "alerts" and "no member to go to" in fleet.message
+
+
+def test_the_cursor_stays_on_the_alerts() -> None:
+    for keys, number in ((["up"], 0), (["end"], 3), (["end", "down"], 3), (["G", "k"], 2), (["page-down"], 3)):
+        assert after(*keys, view=ALERTS).alert == number
+    assert after("down", view=ALERTS, snapshot=EMPTY_OF_ALERTS).alert == 0
+
+
+def test_a_acknowledges_an_alert_or_all_of_a_line_and_goes_on() -> None:
+    view, commands = press(ALERTS, "end", "a")
+    assert commands == [Do("acknowledge", (("vast://30007001", "epoch", 1),))]
+    alike = tuple(FleetAlert(1000.0, row.key, "rule:idle", "it idles") for row in ROWS[:3])
+    _, commands = press(ALERTS, "a", snapshot=replace(SNAPSHOT, alerts=alike))
+    assert commands == [Do("acknowledge", tuple((row.key, "rule:idle", 0) for row in ROWS[:3]))]
+    view, commands = press(ALERTS, "a", snapshot=EMPTY_OF_ALERTS)
+    assert commands == [] and "nothing to acknowledge" in view.message
+
+
+def test_a_click_on_an_alert_selects_its_member_and_on_the_page_the_alert() -> None:
+    view = render(SNAPSHOT, replace(START, sort=""), 80, 24, recent).view
+    line = next(line for line, key in view.alert_lines if key == "vast://30007004")
+    assert update(view, f"click 5 {line}", SNAPSHOT)[0].selected == "vast://30007004"
+    of_fleet = next(line for line, key in view.alert_lines if key == "")
+    assert update(view, f"click 5 {of_fleet}", SNAPSHOT)[0].selected == view.selected
+    page = render(SNAPSHOT, ALERTS, 80, 24, recent).view
+    assert update(page, "click 5 4", SNAPSHOT)[0].alert == 2
+    assert update(page, "click 5 20", SNAPSHOT)[0].alert == 0

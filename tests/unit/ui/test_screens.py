@@ -1,0 +1,330 @@
+"""Whole screens, compared with recorded frames; hostile text and every size never break one."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.ui.fleet_screens import TABLES, keys_of, render, update
+from tests.unit.ui.hundred import HUNDRED
+from tests.unit.ui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent, recorded_frame
+from training_monitor.core.values import KeptRollCall
+from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
+from training_monitor.ui.fleet import view as views
+from training_monitor.ui.fleet.view import FleetView, follow
+from training_monitor.ui.kit.text import ASCII, UNICODE
+
+START = follow(FleetView("vast"), ROWS)
+MARKED = replace(START, marked=frozenset(row.key for row in ROWS[:3] + ROWS[7:]))
+VIEWS = {
+    "main": START,
+    "detail": replace(START, screen="detail", selected=ROWS[5].key),
+    "comparison": replace(MARKED, screen="comparison"),
+    "confirm": update(replace(MARKED, selected=ROWS[0].key), "D", SNAPSHOT)[0],
+    "alerts": replace(START, screen="alerts"),
+    "totals": replace(START, screen="totals"),
+    "help": replace(START, screen="help"),
+}
+SIZES = [
+    (width, height) for width in (1, 12, 39, 40, 41, 60, 80, 81, 120, 200) for height in (1, 9, 10, 11, 14, 24, 60)
+]
+
+
+def text_of(view: FleetView, snapshot: FleetSnapshot = SNAPSHOT, width: int = 80, height: int = 24) -> str:
+    return drawn(render(snapshot, view, width, height, recent))
+
+
+def frames() -> Iterator[tuple[str, str]]:
+    """Yield each recorded frame: its name, and what is drawn now."""
+    for size in ["80x24", "200x60"]:
+        for name, view in VIEWS.items():
+            yield f"{name}_{size}", text_of(view, SNAPSHOT, *map(int, size.split("x")))
+    yield "main_ascii_80x24", text_of(replace(START, glyphs=ASCII))
+    for size in ["80x24", "118x40", "200x60"]:
+        view = follow(FleetView("vast"), HUNDRED.rows)
+        yield f"hundred_{size}", text_of(view, HUNDRED, *map(int, size.split("x")))
+
+
+def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+    for name, drawn_now in frames():
+        with subtests.test(name=name):
+            assert drawn_now == recorded_frame(name)
+
+
+def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
+    assert text_of(replace(START, glyphs=ASCII), width=200, height=60).isascii()
+
+
+# ---------------------------------------------------------------- nothing breaks a frame
+
+
+def hostile(text: str) -> FleetSnapshot:
+    rows = tuple(
+        member(
+            number,
+            instance_id=text if number else 5,
+            name=text,
+            gpu_type=text,
+            status=text,
+            job_status=text,
+            message=text,
+            error=text,
+            stale_since=NOW,
+            groups=(text,),
+            extra={text: 1.0},
+            recent_logs=deque([text] * 10, maxlen=10),
+            key=f"{text}#{number}",
+            explained=KeptRollCall(NOW, text, job_id=text, suspect_nodes=(text,), faulty_nodes=(text, "node-b")),
+        )
+        for number in range(3)
+    )
+    alert = FleetAlert(NOW, rows[0].key, text, text, text)
+    return replace(SNAPSHOT, rows=rows, alerts=(alert,) * 5, groups=(text,), error=text, stale_since=NOW)
+
+
+def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for glyphs in [UNICODE, ASCII]:
+        for text in HOSTILE:
+            with subtests.test(glyphs=glyphs, text=text):
+                snapshot = hostile(text)
+                start = FleetView(text, glyphs=glyphs, group=text, message=text)
+                start = follow(start, snapshot.rows)
+                start = replace(
+                    start, marked=frozenset(row.key for row in snapshot.rows), selected=snapshot.rows[0].key
+                )
+                for screen in TABLES:
+                    view = replace(start, screen=screen, typed=text, words=text if screen == "main" else "")
+                    view = update(replace(view, screen="main"), "D", snapshot)[0] if screen == "confirm" else view
+                    for all_logs in (True, False):
+                        lines = render(snapshot, replace(view, all_logs=all_logs), 80, 24, recent).lines
+                        assert misfits(lines, 80) == []
+
+
+def test_a_frame_has_exactly_the_size_of_the_terminal(subtests: pytest.Subtests) -> None:
+    for width, height in SIZES:
+        for name in VIEWS:
+            with subtests.test(width=width, height=height, name=name):
+                for snapshot in (
+                    SNAPSHOT,
+                    FleetSnapshot(NOW),
+                    replace(SNAPSHOT, error="x" * 300, stale_since=NOW - 60),
+                ):
+                    lines = render(snapshot, VIEWS[name], width, height, recent).lines
+                    assert len(lines) == height
+                    assert misfits(lines, width) == []
+
+
+def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for value in [float("nan"), float("inf"), -1.0, 0.0, 1e300]:
+        with subtests.test(value=value):
+            names = "epoch loss gpu_util memory_util disk_util cost_per_hour total_cost runtime_seconds started_at"
+            names += " last_updated ram_util"
+            more = "gpu_power gpu_temperature steps_per_second eta_seconds learning_rate grad_norm stale_since"
+            row = member(1, **dict.fromkeys(f"{names} {more}".split(), value), extra={"x": value}, error="e")
+            summary = FleetSummary({"healthy": 1}, value, 1, value, value, value, value, value, 1, 1, value)
+            snapshot = replace(SNAPSHOT, rows=(row,), summary=summary, listed_at=value, stale_since=value, error="e")
+            samples = [
+                FleetSample(NOW + second, dict.fromkeys(("loss", "step", "gpu_utilization"), value))
+                for second in (0, 9)
+            ]
+            for screen in ("main", "detail", "comparison"):
+                view = replace(START, screen=screen, selected=row.key, marked=frozenset([row.key]))
+                assert misfits(render(snapshot, view, 200, 60, lambda key, samples=samples: samples).lines, 200) == []
+
+
+# ---------------------------------------------------------------- what a screen says
+
+
+def test_a_screen_below_the_least_size_says_what_it_needs() -> None:
+    assert text_of(START, width=39, height=24).startswith("too small: 40x10 is needed")
+    assert "too small" not in text_of(START, width=40, height=10)
+
+
+def test_a_failed_listing_is_told_in_red_with_since_when_and_why() -> None:
+    frame = render(replace(SNAPSHOT, error="vastai: no answer", stale_since=NOW - 61), START, 80, 24, recent)
+    assert frame.lines[1][0] == ("stale since 02:38:59: vastai: no answer", "bad")
+    assert "30007001" in drawn(frame)
+
+
+def test_the_header_tells_what_is_paused_refreshing_filtered_and_sorted() -> None:
+    snapshot = replace(SNAPSHOT, paused=True, refreshing=True)
+    first = text_of(replace(START, group="odd", words="rtx", sort="LOSS", reverse=True), snapshot, 130).splitlines()[0]
+    asked = " vast   group odd, 3 of 8 members  PAUSED  filter: rtx  ▼ LOSS"
+    assert first == f"{asked}  refreshed 02:39:57, 3s ago  refreshing"
+
+
+def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
+    for snapshot, view, said in [
+        (FleetSnapshot(NOW), START, "asking ..."),
+        (FleetSnapshot(NOW, listed_at=NOW), START, "no instance is to be shown"),
+        (FleetSnapshot(NOW, error="401", stale_since=NOW), START, "nothing is known yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "nothing matches zzz"),
+        (SNAPSHOT, replace(START, group="gone"), "nobody is in the group gone"),
+    ]:
+        with subtests.test(snapshot=snapshot, view=view, said=said):
+            assert said in text_of(view, snapshot)
+
+
+def test_the_cursor_is_always_on_the_screen() -> None:
+    snapshot = replace(SNAPSHOT, rows=tuple(member(number) for number in range(500)))
+    view = START
+    for key in ["down"] * 30 + ["page-down"] * 60 + ["up"] * 5 + ["home", "end"]:
+        view = update(view, key, snapshot)[0]
+        frame = render(snapshot, view, 80, 24, recent)
+        view = frame.view
+        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
+        assert view.selected.endswith(line.split()[1])
+    assert view.selected == "vast://30007499"
+
+
+def test_the_log_panel_shows_the_last_lines_of_the_selected_member_or_of_all() -> None:
+    one = text_of(replace(START, selected=ROWS[6].key))
+    assert "── 30007007 run-7 error: stalled: no step for 15m, limit 7m30s: GPUs idle ─" in one
+    assert "\nstep 700/1000 loss=0.7\n" in one
+    every = text_of(replace(START, all_logs=True))
+    assert "── logs of all ─" in every and "\nrun-7        step 700/1000 loss=0.7\n" in every
+
+
+def test_the_log_of_all_shows_only_the_members_that_are_shown() -> None:
+    shown = text_of(replace(START, all_logs=True, words="run-5"), width=100, height=40)
+    assert "run-5        step 700" in shown and "run-1        step" not in shown
+
+
+def test_a_member_that_left_is_said_to_be_gone_on_its_screen() -> None:
+    assert "in the fleet no more" in text_of(replace(START, screen="detail", selected="vast://1"))
+
+
+def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() -> None:
+    view = replace(START, message="something\x1b[2J was done")
+    assert text_of(view).splitlines()[-2] == "something was done"
+    assert text_of(view).splitlines()[-1].startswith("q quit  r refresh  p pause  c clear")
+    assert text_of(view, width=40, height=10).splitlines()[-1] == "something was done"
+    assert text_of(update(view, "down", SNAPSHOT)[0]).splitlines()[-2].startswith("q quit  r refresh  p pause  c clear")
+
+
+def test_help_names_every_key_and_in_read_only_none_that_changes_the_fleet() -> None:
+    view = replace(START, screen="help")
+    everything = text_of(view, height=100)
+    common = everything.partition("on every screen\n")[2].partition("while the filter is typed")[0]
+    for screen in TABLES:
+        for key in TABLES[screen]:
+            is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
+            assert is_told_there or key.help == "back" or key.shown in common.replace("wheel", "Wheel")
+    assert "k j g G   as up, down, home, end\n" in common
+    read_only = replace(view, read_only=True)
+    assert "destroy" not in text_of(read_only, height=100) and "read-only" in text_of(read_only)
+    assert "destroy" not in text_of(replace(read_only, screen="main"), width=200)
+    assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))
+
+
+def test_the_question_names_whom_it_concerns_what_they_cost_and_what_to_type() -> None:
+    text = text_of(VIEWS["confirm"])
+    assert "type   destroy 4   and" in text
+    assert "at least" not in text_of(update(replace(START, selected=ROWS[0].key), "x", SNAPSHOT)[0])
+    for row in ROWS[:3]:
+        assert str(row.instance_id) in text
+    assert "The machines cost $14.67/h, and at least $30.46 so far." in " ".join(text.split())
+
+
+def test_two_members_of_one_machine_cost_what_it_costs() -> None:
+    twin = replace(ROWS[0], key=f"{ROWS[0].key}#process:train")
+    view = replace(START, marked=frozenset((ROWS[0].key, twin.key)))
+    text = text_of(update(view, "x", both := replace(SNAPSHOT, rows=(ROWS[0], twin)))[0], both)
+    assert "type   stop 2   and" in text and "The machine costs $0.467/h" in text
+
+
+def test_an_unknown_price_is_no_zero_in_the_question() -> None:
+    view = update(replace(START, selected=ROWS[3].key), "D", SNAPSHOT)[0]
+    assert "What the machine costs is not known." in " ".join(text_of(view).split())
+
+
+def test_only_rows_on_the_screen_are_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    health_of = views.health_of
+    rows = tuple(member(number) for number in range(500))
+
+    def counted(row, snapshot, view):  # type: ignore[no-untyped-def]
+        judged.append(row.key)
+        return health_of(row, snapshot, view)
+
+    monkeypatch.setattr("training_monitor.ui.fleet.view.health_of", counted)
+    render(replace(SNAPSHOT, rows=rows), START, 80, 24, recent)
+    assert len(judged) < 24
+
+
+def test_one_look_is_no_curve() -> None:
+    def one(key: str) -> Sequence[FleetSample]:
+        return recent(key)[-1:]
+
+    view = replace(START, selected=ROWS[0].key)
+    for width in (80, 200):
+        detail = drawn(render(SNAPSHOT, replace(view, screen="detail"), width, 60, one))
+        assert "one look so far: no curve yet" in detail and not set("▁▄█") & set(detail.partition("target")[2])
+        table = drawn(render(SNAPSHOT, view, width, 60, one))
+        assert not set("▁▂▃▄▅▆▇") & set(table)
+    compared = drawn(render(SNAPSHOT, VIEWS["comparison"], 120, 24, one))
+    assert "LOSS SO FAR" in compared and not set("▁▄█") & set(compared)
+    two = drawn(render(SNAPSHOT, replace(view, screen="detail"), 80, 60, lambda key: recent(key)[-2:]))
+    assert "the last 1m" in two and "one look" not in two
+
+
+# ---------------------------------------------------------------- alerts
+
+
+def told(*alerts: FleetAlert, screen: str = "alerts", width: int = 120) -> list[str]:
+    """The lines of the alerts on a screen."""
+    text = text_of(replace(START, screen=screen), replace(SNAPSHOT, alerts=alerts), width, 40)
+    return [line.strip() for line in text.splitlines() if re.search(r"^[> ]*[0-9:-]+ ?[0-9:]+ (info|warn|error)", line)]
+
+
+def alert(number: int, text: str, kind: str = "rule:idle", ago: float = 60.0, **more: object) -> FleetAlert:
+    return FleetAlert(NOW - ago, f"vast://{30007000 + number}", kind, text, **more)  # type: ignore[arg-type]
+
+
+def test_alerts_of_one_kind_about_several_members_are_one_line() -> None:
+    alike = [alert(number, "it idles", ago=60.0 - number) for number in range(1, 5)]
+    names = ", ".join(f"3000700{number} run-{number}" for number in range(1, 4))
+    assert told(*alike) == [f"> 02:39:01 warning {names} and 1 more: it idles"]
+    unlike = [alert(1, "GPU at 3 %"), alert(2, "GPU at 4 %")]
+    assert told(*unlike) == ["> 02:39:00 warning 2 members: 30007001 run-1: GPU at 3 %; 30007002 run-2: GPU at 4 %"]
+    assert len(told(alert(1, "a"), alert(1, "a", ago=50))) == 2  # of one member, twice
+    assert len(told(alert(1, "a", ago=200), alert(2, "a"))) == 2  # at another time
+    assert len(told(alert(1, "a"), alert(2, "a", kind="disk"))) == 2
+    assert len(told(alert(1, "a"), alert(2, "a", ended=NOW - 30))) == 2
+
+
+def test_an_old_alert_has_its_date_and_one_that_is_over_says_after_how_long() -> None:
+    assert told(alert(1, "it idles", ago=200_000)) == ["> 01-30 19:06 warning 30007001 run-1: it idles"]
+    over = alert(1, "it idles", ago=700.0, ended=NOW - 100)
+    assert told(over) == ["> 02:28:20 warning 30007001 run-1: over after 10m: it idles"]
+
+
+def test_what_was_acknowledged_is_in_the_list_alone_and_its_member_comes_after_others() -> None:
+    noted = FleetAlert(NOW - 400, ROWS[1].key, "nan", "the loss is nan", "error", acknowledged=True)
+    assert told(noted) == ["> 02:33:20 error   30007002 run-2: acknowledged: the loss is nan"]
+    assert told(noted, screen="main") == []
+    assert "\n> 30007007 " in text_of(START, replace(SNAPSHOT, alerts=(noted,)))
+
+
+def test_the_summary_is_of_what_is_shown() -> None:
+    lines = text_of(replace(START, group="odd"), width=118).splitlines()
+    assert "4 of 8 members:  1 ok, 1 warn, 1 error, 1 unknown  $4.658/h  spent at least $1554" in "\n".join(lines)
+
+
+# ---------------------------------------------------------------- why it hung
+
+
+def test_the_page_of_a_member_says_what_the_last_roll_call_said_and_which_nodes_are_suspect() -> None:
+    said = "3 of 4 ranks wait in all_reduce, called at train.py:88; rank 1 (pod w-2) is in data.py:41: look there."
+    told = KeptRollCall(NOW - 300, said, suspect_nodes=("node-a",), faulty_nodes=("node-b",))
+    told = replace(told, job_id="process:train-attempt-1")
+    row = member(1, explained=told)
+    view = replace(START, screen="detail", selected=row.key)
+    text = text_of(view, replace(SNAPSHOT, rows=(row,)), width=100)
+    assert "why       5m ago, before process:train-attempt-1 was ended: 3 of 4 ranks wait in all_reduce" in text
+    assert "nodes     node-b (fault of its hardware), node-a (its rank was waited for)" in text
+    assert said in " ".join(text.split())

@@ -1,0 +1,110 @@
+"""Moments on the screens of `top` that a random walk seldom comes to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.ui.snapshots import HOSTILE, misfits
+from tests.unit.ui.top_runs import NOW, ROWS, SNAPSHOT, ended, identity, row, text_of
+from tests.unit.ui.top_screens import is_change, render_top, update
+from training_monitor.runs.values import FINISHED, RunRow, Variable
+from training_monitor.ui.top.view import Pane, Place, SendSignal, TopView
+
+
+def pressed(view: TopView, *keys: str, rows: Sequence[RunRow] = ROWS) -> TopView:
+    for key in keys:
+        view, commands = update(view, key, replace(SNAPSHOT, rows=tuple(rows)))
+        assert not any(is_change(command) for command in commands)
+    return view
+
+
+def at(found: RunRow) -> TopView:
+    return TopView(selected=Place(found.run.path))
+
+
+@pytest.mark.parametrize("again", [{"process": identity(9)}, {"started_at": NOW - 60}])
+def test_a_run_that_was_started_again_and_has_ended_too_is_another_one_and_not_deleted(again: dict[str, Any]) -> None:
+    view = pressed(at(ROWS[4]), "c", *"yes")
+    view = pressed(view, "enter", rows=[ended("done", FINISHED, **again)])
+    assert view.message == "not deleted: done: it was started again since it was asked for; ask again"
+
+
+def test_a_run_that_ended_while_its_variable_was_typed_is_not_edited() -> None:
+    view = pressed(at(ROWS[0]), "e", "enter", *"1")
+    view = pressed(view, "enter", rows=[ended("llama", FINISHED)])
+    assert (view.screen, view.message) == ("editor", "the run has ended: nobody would read it")
+
+
+def test_two_runs_of_one_process_get_a_signal_once() -> None:
+    both = (row("a"), row("b"))
+    view = pressed(TopView(), "l", "enter", rows=both)
+    assert isinstance(view.request, SendSignal) and view.request.targets == (identity(4711),)
+    view = pressed(TopView(), "l", "down", "down", "enter", rows=both)
+    assert isinstance(view.request, SendSignal)
+    assert [each.pid for each in view.request.targets] == [4711, 4720, 4730]
+
+
+def test_a_run_below_another_one_gets_what_is_for_a_runs_own_process() -> None:
+    outer = row("outer")
+    inner = row("inner", {"process": identity(4720)}, tree=(ROWS[0].tree[3],))
+    for rows in ((outer, inner), (inner, outer)):
+        view = pressed(TopView(), "l", "enter", rows=rows)
+        assert isinstance(view.request, SendSignal) and view.request.signal == "TERM"
+        assert {each.pid for each in view.request.targets} == {4711, 4720}
+
+
+def test_no_text_of_a_progress_file_steers_the_terminal(subtests: pytest.Subtests) -> None:
+    for text in HOSTILE:
+        for screen in ["main", "detail", "editor", "edit"]:
+            with subtests.test(text=text, screen=screen):
+                texts = ("phase", "script", "error_message", "wandb_url", "stdout_path")
+                variable = Variable(text, text, "str", text, text, text)
+                found = row(
+                    text, {**dict.fromkeys(texts, text), "variables": (variable,), "metrics": {text: text}}, reason=text
+                )
+                for each in (found, replace(found, reason="", run=replace(found.run, error=None))):
+                    view = replace(at(each), screen=screen, variable=text)
+                    assert misfits(render_top(replace(SNAPSHOT, rows=(each,)), view, 200, 40).lines, 200) == []
+
+
+def test_what_a_script_reports_as_nothing_is_not_known() -> None:
+    found = row("x", {"metrics": {"loss": None}, "history": {}, "variables": (Variable("stage", None, "str"),)})
+    text = shown(replace(at(found), screen="detail"), found, 80, 40)
+    assert "  loss      -\n" in text and "stage=-" in text
+
+
+def test_a_long_name_leaves_room_for_how_many_lines_there_are_below() -> None:
+    found = ended("n" * 200, FINISHED, error_message="word " * 300)
+    assert re.search(r"n… \(\d+ more", shown(replace(at(found), screen="detail"), found, 40, 10))
+
+
+def test_a_process_deep_in_a_tree_is_seen_on_a_narrow_screen() -> None:
+    deep = replace(ROWS[0].tree[0], depth=30, name="worker")
+    found = row("x", tree=(ROWS[0].tree[0], deep))
+    view = replace(at(found), expanded=frozenset([found.run.path]))
+    assert "    [P] wor… PID 4711" in shown(view, found, 40, 12)
+
+
+def test_an_accent_of_a_letter_left_of_the_screen_is_left_of_it_too() -> None:
+    view = replace(at(ROWS[0]), screen="output", aside=1, panes=(Pane("stdout", "/out", ("x\u0301yz",), 0, 9),))
+    assert "\nyz\n" in shown(view, ROWS[0], 80, 24)
+
+
+def test_help_goes_back_to_where_a_page_was_scrolled_to() -> None:
+    view = replace(at(ROWS[0]), screen="detail", scroll=3)
+    assert pressed(view, "?", "down", "escape").scroll == 3
+    assert pressed(view, "k", "enter", "down", "escape").scroll == 3
+
+
+def test_the_page_of_a_run_that_a_filter_hides_acts_on_that_run() -> None:
+    view = pressed(replace(at(ROWS[0]), screen="detail", words="nobody has this name"), "k")
+    assert isinstance(view.request, SendSignal) and view.request.what == "run llama"
+
+
+def shown(view: TopView, found: RunRow, width: int, height: int) -> str:
+    return text_of(render_top(replace(SNAPSHOT, rows=(found,)), view, width, height).lines)

@@ -1,0 +1,658 @@
+"""Whole screens of `top`, compared with recorded frames; hostile text and every size never break one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.ui.snapshots import HOSTILE, misfits, recorded_frame
+from tests.unit.ui.top_runs import (
+    EMPTY,
+    MIB,
+    NOW,
+    ROWS,
+    SNAPSHOT,
+    STALLED,
+    drawn,
+    ended,
+    identity,
+    node,
+    row,
+    run,
+    text_of,
+)
+from tests.unit.ui.top_screens import TABLES, keys_of, render_top, update
+from training_monitor.runs.values import (
+    FAILED,
+    FINISHED,
+    UNKNOWN,
+    EarlierAttempt,
+    Estimate,
+    Message,
+    MetricHistory,
+    RunRow,
+    RunSize,
+    RunsSnapshot,
+    Usage,
+    Variable,
+)
+from training_monitor.ui.kit.text import ASCII, UNICODE, Glyphs
+from training_monitor.ui.kit.view import Do
+from training_monitor.ui.top.acts import SIGNALS
+from training_monitor.ui.top.main import table_text
+from training_monitor.ui.top.table import COLUMNS
+from training_monitor.ui.top.view import EditVariable, Measured, Pane, Place, Searching, TopView
+
+LONG = "llama-3.1-8b-lora-r16-alpha32-warmup500-seed"
+WIDEST: dict[str, Any] = {
+    "verdict": replace(STALLED, seconds_without_step=59 * 60.0),
+    "rate": 59.9 / 60,
+    "eta_seconds": 23 * 3600.0 + 59 * 60,
+    "cpu_percent": 12_799.0,
+    "rss_bytes": 1023 * 1024 * MIB,
+    "gpu_mib": 640.0 * 1024,
+}
+LONG_NAMES = replace(
+    SNAPSHOT, rows=(row(f"{LONG}1"), row(f"{LONG}2", **WIDEST), ended(f"{LONG}3-{'x' * 90}", FINISHED), *ROWS[1:])
+)
+SEARCHING = Searching("nan", 1_234_567_890, 5_000_000_000)
+START = TopView("/data/progress", selected=Place(ROWS[0].run.path))
+PANES = (
+    Pane("stdout", "/data/out", tuple(f"step {n} loss={1 / n:.4f}" for n in range(1, 101)), 4_999_000, 5_000_000_000),
+    Pane("stderr", "/data/err", ("warning: 漢字 " * 12, "done"), 0, 200, follows=False, note="found"),
+)
+
+
+def after(view: TopView, *keys: str, snapshot: RunsSnapshot = SNAPSHOT) -> TopView:
+    for key in keys:
+        view, _ = update(view, key, snapshot)
+    return view
+
+
+VIEWS = {
+    "main": START,
+    "tree": after(START, "t", "down", "down"),
+    "detail": after(START, "enter"),
+    "columns": after(START, "v", *["down"] * 8, " ", "down"),
+    "editor": after(START, "e", "down"),
+    "edit": after(START, "e", "enter", "4"),
+    "leap": after(START, "e", "enter", "ctrl-u", *"0.03", "enter", "y"),
+    "output": replace(START, screen="output", panes=PANES, shown="both"),
+    "searching": replace(START, screen="output", panes=(replace(PANES[0], searching=SEARCHING), PANES[1])),
+    "signals": after(START, "k", "down", "down"),
+    "confirm": after(START, "k", "down", "down", "enter", "y"),
+    "delete": replace(
+        after(replace(START, selected=Place(ROWS[4].run.path)), "c"),
+        measured=Measured(ROWS[4].run.path, RunSize(14, 1_288_490_189, ("/data/logs/done.log",))),
+    ),
+    "messages": replace(
+        START,
+        screen="messages",
+        messages=(
+            Message(NOW - 86_400, "process 4711 (python3): SIGTERM was sent, it has ended"),
+            Message(NOW - 60, "deleted done: 14 files, 1.2 GiB"),
+            Message(NOW - 1, "failed to delete oom: " + "the folder cannot be read " * 5),
+        ),
+    ),
+    "help": after(START, "?"),
+}
+PLAIN = replace(VIEWS["tree"], title="top", glyphs=ASCII)
+SIZES = [(width, height) for width in (1, 39, 40, 41, 80, 300) for height in (1, 9, 10, 16, 100)]
+
+
+def shown(view: TopView, snapshot: RunsSnapshot = SNAPSHOT, width: int = 80, height: int = 24) -> str:
+    return drawn(render_top(snapshot, view, width, height))
+
+
+def frames() -> Iterator[tuple[str, str]]:
+    """Yield each recorded frame: its name, and what is drawn now."""
+    for size in ["40x10", "80x24", "118x40", "200x60"]:
+        width, height = map(int, size.split("x"))
+        for name, view in VIEWS.items():
+            yield f"top_{name}_{size}", shown(view, width=width, height=height)
+        if size != "40x10":
+            yield f"top_long_{size}", shown(after(START, "t", snapshot=LONG_NAMES), LONG_NAMES, width, height)
+    yield "top_ascii_80x24", shown(PLAIN)
+    yield "top_table_160", text_of(tuple(table_text(SNAPSHOT, 160)))
+
+
+def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+    for name, drawn_now in frames():
+        with subtests.test(name=name):
+            assert drawn_now == recorded_frame(name)
+
+
+def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
+    assert shown(PLAIN, width=200, height=60).isascii()
+
+
+def test_the_table_as_plain_text_of_a_folder_without_runs_says_how_to_get_some() -> None:
+    assert "no runs here yet: TrainingMonitor(" in text_of(tuple(table_text(EMPTY, 100)))
+
+
+# ---------------------------------------------------------------- nothing breaks a frame
+
+
+def hostile(text: str) -> RunsSnapshot:
+    changed: dict[str, Any] = {
+        "phase": text,
+        "metrics": {text: text, "loss": text},
+        "variables": (Variable(text, text, text, text, text, None), Variable("b", text, "str", None, None, text)),
+        "process": replace(identity(5), hostname=text),
+        "error_message": text,
+        "script": text,
+        "stdout_path": text,
+        "wandb_url": text,
+        "error": text,
+    }
+    rows = tuple(
+        RunRow(
+            run(f"{number}{text}", path=str(number), folder=text, **changed),
+            status,
+            text,
+            tree=(node("P", 0, 5, text),),
+        )
+        for number, status in enumerate(("RUNNING", FAILED, UNKNOWN, text))
+    )
+    return RunsSnapshot(rows, Usage(), NOW, text, text, NOW, text, text)
+
+
+def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs) -> TopView:
+    start = TopView(text, glyphs=glyphs, selected=Place(snapshot.rows[0].run.path))
+    view = after(start, *{"confirm": ["k", "enter"], "signals": ["k"]}.get(screen, []), snapshot=snapshot)
+    panes = (
+        Pane("stdout", text, (text, text), 1, 2, note=text, error=text),
+        Pane("stderr", text, (text, text), 1, 2, searching=Searching(text, 1, 2)),
+    )
+    expanded = frozenset(each.run.path for each in snapshot.rows)
+    said = {"message": text, "messages": (Message(NOW, text),), "panes": panes, "typed": text, "expanded": expanded}
+    return replace(view, screen=screen, variable=text, shown="both", wraps=True, **said)  # type: ignore[arg-type]
+
+
+def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for glyphs in [UNICODE, ASCII]:
+        for text in HOSTILE:
+            with subtests.test(glyphs=glyphs, text=text):
+                snapshot = hostile(text)
+                for screen in TABLES:
+                    view = hostile_view(screen, text, snapshot, glyphs)
+                    for width, height in ((80, 24), (40, 10)):
+                        assert misfits(render_top(snapshot, view, width, height).lines, width) == []
+                assert misfits(table_text(snapshot, 80, glyphs), 80) == []
+
+
+def test_no_text_from_outside_breaks_a_question(subtests: pytest.Subtests) -> None:
+    for text in HOSTILE:
+        with subtests.test(text=text):
+            snapshot = hostile(text)
+            asked_of = snapshot.rows[0].run
+            start = TopView(text, selected=Place(asked_of.path), screen="confirm", phrase="yes", variable=text)
+            for request, measured in (
+                (Do("delete", asked_of), Measured(asked_of.path, RunSize(1, 2**70, (text, text)))),
+                (Do("delete", asked_of), Measured(asked_of.path, error=text)),
+                (EditVariable(asked_of, text, text), None),
+                (EditVariable(asked_of, "b", text), None),
+            ):
+                view = replace(start, request=request, measured=measured)
+                for width, height in ((80, 24), (40, 10)):
+                    assert misfits(render_top(snapshot, view, width, height).lines, width) == []
+
+
+def test_a_frame_has_exactly_the_size_of_the_terminal(subtests: pytest.Subtests) -> None:
+    for width, height in SIZES:
+        for name in VIEWS:
+            with subtests.test(width=width, height=height, name=name):
+                for snapshot in (SNAPSHOT, EMPTY, replace(SNAPSHOT, error="x" * 300, stale_since=NOW - 60)):
+                    for message in ("", "m" * 500):
+                        lines = render_top(snapshot, replace(VIEWS[name], message=message), width, height).lines
+                        assert len(lines) == height
+                        assert misfits(lines, width) == []
+
+
+def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for value in [float("nan"), float("inf"), -1.0, 0.0, 1e300]:
+        with subtests.test(value=value):
+            times = Estimate(value, value, value, value)
+            changed: dict[str, Any] = dict.fromkeys(("run", "epoch_time", "training", "validation"), times)
+            changed |= dict.fromkeys(("validation_seconds", "started_at", "ended_at", "updated_at", "step_at"), value)
+            changed |= {
+                "metrics": {"loss": value, "x": value},
+                "history": {"loss": MetricHistory((1, 2, 3), (value, 1.0, None))},
+            }
+            seen: dict[str, Any] = dict.fromkeys(
+                ("cpu_percent", "gpu_mib", "eta_seconds", "rate", "quiet_seconds"), value
+            )
+            tree = (node("P", 0, 5, "p", cpu_percent=value, gpu_mib=value),)
+            snapshot = RunsSnapshot(
+                (row("a", changed, tree=tree, **seen),), Usage(*[value] * 6), value, "w", "e", value
+            )  # type: ignore[arg-type]
+            for screen in ("main", "detail", "editor"):
+                path = snapshot.rows[0].run.path
+                view = replace(START, screen=screen, selected=Place(path), expanded=frozenset([path]))
+                assert misfits(render_top(snapshot, view, 300, 60).lines, 300) == []
+
+
+# ---------------------------------------------------------------- what a screen says
+
+
+def test_a_screen_below_the_least_size_says_what_it_needs() -> None:
+    assert shown(START, width=39, height=24).startswith("too small: 40x10 is needed")
+    assert "too small" not in shown(START, width=40, height=10)
+
+
+def test_a_failed_look_is_told_in_red_with_since_when_and_why() -> None:
+    frame = render_top(replace(SNAPSHOT, error="ssh: no answer", stale_since=NOW - 61), START, 80, 24)
+    assert frame.lines[1][0] == ("stale since 02:38:59: ssh: no answer", "bad")
+    assert "llama" in drawn(frame)
+
+
+def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
+    view = replace(START, title="top", read_only=True, status="RUNNING", words="llama")
+    view = replace(view, sort="Loss", reverse=True, paused=True)
+    assert shown(view, width=120).splitlines()[0] == (
+        " top   2 of 9 runs  PAUSED  RUNNING  name: llama  ▼ Loss  read-only  02:40:00  /data/progress"
+    )
+
+
+def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
+    for snapshot, view, said in [
+        (EMPTY, START, "no runs here yet: TrainingMonitor("),
+        (replace(EMPTY, is_refreshing=True), START, "looking ..."),
+        (replace(EMPTY, error="no such folder", stale_since=NOW), START, "nothing is known yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "no run is zzz: Esc shows all"),
+        (SNAPSHOT, replace(START, status="FAILED", words="zzz"), "no run is FAILED zzz"),
+    ]:
+        with subtests.test(snapshot=snapshot, view=view, said=said):
+            assert said in shown(view, snapshot)
+
+
+def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(subtests: pytest.Subtests) -> None:
+    for name, said in [
+        ("llama", "llama: train.py, PID 4711 on gpu-1"),
+        ("oom", "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory."),
+        ("gone", "gone: KILLED: its process is gone, and it said nothing before"),
+        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7: not to be seen from here"),
+        ("stalled-one", "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes do not compute"),
+        ("llama-val", "llama-val: slow: 12s a step, 3.1 times its own past"),
+    ]:
+        with subtests.test(name=name, said=said):
+            place = next(Place(each.run.path) for each in ROWS if each.run.name == name)
+            assert f"\n{said}" in shown(replace(START, selected=place), width=100)
+
+
+def test_why_a_file_cannot_be_read_is_told_once() -> None:
+    broken = RunRow(run("broken", error="no JSON (line 1)"), UNKNOWN, "no JSON (line 1)")
+    line = shown(replace(START, selected=Place()), replace(EMPTY, rows=(broken,)), width=200)
+    assert "\nbroken: its file cannot be read: no JSON (line 1)\n" in line
+
+
+def test_a_process_below_a_run_is_described_when_it_is_selected() -> None:
+    text = shown(after(START, "t", "down"), width=120)
+    assert "\nllama: process 4711 python3, sleeping  CPU 99.5%  RAM 2.0 GiB  GPU 39.3 GiB  12 threads" in text
+
+
+def test_an_unknown_status_is_a_question_mark_and_a_stalled_or_slow_run_is_warned_of() -> None:
+    lines = render_top(SNAPSHOT, START, 200, 40).lines
+    (unknown,) = [line for line in lines if any("elsewhere" in text for text, _ in line)]
+    assert [style for text, style in unknown if text.strip() == "?"] == ["warn"]
+    for name, state, style in (("stalled-one", "stalled 5m", "bad"), ("llama-val", "slow", "warn")):
+        (line,) = [line for line in lines if any(text.strip() == name for text, _ in line)]
+        assert [its for text, its in line if text.strip() == state] == [style]
+    assert "1 stalled, 1 FAILED, 1 KILLED, 1 slow" in drawn(render_top(SNAPSHOT, START, 200, 40))
+
+
+def test_the_page_of_a_run_says_the_verdict_once_and_what_to_try() -> None:
+    place = next(Place(each.run.path) for each in ROWS if each.run.name == "stalled-one")
+    text = shown(replace(START, screen="detail", selected=place), width=120, height=40)
+    assert text.count("no step for 5m20s, limit 2m45s") == 1 and "try         py-spy dump --pid 6000" in text
+    assert "verdict     running: step 1120 of 10000" in shown(replace(START, screen="detail"), width=120, height=40)
+
+
+def test_each_state_has_a_style_and_another_one_when_it_is_selected(subtests: pytest.Subtests) -> None:
+    for number, style in [
+        (0, "batch"),
+        (1, "validation"),
+        (3, "loading"),
+        (4, "finished"),
+        (5, "failed"),
+        (6, "canceled"),
+        (7, "killed"),
+    ]:
+        with subtests.test(number=number, style=style):
+            for selected, wanted in ((8, style), (number, f"selected {style}")):
+                lines = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[selected].run.path)), 80, 24).lines
+                found = [its for line in lines for text, its in line if text.strip() == ROWS[number].run.name]
+                assert found[0] == wanted
+
+
+def test_every_column_of_the_table_is_seen_while_it_is_scrolled_to_the_right() -> None:
+    view, seen = START, set()
+    for _ in COLUMNS:
+        frame = render_top(SNAPSHOT, view, 80, 24)
+        seen |= {title for title, _, _ in frame.view.headings}
+        assert frame.view.headings[0][0] == "Run Name" and "llama" in drawn(frame)
+        view = after(frame.view, "right")
+    assert seen == {"Run Name", *(column.title for column in COLUMNS)}
+    end = render_top(SNAPSHOT, after(view, *["right"] * 99), 80, 24)
+    assert end.view.across == render_top(SNAPSHOT, view, 80, 24).view.across
+    assert render_top(SNAPSHOT, after(end.view, "left"), 80, 24).view.across == end.view.across - 1
+
+
+def test_hidden_columns_leave_their_room_to_others_and_the_name_stays() -> None:
+    view = after(START, "v", " ", "down", " ", "enter")
+    assert view.hidden == {"Status", "Done"}
+    titles = shown(view).splitlines()[1]
+    assert titles.split()[:3] == ["Run", "Name", "Rate"] and "Phase" in titles
+    nothing = replace(START, hidden=frozenset(column.title for column in COLUMNS))
+    for view in (nothing, after(nothing, "right", "right")):
+        for width in (40, 80, 300):
+            frame = render_top(SNAPSHOT, view, width, 24)
+            assert [title for title, _, _ in frame.view.headings] == ["Run Name"]
+            assert misfits(frame.lines, width) == [] and "llama" in drawn(frame)
+
+
+def test_what_is_used_is_told_in_parts_of_what_may_be_used() -> None:
+    wide = shown(START, width=400, height=20)
+    assert re.search("CPU Share RAM Share GPU Share", wide) and re.search(r" 26% +6% +25% ", wide)
+    assert "820% of 16 cores 51%" in wide and "8.0 GiB of 64.0 GiB 12%" in wide and "78.5 GiB of 160.0 GiB 49%" in wide
+
+
+def test_on_a_low_screen_the_counts_come_first_and_nothing_is_cut() -> None:
+    assert shown(START, width=40, height=10).splitlines()[-2] == "1 stalled 1 FAILED 1 KILLED 1 slow 1 ?"
+    fine = replace(SNAPSHOT, rows=(ROWS[0], ROWS[2]))
+    assert shown(START, fine, 40, 10).splitlines()[-2] == "1 stalled 2 RUNNING CPU 51% RAM 12%"
+    assert shown(START, EMPTY, 40, 10).splitlines()[-2] == "CPU ? RAM ? GPU ?"
+
+
+def test_what_is_not_known_is_no_zero() -> None:
+    bare = RunRow(run("bare", epoch=None, batch=None, process=None, metrics={}, history={}, script=None), UNKNOWN)
+    unknown = replace(EMPTY, rows=(bare,), gpu_error="no nvidia-smi here", machine_error="no /proc here")
+    text = shown(START, unknown, width=300, height=20)
+    assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? no nvidia-smi here" in text
+    assert "bare: whether it runs is not known" in text
+
+
+def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
+    none = replace(EMPTY, usage=Usage(cpu_percent=0.0, gpu_mib=0.0), gpu_error="no nvidia-smi here")
+    assert "GPU ? no nvidia-smi here" in shown(START, none)
+
+
+def test_long_names_and_wide_numbers_leave_room_for_what_matters_on_eighty_columns() -> None:
+    rows = tuple(row(f"{LONG}{number}", {"metrics": {"loss": 1.23e-05}}, **WIDEST) for number in (1, 2))
+    frame = render_top(replace(SNAPSHOT, rows=rows), START, 80, 24)
+    _, titles, *lines = drawn(frame).splitlines()
+    assert titles.split() == "Run Name Status Done Rate ETA Loss CPU RAM GiB GPU GiB>".split()
+    assert lines[0].split() == ">+llama-…0-seed1 stalled 59m 11% 59.9/min 23h59m 1.2e-5 12799% 1023 640".split()
+    assert lines[1].split()[0] == "+llama-…0-seed2"
+
+
+def test_a_long_name_is_shown_whole_where_there_is_room() -> None:
+    lines = shown(START, replace(SNAPSHOT, rows=(row(LONG[:40]),)), width=118).splitlines()
+    assert lines[2].startswith(f">+{LONG[:40]} RUNNING") and "Phase" in lines[1]
+
+
+def test_a_run_that_is_nearly_done_is_not_done() -> None:
+    for step, shown_part in ((9_999, " 99% "), (10_000, " 100% ")):
+        near = row("a", {"step": step, "total_steps": 10_000})
+        assert shown_part in shown(START, replace(SNAPSHOT, rows=(near,))).splitlines()[2]
+
+
+def test_every_process_and_thread_shows_its_processor_time_where_it_is_known() -> None:
+    busy = row("a", tree=(node("P", 0, 7, "python3"), node("T", 1, 8, "loader", cpu_percent=61.5, state="R")))
+    snapshot = replace(SNAPSHOT, rows=(busy,))
+    text = shown(after(replace(START, selected=Place()), "t", "down", "down", snapshot=snapshot), snapshot)
+    assert re.search(r"\[P\] python3 +PID 7 +CPU  99.5%  RAM  2.0 GiB  GPU 39.3 GiB\n", text)
+    assert re.search(r"\[T\] loader +TID 8 +CPU  61.5%\n", text)
+    assert "\na: thread 8 loader, running  CPU 61.5%\n" in text
+
+
+def test_columns_right_of_the_screen_are_pointed_at(subtests: pytest.Subtests) -> None:
+    for width in range(40, 320, 7):
+        with subtests.test(width=width):
+            frame = render_top(SNAPSHOT, START, width, 24)
+            is_all = frame.view.headings[-1][0] == COLUMNS[-1].title
+            assert drawn(frame).splitlines()[1].endswith(">") is not is_all
+
+
+def test_settings_are_compared_with_those_of_other_runs() -> None:
+    names = {"a": {"lr": 0.1, "batch": 8}, "b": {"lr": 0.2, "batch": 8}, "c": {"lr": 0.3}, "d": {}}
+    rows = tuple(row(name, {"config": config}) for name, config in names.items())
+    view = replace(START, screen="detail", selected=Place(rows[0].run.path))
+    text = shown(view, replace(SNAPSHOT, rows=rows), height=60)
+    assert "config      lr=0.1, batch=8\n" in text and "differs     lr=0.1 (others: 0.2, 0.3)\n" in text
+    alone = shown(view, replace(SNAPSHOT, rows=(rows[0], rows[3])), height=60)
+    assert "config" in alone and "differs" not in alone
+
+
+def test_the_attempts_before_are_on_the_page_of_a_run() -> None:
+    before = (EarlierAttempt("KILLED", step=700), EarlierAttempt("FAILED"))
+    one = row("a", {"attempt": 3, "earlier": before})
+    view = replace(START, screen="detail", selected=Place(one.run.path))
+    assert "attempt     3, after KILLED at step 700, FAILED\n" in shown(view, replace(SNAPSHOT, rows=(one,)), height=60)
+
+
+def test_one_loss_is_no_curve() -> None:
+    one = replace(SNAPSHOT, rows=(row("a", {"history": {"loss": MetricHistory((1,), (1.5,))}}),))
+    view = replace(START, selected=Place(one.rows[0].run.path))
+    assert not set("▁▂▃▄▅▆▇") & set(shown(replace(view, screen="detail"), one, height=60))
+    assert not set("▁▂▃▄▅▆▇") & set(shown(view, one, width=300).partition("\na: ")[0])
+
+
+def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
+    words = "CUDA error: " + "device-side assert triggered, " * 9
+    failed = replace(
+        EMPTY, rows=(RunRow(run("bad", status=FAILED, error_message=words, stdout_path="/x" * 90), FAILED),)
+    )
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=failed), failed, 40, 99)
+    assert "".join(words.split()) in "".join(text.split()) and "/x" * 90 in "".join(text.split())
+    assert not any("…" in line for line in text.splitlines()[1:])
+
+
+def test_the_page_of_a_run_says_how_long_ago_things_were_and_counts_in_whole_numbers() -> None:
+    counted = run("a", metrics={"samples": 123456, "loss": 0.5}, step_at=NOW - 90)
+    snapshot = replace(EMPTY, rows=(RunRow(counted, "RUNNING"),))
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
+    assert "last batch  2026-02-02 02:38, 1m30s ago\n" in text and "samples   123456\n" in text
+
+
+def test_the_cursor_is_always_on_the_screen() -> None:
+    many = replace(SNAPSHOT, rows=tuple(row(f"run-{number}", tree=()) for number in range(300)))
+    view = START
+    for key in ["down"] * 30 + ["page-down"] * 40 + ["up"] * 5 + ["home", "wheel-down", "end", "page-up"]:
+        view = render_top(many, after(view, key, snapshot=many), 80, 24).view
+        (line,) = [line for line in shown(view, many).splitlines() if line.startswith(">")]
+        assert view.selected.path == f"/data/progress/{line.split()[1]}/progress.json"
+
+
+def test_the_cursor_stays_on_its_run_when_others_come_and_on_its_place_when_it_goes() -> None:
+    view = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[3].run.path)), 80, 24).view
+    more = replace(SNAPSHOT, rows=(ended("aaa", FAILED), *ROWS))
+    assert render_top(more, view, 80, 24).view.selected == Place(ROWS[3].run.path)
+    gone = replace(SNAPSHOT, rows=(*ROWS[:3], *ROWS[4:]))
+    assert render_top(gone, view, 80, 24).view.selected == Place(ROWS[4].run.path)
+
+
+def test_a_run_that_only_the_filter_hides_is_selected_again_without_it() -> None:
+    view = render_top(SNAPSHOT, START, 80, 24).view
+    view = render_top(SNAPSHOT, after(view, "f", *"done", "enter"), 80, 24).view
+    assert render_top(SNAPSHOT, after(view, "escape"), 80, 24).view.selected == START.selected
+
+
+# ---------------------------------------------------------------- pages
+
+
+def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() -> None:
+    view = replace(START, message="something\x1b[2J was done")
+    assert shown(view).splitlines()[-2] == "something was done"
+    assert shown(view).splitlines()[-1].startswith("q quit  ? help")
+    assert shown(view, width=40, height=10).splitlines()[-1] == "something was done"
+
+
+def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None:
+    everything = shown(VIEWS["help"], height=120)
+    common = everything.partition("on every screen\n")[2].partition("while the name is typed")[0]
+    for screen in TABLES:
+        for key in TABLES[screen]:
+            is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
+            assert is_told_there or key.shown in common.replace("wheel", "Wheel")
+    read_only = replace(VIEWS["help"], read_only=True)
+    assert "delete" not in shown(read_only, height=120) and "signal" not in shown(read_only, height=120)
+    assert "signal" not in shown(replace(read_only, screen="main"), width=200)
+    assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))
+
+
+def test_help_tells_nothing_twice_and_is_short() -> None:
+    lines = [line for line in shown(VIEWS["help"], height=120).splitlines()[2:-1] if line.strip()]
+    assert len(lines) == len(set(lines)) < 75
+    narrow = " ".join(shown(VIEWS["help"], width=40, height=200).split())
+    assert "KILL, STOP and CONT go to all processes of a run, the others to its own one" in narrow
+
+
+def test_the_question_names_every_process_that_would_be_hit() -> None:
+    text = shown(VIEWS["confirm"])
+    assert "send SIGKILL to run llama?" in text and "type   yes   and press Enter" in text
+    for pid, name in ((4711, "python3"), (4720, "pt_data_worker"), (4730, "tensorboard")):
+        assert f"  llama: PID {pid} {name}\n" in text
+    assert "4712" not in text
+
+
+def test_the_menu_shows_the_chosen_signal_also_on_the_least_screen() -> None:
+    view = VIEWS["signals"]
+    for _ in SIGNALS:
+        view = after(view, "down")
+        (line,) = [line for line in shown(view, width=40, height=10).splitlines() if line.startswith(">")]
+        assert line.startswith(f"> SIG{SIGNALS[view.choice][0]}")
+
+
+def test_a_path_that_is_to_be_deleted_is_shown_whole_also_on_a_narrow_screen() -> None:
+    folder = "/data/" + "very-long-name-" * 8 + "end"
+    gone = replace(EMPTY, rows=(RunRow(run("old", folder=folder, status=FINISHED, process=None), FINISHED),))
+    view = after(replace(START, selected=Place()), "c", snapshot=gone)
+    assert folder in "".join(shown(view, gone, 40, 30).split())
+
+
+def test_a_signal_to_one_process_has_no_order() -> None:
+    assert "It goes to 1 process:\n" in shown(after(START, "k"))
+    assert "processes, in this order:\n" in shown(VIEWS["confirm"])
+
+
+def test_the_question_before_deleting_says_what_goes_and_what_stays(subtests: pytest.Subtests) -> None:
+    path = ROWS[4].run.path
+    for measured, told in (
+        (None, "counting its files ..."),
+        (Measured("/data/progress/other.json", RunSize(1, 1)), "counting its files ..."),
+        (Measured(path, RunSize(1, 4096)), "\n  4.0 KiB in 1 file\n"),
+        (Measured(path, error="no answer"), "how much that is is not known: no answer"),
+    ):
+        with subtests.test(measured=measured):
+            text = shown(replace(VIEWS["delete"], measured=measured))
+            assert told in text and "All that is elsewhere stays." in text
+    flat = replace(EMPTY, rows=(RunRow(run("old", folder=None, status=FINISHED, process=None), FINISHED),))
+    assert "All else beside them stays, also checkpoints." in shown(after(START, "c", snapshot=flat), flat)
+
+
+def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
+    view = after(replace(START, selected=Place(ROWS[8].run.path)), "c")
+    assert "Whether it has ended is not known. it runs on gpu-7" in shown(view)
+
+
+def test_the_editor_tells_what_is_applied_pending_and_refused_and_what_the_run_uses_now() -> None:
+    text = shown(VIEWS["editor"], width=120)
+    assert "PID 4711  CPU 410%  RAM 4.0 GiB  GPU 39.3 GiB  3 processes  15 threads" in text
+    assert "rate 4.10/s" in text
+    assert any(line.split() == ["learning_rate", "0.0003", "float", "applied"] for line in text.splitlines())
+    assert any(line.split() == [">", "batch_size", "32", "64", "int", "pending"] for line in text.splitlines())
+    assert "refused: expected true or false" in text
+    later = replace(SNAPSHOT, rows=(row("llama", cpu_percent=12.5), *ROWS[1:]))
+    assert "CPU 12.5%" in shown(VIEWS["editor"], later)
+
+
+def test_a_long_value_is_shown_whole_where_there_is_room() -> None:
+    path = "s3://bucket/" + "checkpoints/" * 4
+    variables = (Variable("data", path, "str", None, None, f"{path}new"), Variable("n", 1, "int"))
+    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=variables), "RUNNING"),))
+    view = after(replace(START, selected=Place()), "e", snapshot=snapshot)
+    assert f"{path} " in shown(view, snapshot, 180) and f"{path}new " in shown(view, snapshot, 180)
+    assert "pending" in shown(view, snapshot, 60)
+
+
+def test_a_value_that_cannot_be_edited_is_shown_and_called_so() -> None:
+    fixed = row("llama", {"variables": (Variable("betas", "(0.9, 0.999)", "tuple"),)})
+    text = shown(VIEWS["editor"], replace(SNAPSHOT, rows=(fixed, *ROWS[1:])))
+    assert any(line.split() == [">", "betas", "(0.9,", "0.999)", "tuple", "read-only"] for line in text.splitlines())
+
+
+def test_the_chosen_variable_is_always_on_the_screen() -> None:
+    variables = tuple(Variable(f"v{number}", number, "int") for number in range(50))
+    many = replace(SNAPSHOT, rows=(row("llama", {"variables": variables}),))
+    view = after(START, "e", snapshot=many)
+    for _ in range(50):
+        frame = render_top(many, view, 40, 10)
+        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
+        assert line.split()[1] == frame.view.variable
+        view = after(frame.view, "down", snapshot=many)
+
+
+def test_a_run_that_left_is_said_to_be_gone_on_its_pages() -> None:
+    for screen in ("detail", "editor", "output"):
+        view = replace(START, screen=screen, selected=Place("/gone"), panes=PANES)
+        assert "this run is there no more" in shown(view, width=200)
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def output(**changes: Any) -> TopView:
+    return replace(START, screen="output", panes=PANES, **changes)
+
+
+def test_the_viewer_shows_the_end_of_the_window_and_where_it_is() -> None:
+    text = shown(output())
+    assert "\nstep 100 loss=0.0100\n" in text
+    assert "── llama stdout  100%  4.8 MiB of 4.7 GiB  following  hidden: stderr (Tab)" in text
+
+
+def test_both_outputs_share_the_screen_and_neither_is_hidden() -> None:
+    text = shown(output(shown="both"))
+    assert "llama stdout" in text and "llama stderr  found  0%  0 B of 200 B" in text and "hidden" not in text
+
+
+def test_what_came_of_a_search_is_seen_beside_a_long_name_on_eighty_columns() -> None:
+    snapshot = replace(SNAPSHOT, rows=(row(LONG),))
+    for pane, told in (
+        (replace(PANES[0], note="no nan before here; n searches from the end"), "no nan before here; n searches from"),
+        (replace(PANES[0], searching=SEARCHING), "24%, 1.1 GiB of 4.7 GiB searched for nan; Esc"),
+    ):
+        view = replace(output(), selected=Place(snapshot.rows[0].run.path), panes=(pane,))
+        assert told in shown(view, snapshot).splitlines()[1]
+
+
+def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost() -> None:
+    long = "".join(f"{number:05d}" for number in range(500))
+    view = output()
+    view = replace(view, panes=(Pane("stdout", "/data/out", (long,), 0, 2500),))
+    assert long[:79] in shown(view) and long[:81] not in shown(view)
+    assert long[2420:] in shown(replace(view, aside=2420))
+    broken = shown(replace(view, wraps=True), height=60).splitlines()
+    assert "".join(broken[2:34]) == long
+
+
+def test_what_was_searched_for_stands_out_whatever_its_case() -> None:
+    lines = ("a (Loss) b (loss)", "nothing here")
+    view = replace(output(), panes=(Pane("stdout", "/data/out", lines, 0, 8),), searched="(loss)")
+    marked = [text for line in render_top(SNAPSHOT, view, 80, 24).lines for text, style in line if style == "selected"]
+    assert marked == ["(Loss)", "(loss)"]
+
+
+def test_a_wide_character_cut_through_half_is_a_blank() -> None:
+    view = replace(output(), panes=(Pane("stdout", "/data/out", ("漢字ab",), 0, 8),), aside=1)
+    assert "\n 字ab\n" in shown(view)
+
+
+def test_an_output_without_a_file_says_how_to_get_one() -> None:
+    view = replace(output(), panes=(Pane("stdout"), Pane("stderr")))
+    assert "tee_outputs=True" in shown(view, width=40, height=10)

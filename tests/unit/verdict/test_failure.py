@@ -1,0 +1,258 @@
+"""Why a job failed: roots before cascades, nothing out of advice, restart in doubt."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor.core.models import Failure, PodState
+from training_monitor.verdict.failure import classify_failure
+
+ELSEWHERE, PREVIOUS = "restart_elsewhere", "restart_previous_checkpoint"
+WATCHDOG = (
+    "[rank3]:[E1104 03:12:44.101 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=88, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600012 milliseconds"
+)
+
+
+def test_a_line_is_classified(subtests: pytest.Subtests) -> None:
+    for text, category, action in [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has ...", "cuda_oom", "stop"),
+        ("jax.errors.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.", "cuda_oom", "stop"),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "ecc_error", ELSEWHERE),
+        ("NVRM: GPU 0000:1a:00.0: GPU has fallen off the bus.", "gpu_lost", ELSEWHERE),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "cuda_error", "restart"),
+        ("KeyError: 'input_ids'", "python_exception", "stop"),
+        ('  File "a.py", line 2\nAssertionError', "assertion", "stop"),
+        ("RuntimeError: The size of tensor a (7) must match the size of tensor b (8)", "shape_mismatch", "stop"),
+        ("ModuleNotFoundError: No module named 'flash_attn'", "missing_module", "stop"),
+        ("train.py: error: unrecognized arguments: --epohcs 3", "bad_configuration", "stop"),
+        ("OSError: [Errno 28] No space left on device", "disk_full_or_storage", "restart"),
+        ("OSError: [Errno 116] Stale file handle: '/nfs/run'", "disk_full_or_storage", "restart"),
+        ("_pickle.UnpicklingError: pickle data was truncated", "checkpoint_corrupt", PREVIOUS),
+        ("requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: https://h", "network_error", "restart"),
+        ("requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://h", "hub_auth", "stop"),
+        ("OSError: [Errno 98] Address already in use", "port_in_use", "restart"),
+        (
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-02T03:04:05 DUE TO PREEMPTION ***",
+            "preemption",
+            "restart",
+        ),
+        (
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***",
+            "time_limit",
+            "restart",
+        ),
+        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-02T03:04:05 ***", "external_cancel", "stop"),
+        ("The node was low on resource: memory. Threshold quantity: 100Mi", "evicted_memory", ELSEWHERE),
+        ("Memory cgroup out of memory: Killed process 77 (python3) total-vm:1kB", "host_oom", "restart"),
+        (
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+            "host_oom",
+            "restart",
+        ),
+        ("failed (exitcode: -9) local_rank: 2 (pid: 7) of binary: /usr/bin/python3", "killed_sigkill", "restart"),
+        ("Segmentation fault (core dumped)", "segfault", "restart"),
+        ("step 310: loss is nan", "loss_nan", "stop"),
+        ("KeyboardInterrupt", "interrupted", "stop"),
+        (WATCHDOG, "nccl_timeout", "restart"),
+        (
+            "node7 NCCL WARN Got completion from peer 10.0.0.9<1> with status=12 opcode=0",
+            "nccl_network_error",
+            ELSEWHERE,
+        ),
+        ("RuntimeError: something nobody has ever seen", "runtime_error", "restart"),
+        ("the trainer crashed for reasons of its own", "unknown", "restart"),
+    ]:
+        with subtests.test(text=text, category=category, action=action):
+            found = classify_failure(text)
+            assert (found.category, found.action) == (category, action)
+            assert found.evidence and found.evidence in text
+
+
+def test_an_xid_means_what_the_catalog_says(subtests: pytest.Subtests) -> None:
+    for xid, action in [
+        (8, "restart"),
+        (13, "restart"),
+        (31, "restart"),
+        (48, ELSEWHERE),
+        (63, "ignore"),
+        (74, ELSEWHERE),
+        (79, ELSEWHERE),
+        (92, "ignore"),
+        (94, "restart"),
+        (95, ELSEWHERE),
+        (119, ELSEWHERE),
+        (45, "monitor"),
+    ]:
+        for form in ["NVRM: Xid (PCI:0000:1a:00): {}, pid=7, name=python3, x", "NVRM: Xid (0000:1a:00): {}, x"]:
+            with subtests.test(xid=xid, action=action, form=form):
+                found = classify_failure(form.format(xid))
+                assert (found.category, found.error_class, found.action) == ("xid", "hardware", action)
+
+
+def test_xid_154_and_the_nvlink_ones_are_decided_by_their_text() -> None:
+    changed = "NVRM: Xid (PCI:0000:1a:00): 154, GPU recovery action changed from 0x{} to 0x{}"
+    assert classify_failure(changed.format("0 (None)", "1 (GPU Reset Required)")).action == ELSEWHERE
+    assert classify_failure(changed.format("1 (GPU Reset Required)", "0 (None)")).action == "ignore"
+    assert classify_failure("NVRM: Xid (PCI:0000:1a:00): 145, RLW_CTRL Nonfatal XC0").action == "monitor"
+    assert classify_failure("NVRM: Xid (PCI:0000:1a:00): 145, RLW_CTRL Fatal XC0").action == ELSEWHERE
+
+
+# ---------------------------------------------------------------- roots and cascades
+
+
+def test_a_time_out_is_never_the_root_of_anything(subtests: pytest.Subtests) -> None:
+    for root, category in [
+        ("[rank1]: KeyError: 'labels'", "python_exception"),
+        ("[rank1]: torch.OutOfMemoryError: CUDA out of memory.", "cuda_oom"),
+        ("NVRM: Xid (PCI:0000:1a:00): 79, pid=7, GPU has fallen off the bus.", "xid"),
+        ("[rank1]: OSError: [Errno 28] No space left on device", "disk_full_or_storage"),
+    ]:
+        for first in [True, False]:
+            with subtests.test(root=root, category=category, first=first):
+                summary = "failed (exitcode: -6) local_rank: 3 (pid: 9) of binary: /usr/bin/python3"
+                text = "\n".join([root, WATCHDOG, summary] if first else [WATCHDOG, root, summary])
+                assert classify_failure(text).category in (category, "gpu_lost")
+                assert classify_failure(text).action == classify_failure(root).action
+
+
+def test_of_two_roots_the_first_is_the_root() -> None:
+    assert classify_failure("KeyError: 'a'\nRuntimeError: shape '[2]' is invalid for input").evidence == "KeyError: 'a'"
+
+
+def test_the_rank_that_wrote_the_root_is_named() -> None:
+    assert classify_failure(f"[rank12]: ValueError: bad batch\n{WATCHDOG}").rank == 12
+    assert classify_failure(WATCHDOG).rank == 3
+
+
+# ---------------------------------------------------------------- what is no evidence
+
+
+def test_what_is_no_failure_is_ignored(subtests: pytest.Subtests) -> None:
+    for text in [
+        "",
+        "step 10/100 loss 0.5\nTraining completed",
+        "0 errors found, error_rate=0",
+        "validation finished: 0 failures, no errors",
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+        "FutureWarning: torch.load with weights_only=False might lead to an error",
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+        "host:1:2 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.",
+        "HTTP error 503 while requesting HEAD https://hub\nRetrying in 2s [Retry 1/5].",
+        'config: {"restart_on": ["CUDA out of memory"]}',
+    ]:
+        with subtests.test(text=text):
+            found = classify_failure(text)
+            assert (found.category, found.action, found.evidence) == ("none", "ignore", "")
+
+
+def test_an_error_that_ends_in_advice_is_still_one() -> None:
+    text = "CUDA error: device-side assert triggered. For debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    assert classify_failure(text).category == "cuda_error"
+
+
+@pytest.mark.parametrize(
+    "line", ["clocks event reasons: HW thermal slowdown active", "Volatile ECC: 3 correctable ECC"]
+)
+def test_what_should_be_looked_at_is_no_reason_to_stop(line: str) -> None:
+    assert classify_failure(line).action == "monitor"
+
+
+# ---------------------------------------------------------------- exit status and pod
+
+
+def test_an_exit_status_alone_says_something(subtests: pytest.Subtests) -> None:
+    for code, category, action in [
+        (137, "killed_sigkill", "restart"),
+        (-9, "killed_sigkill", "restart"),
+        (139, "segfault", "restart"),
+        (127, "command_not_found", "stop"),
+        (130, "interrupted", "stop"),
+        (143, "sigterm", "restart"),
+        (0, "none", "ignore"),
+        (1, "unknown", "restart"),
+        (77, "unknown", "restart"),
+    ]:
+        with subtests.test(code=code, category=category, action=action):
+            found = classify_failure("step 5/9 loss 0.4", exit_code=code)
+            assert (found.category, found.action) == (category, action)
+
+
+def test_a_log_that_names_the_cause_explains_the_exit_status() -> None:
+    assert classify_failure("torch.OutOfMemoryError: CUDA out of memory.", exit_code=137).category == "cuda_oom"
+
+
+def test_what_kubernetes_ended_a_pod_for_explains_its_log() -> None:
+    killed = PodState("head", "Running", True, 1, reason="OOMKilled")
+    assert classify_failure("ConnectionError: gone", pod=killed).category == "host_oom"
+    assert classify_failure("", pod=PodState("head", "Failed", False, 0, reason="Evicted")).action == ELSEWHERE
+    assert classify_failure("KeyError: 'a'", pod=PodState("head", "Running", True, 0)).category == "python_exception"
+
+
+# ---------------------------------------------------------------- fingerprint
+
+
+def fingerprint(text: str) -> str:
+    return classify_failure(text).fingerprint
+
+
+def test_the_same_failure_at_another_time_address_rank_and_path_is_the_same() -> None:
+    one = "[rank0]: RuntimeError: worker 3 at 10.0.0.7:2901 lost 0x7f3ab01c in /data/a/b.pt at 03:12:44"
+    two = "[rank5]: RuntimeError: worker 8 at 10.9.1.2:4444 lost 0x55d0aa in /mnt/c/d/e.pt at 17:00:01"
+    assert fingerprint(one) == fingerprint(two)
+    assert fingerprint(WATCHDOG) == fingerprint(WATCHDOG.replace("Rank 3", "Rank 7").replace("600012", "600845"))
+
+
+def test_what_no_log_tells_is_the_same_by_the_pods_reason_or_the_exit_status() -> None:
+    """The pod that replaced an evicted one has another name, and Kubernetes may say more of it."""
+    pods = [
+        PodState(name, "Failed", False, 0, reason="Evicted", message=name) for name in ("train-abcde", "train-xyzuv")
+    ]
+    assert len({classify_failure("", pod=pod).fingerprint for pod in pods}) == 1
+    codes = [classify_failure("", exit_code=code).fingerprint for code in (3, 3, 4, 135, 139)]
+    assert codes[0] == codes[1] and len(set(codes)) == 4
+
+
+def test_another_failure_is_another_one() -> None:
+    found = [fingerprint(text) for text in ("KeyError: 'a'", "KeyError: 'bcd'", "TypeError: 'a'", WATCHDOG)]
+    assert len(set(found)) == 4
+
+
+def test_a_failure_is_a_plain_value() -> None:
+    assert classify_failure("KeyError: 'a'") == Failure(
+        "python_exception",
+        "user",
+        "stop",
+        "KeyError: 'a'",
+        None,
+        fingerprint("KeyError: 'a'"),
+        "correct the line that the traceback names",
+    )
+
+
+def test_the_exception_is_the_evidence_and_not_the_source_line_that_raises_it() -> None:
+    said = "CUDA error: an illegal memory access was encountered"
+    text = (
+        'Traceback (most recent call last):\n  File "/train.py", line 6, in <module>\n'
+        f'    raise RuntimeError("{said}")\nRuntimeError: {said}\n'
+    )
+    assert classify_failure(text).evidence == f"RuntimeError: {said}"
+    assert classify_failure(text.rpartition("RuntimeError")[0]).category == "unknown"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank0]: torch.distributed.DistBackendError: NCCL error in: ../c10d/NCCLUtils.hpp:275, internal error",
+        "RuntimeError: NCCL communicator was aborted on rank 3.",
+        "RuntimeError: NCCL error: unhandled system error, NCCL version 2.18",
+    ],
+)
+def test_an_exception_about_other_ranks_is_not_the_users(line: str) -> None:
+    found = classify_failure(f'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n{line}')
+    assert found.category in ("nccl_network_error", "nccl_timeout") and found.action == "restart"
+
+
+def test_a_users_exception_explains_the_ranks_that_waited_for_it() -> None:
+    log = "[rank1]: KeyError: 'labels'\n[rank0]: torch.distributed.DistBackendError: NCCL error: remote process exited"
+    assert classify_failure(log).action == "stop"

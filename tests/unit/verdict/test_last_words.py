@@ -1,0 +1,204 @@
+"""What comes last in a log decides why it failed, in the field's words; the table of categories has them all."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor.verdict import failure_table as table
+from training_monitor.verdict.failure import classify_failure
+
+BAR = "\rTraining:  22%|██▏       | 412/1875 [33:10<1:57:42,  4.83s/it, loss=0.83]"
+STEPS = "step 100 loss 0.31\nstep 200 loss 0.30\n"
+MORE = "\nstep 300 loss 0.29\nstep 400 loss 0.28"
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def traceback(last: str, source: str = "main()") -> str:
+    return f'Traceback (most recent call last):\n  File "/job/train.py", line 7, in <module>\n    {source}\n{last}'
+
+
+def chain(
+    first: str, last: str, words: str = "During handling of the above exception, another exception occurred"
+) -> str:
+    return f"{traceback(first)}\n\n{words}:\n\n{traceback(last)}\n"
+
+
+DIRECT = "The above exception was the direct cause of the following exception"
+
+# ---------------------------------------------------------------- Python's own messages
+PYTHON = [
+    ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.bin'", "missing_file", "stop"),
+    ("NotADirectoryError: [Errno 20] Not a directory: '/data/x'", "missing_file", "stop"),
+    ("IsADirectoryError: [Errno 21] Is a directory: '/data'", "missing_file", "stop"),
+    ("PermissionError: [Errno 13] Permission denied: '/out/log.txt'", "permission_denied", "stop"),
+    ("PermissionError: [Errno 1] Operation not permitted: '/out'", "permission_denied", "stop"),
+    ("ModuleNotFoundError: No module named 'xformers'", "missing_module", "stop"),
+    ("ImportError: cannot import name 'foo' from 'bar' (/site-packages/bar.py)", "missing_module", "stop"),
+    ("AssertionError", "assertion", "stop"),
+    ("AssertionError: heads must divide width", "assertion", "stop"),
+    ("ZeroDivisionError: integer modulo by zero", "division_by_zero", "stop"),
+    ("ZeroDivisionError: float floor division by zero", "division_by_zero", "stop"),
+    ("MemoryError", "host_memory", "restart"),
+    ("MemoryError: Unable to allocate 40.0 GiB for an array with shape (5, 1) and data type f8",
+     "host_memory", "restart"),
+    ("OSError: [Errno 12] Cannot allocate memory", "host_memory", "restart"),
+    ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 8 bytes",
+     "host_memory", "restart"),
+    ("KeyError: 'labels'", "python_exception", "stop"),
+    ("IndexError: list index out of range", "python_exception", "stop"),
+    ("TypeError: forward() got an unexpected keyword argument 'mask'", "python_exception", "stop"),
+    ("AttributeError: 'NoneType' object has no attribute 'shape'", "python_exception", "stop"),
+    ("NameError: name 'lr' is not defined", "python_exception", "stop"),
+    ("UnboundLocalError: local variable 'x' referenced before assignment", "python_exception", "stop"),
+    ("UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0", "python_exception", "stop"),
+    ("RecursionError: maximum recursion depth exceeded", "python_exception", "stop"),
+    ("json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)", "python_exception", "stop"),
+    ("RuntimeError: the moon is full", "runtime_error", "restart"),
+    ("ValueError: operands could not be broadcast together with shapes (2,3) (4,)", "shape_mismatch", "stop"),
+    ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 9x2)", "shape_mismatch", "stop"),
+    ("RuntimeError: stack expects each tensor to be equal size, but got [3] at entry 0", "shape_mismatch", "stop"),
+    ("RuntimeError: expected scalar type Half but found Float", "dtype_mismatch", "stop"),
+    ('RuntimeError: "addmm_impl_cpu_" not implemented for \'Half\'', "dtype_mismatch", "stop"),
+    ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices",
+     "device_mismatch", "stop"),
+    ("RuntimeError: Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+     "device_mismatch", "stop"),
+    ("TypeError: can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()", "device_mismatch", "stop"),
+    ("RuntimeError: Error(s) in loading state_dict for Net:", "checkpoint_mismatch", "stop"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "cuda_error", "restart"),
+    ("RuntimeError: CUDA error: an illegal instruction was encountered", "cuda_error", "restart"),
+    ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "environment", "stop"),
+    ("RuntimeError: CUDA capability sm_120 is not compatible with this build", "environment", "stop"),
+    ("NVIDIA H100 with CUDA capability sm_90 is not compatible with the current PyTorch installation.",
+     "environment", "stop"),
+    ("ConnectionResetError: [Errno 104] Connection reset by peer", "network_error", "restart"),
+    ("OSError: [Errno 28] No space left on device", "disk_full_or_storage", "restart"),
+]  # fmt: skip
+
+# ---------------------------------------------------------------- words of a shell
+SHELL = [
+    *[(f"{BAR}{word}", "killed_sigkill", "restart") for word in
+      ("Killed", " Killed", "\rKilled", "\nKilled",
+       "已杀死", "Getötet", "強制終了", "죽었음", "Убито", "Processus arrêté")],
+    *[(f"{BAR}{word}", "sigterm", "restart") for word in
+      ("Terminated", "\rTerminated", "\nTerminated", "已终止", "\nHangup", "\nUser defined signal 1")],
+    ("loss: 0.53Killed", "killed_sigkill", "restart"),
+    ("[1]+  Killed                  python train.py", "killed_sigkill", "restart"),
+    ("[1]  + 4242 killed     python train.py", "killed_sigkill", "restart"),
+    ("zsh: killed     python train.py", "killed_sigkill", "restart"),
+    ("./run.sh: line 4:  4242 Killed                  python train.py", "killed_sigkill", "restart"),
+    ("./run.sh: 行 4:  4242 已杀死              python train.py", "killed_sigkill", "restart"),
+    ("./run.sh : ligne 3 : 4242 Processus arrêté      python train.py", "killed_sigkill", "restart"),
+    ("./run.sh: linha 3: 4242 Morto                   python train.py", "killed_sigkill", "restart"),
+    ("./run.sh：行3：  4242 已杀死                    python train.py", "killed_sigkill", "restart"),
+    ("./run.sh: line 3:  4242 Illegal instruction     (core dumped) python train.py", "sigabrt", "restart"),
+    ("Killed: 9", "killed_sigkill", "restart"),
+    ("[1]+  Terminated              python train.py", "sigterm", "restart"),
+    ("[1]+  Beendet                 python train.py", "sigterm", "restart"),
+    (f"{BAR}Segmentation fault (core dumped)", "segfault", "restart"),
+    (f"{BAR}段错误 (核心已转储)", "segfault", "restart"),
+    (f"{BAR}Speicherzugriffsfehler (Speicherabzug geschrieben)", "segfault", "restart"),
+    (f"{BAR}Bus error (core dumped)", "segfault", "restart"),
+    (f"{BAR}Aborted (core dumped)", "sigabrt", "restart"),
+    (f"{STEPS}Out of memory: Killed process 7 (python3) total-vm:1kB\nKilled", "host_oom", "restart"),
+]  # fmt: skip
+
+# ---------------------------------------------------------------- cancelled by what follows
+GOES_ON = [
+    f"{STEPS}{OOM}{MORE}",
+    f"{STEPS}| WARNING: ran out of memory, skipping batch\n{MORE}",
+    f"{STEPS}WARNING - NaN or Inf found in input tensor.{MORE}",
+    f"{STEPS}WARNING - NaN or Inf found in input tensor.",
+    f"{STEPS}loss is nan, skipping{MORE}",
+    f"{STEPS}{traceback('ConnectionError: hub')}{MORE}",
+    f"{STEPS}{traceback('RuntimeError: evaluation failed')}{MORE}",
+    f"{STEPS}RuntimeError: cannot upload the sample{MORE}",
+    f"{STEPS}NVRM: Xid (PCI:0000:1a:00): 31, pid=7{MORE}",
+    f"{STEPS}slurmstepd: error: *** JOB 6 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***\n"
+    f"Resuming from checkpoint step_200{MORE}",
+    f"{STEPS}slurmstepd: error: *** JOB 6 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO JOB REQUEUE ***\n"
+    "submitit INFO - Starting with JobEnvironment(job_id=6, hostname=n2)",
+    f"{STEPS}{OOM}\n***** Running training *****\n  Num examples = 100",
+    f"{STEPS}failed (exitcode: 1) local_rank: 2\nINFO: Restarting worker group",
+    f"{STEPS}Epoch 1: 10%|█ | 5/50 [00:10<01:00, loss=0.2]\n{OOM}\nEpoch 1: 12%|█ | 6/50 [00:10<01:00, loss=0.2]",
+    "epoch 3 iter 1200 loss 0.5\nSegmentation fault\nepoch 3 iter 1000 loss 0.5",
+    "Train Error: Avg loss: 0.23\nTest Error: \n Accuracy: 91.0%, Avg loss: 0.06",
+    "Test error: 4.25%\nval_error = 0.2",
+]  # fmt: skip
+
+ENDS = [
+    # Killed after a warning that did no harm
+    (f"{STEPS}WARNING - NaN or Inf found in input tensor.{MORE}\nKilled", "killed_sigkill", "restart"),
+    (f"{STEPS}{OOM}{MORE}\nTerminated", "sigterm", "restart"),
+    # The bar is drawn again when the process ends
+    (f"{BAR}\n{traceback(OOM)}\n{BAR}\n", "cuda_oom", "stop"),
+    (f"{traceback('KeyError: 1')}\n  0%|          | 0/1000 [00:02<?, ?it/s]\n", "python_exception", "stop"),
+    (f"{{'loss': 0.4, 'epoch': 0.2}}\n{traceback('KeyError: 1')}\n 10%|█ | 50/500 [00:10<01:30, 5it/s]\n",
+     "python_exception", "stop"),
+    (f"{STEPS}submitit WARNING (2026-01-01) - Caught signal SIGUSR2 on n1: this job is preempted.",
+     "preemption", "restart"),
+    # Another attempt fails for another reason
+    (f"{STEPS}{OOM}\nResuming from step_200\nModuleNotFoundError: No module named 'apex'", "missing_module", "stop"),
+    (f"{STEPS}KeyError: 'a'{MORE}\n{OOM}", "cuda_oom", "stop"),
+    # The source code of a traceback
+    (traceback("ConnectionResetError: [Errno 104] Connection reset by peer",
+               'if loss_is_nan: raise RuntimeError("loss is nan")\n    ^^^^^^^^^^^^'), "network_error", "restart"),
+    (traceback("ValueError: bad", 'log("CUDA out of memory")\n        "No space left on device"'),
+     "python_exception", "stop"),
+    ('----> 5 raise RuntimeError("CUDA out of memory")\nKeyError: 3', "python_exception", "stop"),
+    ('│ ❱ 12 │   raise RuntimeError("CUDA out of memory")  │\nTypeError: no', "python_exception", "stop"),
+    # Chained exceptions
+    (chain("KeyError: 'a'", "ConnectionResetError: [Errno 104] Connection reset by peer"), "network_error", "restart"),
+    (chain("ValueError: x", "FileNotFoundError: [Errno 2] No such file or directory: 'b'"), "missing_file", "stop"),
+    (chain(OOM, "NameError: name 'log' is not defined"), "python_exception", "stop"),
+    (chain(OOM, "RuntimeError: the worker failed", DIRECT), "cuda_oom", "stop"),
+    (chain("MemoryError", "ValueError: cannot load", DIRECT), "host_memory", "restart"),
+    (chain("KeyError: 'x'", "AssertionError: no such split", DIRECT), "assertion", "stop"),
+    (chain("RuntimeError: CUDA error: uncorrectable ECC error encountered", "RuntimeError: step", DIRECT),
+     "ecc_error", "restart_elsewhere"),
+    # A warning names a cause, and nothing else does
+    (f"{STEPS}WARNING | trainer | CUDA out of memory. Tried to allocate 2 GiB", "cuda_oom", "stop"),
+    (f"{STEPS}WARNING | trainer | CUDA out of memory. Tried to allocate 2 GiB\nSegmentation fault",
+     "segfault", "restart"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "category", "action"), PYTHON)
+def test_python_messages_have_categories_of_the_field(line: str, category: str, action: str) -> None:
+    for text in (line, f"{STEPS}{traceback(line)}\n", traceback(line).replace("\n", "\r\n")):
+        found = classify_failure(text, exit_code=1)
+        assert (found.category, found.action) == (category, action)
+
+
+@pytest.mark.parametrize(("text", "category", "action"), [*SHELL, *ENDS])
+def test_last_words_decide(text: str, category: str, action: str) -> None:
+    found = classify_failure(text)
+    assert (found.category, found.action) == (category, action)
+    assert found.advice == table.CATEGORIES[category].advice
+
+
+@pytest.mark.parametrize("text", GOES_ON)
+def test_progress_or_a_new_attempt_cancels_an_error(text: str) -> None:
+    found = classify_failure(text)
+    assert (found.category, found.action) == ("none", "ignore")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["0 workers killed", "Terminado", "Завершено", "2 processes were terminated normally", "batch_size 8Killed by"],
+)
+def test_similar_words_are_no_signal(line: str) -> None:
+    assert classify_failure(f"{STEPS}{line}").category not in ("killed_sigkill", "sigterm")
+
+
+def test_the_page_of_categories_is_written_from_the_table() -> None:
+    from docs.write_failures import PAGE, write_failures
+
+    assert PAGE.read_text(encoding="utf-8") == write_failures(), "run python3 docs/write_failures.py"
+
+
+def test_every_category_is_in_the_table_and_has_advice() -> None:
+    named = {*table.EXCEPTIONS.values(), "xid", "runtime_error", "unknown", "none"}
+    named |= {each.category for each in table.SIGNATURES}
+    assert named == table.CATEGORIES.keys()
+    assert all(row.advice and row.meaning for name, row in table.CATEGORIES.items() if name != "none")

@@ -1,0 +1,147 @@
+"""Faults in `nvidia-smi -q`: what a driver reports is told from what it does not, a fault from a mended one."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor.why.beside import Surroundings
+from training_monitor.why.gpu_faults import parse_gpu_details
+
+HEAD = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Tue Jan  1 10:00:00 2030
+Driver Version                            : 570.86.15
+CUDA Version                              : 12.8
+
+Attached GPUs                             : 2
+"""
+GPU = """GPU 00000000:{bus}:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    Persistence Mode                      : Enabled
+    GPU Virtualization Mode
+        Virtualization Mode               : None
+    GPU Reset Status
+        Reset Required                    : {reset}
+        Drain and Reset Recommended       : {reset}
+    GPU Recovery Action                   : {action}
+    GSP Firmware Version                  : 570.86.15
+    FB Memory Usage
+        Total                             : 81559 MiB
+    ECC Mode
+        Current                           : Enabled
+        Pending                           : Enabled
+    ECC Errors
+        Volatile
+            SRAM Correctable              : 7
+            SRAM Uncorrectable Parity     : {sram}
+            SRAM Uncorrectable SEC-DED    : 0
+            DRAM Correctable              : 3
+            DRAM Uncorrectable            : {dram}
+        Aggregate
+            SRAM Uncorrectable Parity     : 5
+            DRAM Uncorrectable            : 9
+            SRAM Threshold Exceeded       : No
+    Retired Pages
+        Single Bit ECC                    : N/A
+        Double Bit ECC                    : N/A
+        Pending Page Blacklist            : {retired}
+    Remapped Rows
+        Correctable Error                 : 2
+        Uncorrectable Error               : 1
+        Pending                           : {pending}
+        Remapping Failure Occurred        : {failed}
+        Bank Remap Availability Histogram
+            Max                           : 2560 bank(s)
+    Temperature
+        GPU Current Temp                  : 30 C
+    Processes                             : None
+"""
+WELL = {
+    "bus": "18",
+    "reset": "Requested functionality has been deprecated",
+    "action": "None",
+    "sram": "0",
+    "dram": "0",
+    "retired": "N/A",
+    "pending": "No",
+    "failed": "No",
+}
+
+
+def faults(**changed: str) -> list[tuple[str, str, bool]]:
+    seen = parse_gpu_details(HEAD + GPU.format(**WELL) + GPU.format(**{**WELL, "bus": "2A", **changed}))
+    assert seen.unread == ()
+    return [(each.kind, each.text, each.is_hardware) for each in seen.findings]
+
+
+def test_a_gpu_that_is_well_says_nothing() -> None:
+    assert faults() == []
+    assert faults(**dict.fromkeys(WELL.keys() - {"bus"}, "N/A")) == []
+    assert faults(**dict.fromkeys(WELL.keys() - {"bus"}, "[Not Supported]")) == []
+
+
+@pytest.mark.parametrize("action", ["Reset", "Reboot", "Drain P2P", "Drain and Reset", "GPU_RESET"])
+def test_what_the_driver_recommends_is_a_fault(action: str) -> None:
+    text = f"GPU 00000000:2A:00.0: its driver recommends {action} as the recovery action"
+    assert faults(action=action) == [("gpu", text, True)]
+
+
+def test_uncorrectable_errors_count_since_the_driver_was_loaded() -> None:
+    where = "GPU 00000000:2A:00.0"
+    assert faults(sram="2") == [
+        ("ecc", f"{where}: 2 uncorrectable ECC errors (SRAM Uncorrectable Parity) since its driver was loaded", True)
+    ]
+    assert faults(dram="177") == [
+        ("ecc", f"{where}: 177 uncorrectable ECC errors (DRAM Uncorrectable) since its driver was loaded", False)
+    ]
+
+
+def test_rows_and_pages_that_wait_for_a_reset_or_failed() -> None:
+    where = "GPU 00000000:2A:00.0"
+    later = ("ecc", f"{where}: a faulty part of its memory is replaced only at its next reset", False)
+    assert faults(pending="Yes") == [later]
+    assert faults(retired="Yes") == [later]
+    assert faults(failed="Yes") == [("ecc", f"{where}: a faulty row of its memory could not be replaced", True)]
+
+
+@pytest.mark.parametrize("words", ["GPU requires reset", "[GPU requires reset]", "GPU is lost"])
+def test_a_gpu_that_needs_a_reset_is_said_once(words: str) -> None:
+    text = "GPU 00000000:2A:00.0: according to nvidia-smi, it needs a reset or is lost"
+    assert faults(sram=words, dram=words, pending=words) == [("gpu", text, True)]
+    assert faults(reset="Yes") == [("gpu", text, True)]
+
+
+def test_double_bit_errors_of_an_old_driver() -> None:
+    old = """GPU 0000:0A:00.0
+    ECC Errors
+        Volatile
+            Single Bit
+                Device Memory             : 4
+                Total                     : 4
+            Double Bit
+                Device Memory             : 1
+                Total                     : 1
+        Aggregate
+            Double Bit
+                Total                     : 8
+"""
+    [found] = parse_gpu_details(old).findings
+    assert found.text == "GPU 0000:0A:00.0: 1 uncorrectable ECC errors (Total) since its driver was loaded"
+
+
+def test_a_lost_gpu_is_named_and_hides_no_other() -> None:
+    lost = "Unable to determine the device handle for GPU0000:1E:00.0: GPU is lost.  Reboot the system to recover it\n"
+    seen = parse_gpu_details(lost + HEAD + GPU.format(**{**WELL, "failed": "Yes"}))
+    assert [(each.kind, each.is_hardware) for each in seen.findings] == [("gpu", True), ("ecc", True)]
+    assert "0000:1E:00.0" in seen.findings[0].text
+
+
+def test_a_driver_that_does_not_answer_is_no_gpu_that_is_well() -> None:
+    said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    assert parse_gpu_details(f"{said}\n").unread == (f"nvidia-smi: {said}",)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", ":", "GPU 0000:0A:00.0", " : : :\n" * 9, "GPU\n" * 9, "    x\n" * 1000])
+def test_anything_else_says_nothing(text: str) -> None:
+    assert parse_gpu_details(text) == Surroundings()

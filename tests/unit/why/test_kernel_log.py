@@ -1,0 +1,114 @@
+"""The kernel's log: which Xid is a fault of the hardware, what was killed for memory, what hangs, and how long ago."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor.core.errors import ParseError
+from training_monitor.why.beside import Surroundings
+from training_monitor.why.kernel_log import parse_kernel_log
+from training_monitor.why.ranks import Finding
+
+FIRST = "pid:[4026531836]"
+
+
+def read(*lines: str, up: float = 9000.0, namespace: str = FIRST, log: str = "read") -> Surroundings:
+    said = "".join(f"{line}\n" for line in lines)
+    return parse_kernel_log(f"up={up}\nnamespace={namespace}\nlog={log}\n{said}end\n")
+
+
+def one(line: str) -> Finding:
+    [found] = read(line).findings
+    return found
+
+
+@pytest.mark.parametrize(
+    ("said", "is_hardware"),
+    [
+        ("NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", True),
+        ("NVRM: Xid (PCI:0000:05:00): 48, pid=1234, name=python3, DBE (double bit error)", True),
+        ("NVRM: Xid (PCI:0000:05:00): 31, pid=1234, name=python3, Ch 00000008, MMU Fault", False),
+        ("NVRM: Xid (PCI:0000:05:00): 43, pid=1234, name=python3, Ch 00000008", False),
+        ("NVRM: Xid (PCI:0000:9b:00): 154, recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", True),
+        ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.", True),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", True),
+    ],
+)
+def test_an_xid_is_a_fault_of_the_hardware_by_the_table(said: str, is_hardware: bool) -> None:
+    found = one(f"[ 8940.123456] {said}")
+    assert (found.kind, found.is_hardware) == ("xid", is_hardware)
+    assert found.text == f"the kernel, 59s ago: {said}"
+    assert found.pids == ((1234,) if "pid=1234" in said else ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ 8940.123456] {}",
+        "<3>[ 8940.123456] {}",
+        "[ 8940.123456] gpu-7 kernel: {}",
+        "3,1871,8940123456,-;{}",
+        "3,1871,8940123456,-,caller=T1;{}",
+    ],
+)
+def test_dmesg_the_journal_and_kmsg_are_read(line: str) -> None:
+    said = "Memory cgroup out of memory: Killed process 77 (python) total-vm:9kB, anon-rss:5kB"
+    assert one(line.format(said)).text == "the kernel killed process 77 (python) of this machine for memory, 59s ago"
+
+
+def test_a_kill_is_said_once_whichever_of_its_lines_are_there() -> None:
+    chosen = "[ 8000.2] oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/a,task_memcg=/a/b,task=python,pid=77,uid=0"
+    killed = "[ 8000.2] Out of memory: Killed process 77 (python) total-vm:9kB"
+    old = "[ 8000.2] Out of memory: Kill process 77 (python) score 9 or sacrifice child"
+    for lines in ((chosen, killed), (chosen,), (killed,), (old,)):
+        [found] = read(*lines).findings
+        assert (found.kind, found.pids) == ("oom_kill", (77,))
+        assert found.text == "the kernel killed process 77 (python) of this machine for memory, 16m39s ago"
+
+
+def test_the_last_words_on_a_hung_process_count() -> None:
+    words = ((8000, 120), (8120, 241))
+    lines = [f"[ {at}.0] INFO: task python:77 blocked for more than {said} seconds." for at, said in words]
+    [found] = read(*lines).findings
+    assert found == one(lines[1])
+    assert (found.kind, found.pids) == ("blocked", (77,))
+    assert found.text.endswith("process 77 (python) has been blocked for more than 241 seconds")
+
+
+def test_what_is_older_than_two_hours_is_left_out() -> None:
+    line = "[ {}.0] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus."
+    assert read(line.format(1799), up=9000).findings == ()
+    assert len(read(line.format(1800), up=9000).findings) == 1
+    assert read(line.format(100), up=9000) == Surroundings()
+
+
+def test_a_container_with_an_uptime_of_its_own_takes_the_newest_line_for_now() -> None:
+    lines = [f"[ {at}.0] INFO: task a:{pid} blocked for more than 120 seconds." for at, pid in ((100, 1), (900_000, 2))]
+    assert [each.pids for each in read(*lines, up=60).findings] == [(2,)]
+
+
+def test_pids_of_another_namespace_name_nothing_here() -> None:
+    line = "[ 8000.2] Out of memory: Killed process 77 (python) total-vm:9kB"
+    assert [each.pids for each in read(line, namespace="pid:[4026532999]").findings] == [()]
+
+
+def test_a_log_that_may_not_be_read_names_the_right_that_is_missing() -> None:
+    seen = read(log="denied")
+    assert seen.findings == () and len(seen.unread) == 1
+    assert "CAP_SYSLOG" in seen.unread[0] and "kernel.dmesg_restrict=0" in seen.unread[0]
+
+
+def test_lines_without_a_time_may_be_old() -> None:
+    seen = read("NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.")
+    assert seen.findings == () and "1 line" in seen.unread[0]
+
+
+def test_a_stranger_cannot_forge_a_finding_by_its_name() -> None:
+    found = one("[ 8000.2] Out of memory: Killed process 77 (a\x1b[31m\x07) total-vm:9kB")
+    assert found.text.isprintable()
+
+
+@pytest.mark.parametrize("text", ["", "up=1\n", "end", "log=read\n"])
+def test_a_reply_without_its_end_is_no_answer(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_kernel_log(text)

@@ -1,0 +1,91 @@
+"""Full disks, processes that were killed for memory, and EFA counters that stand still."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor.core.errors import ParseError
+from training_monitor.why.beside import Surroundings
+from training_monitor.why.machine_limits import parse_efa_counters, parse_memory_kills, parse_space
+
+GB = 1_000_000  # of 1000 bytes
+SPACE = "Filesystem     1024-blocks     Used Available Capacity Mounted on\n"
+INODES = "Filesystem       Inodes   IUsed    IFree IUse% Mounted on\n"
+
+
+def texts(
+    size: int, free: int, *, inodes: str = "1000 10 990 1%", device: str = "/dev/vda", mount: str = "/"
+) -> list[str]:
+    """What is found of a file system, whose size and free space are in KiB."""
+    text = f"{SPACE}{device} {size} {size - free} {free} 9% {mount}\n--\n{INODES}{device} {inodes} {mount}\n"
+    seen = parse_space(text)
+    assert {each.kind for each in seen.findings} <= {"disk_full"}
+    return [each.text for each in seen.findings]
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "is_full"),
+    [
+        (100 * GB, 50 * GB, False),
+        (100 * GB, GB + 1, False),
+        (100 * GB, GB - 1, True),  # less than 1 %
+        (2 * GB, 97_000, True),  # less than 100 MB
+        (2 * GB, 98_000, False),
+        (65_536, 65_536, False),  # /dev/shm of a container
+        (65_536, 7_000, False),
+        (65_536, 6_000, True),
+        (50_000 * GB, 40 * GB, False),  # less than 1 %, and plenty
+        (50_000 * GB, 9 * GB, True),
+        (100 * GB, 0, True),
+    ],
+)
+def test_a_disk_is_full_where_little_is_free(size: int, free: int, is_full: bool) -> None:
+    assert bool(texts(size, free)) is is_full
+
+
+def test_the_file_system_is_named() -> None:
+    assert texts(10 * GB, 0, device="10.0.0.7:/data set", mount="/mnt/a b") == [
+        "the file system at /mnt/a b (10.0.0.7:/data set) is full: 0 B of 9.5 GiB are free"
+    ]
+
+
+def test_inodes_run_out_where_they_are_counted() -> None:
+    assert texts(100 * GB, 50 * GB, inodes="1000 1000 0 100%") == [
+        "the file system at / (/dev/vda) has no inode left for a new file"
+    ]
+    assert texts(100 * GB, 50 * GB, inodes="0 0 0 -") == []
+
+
+def test_a_path_that_is_not_there_says_nothing() -> None:
+    assert parse_space("absent\n") == Surroundings()
+
+
+def test_one_of_the_two_tables_is_enough() -> None:
+    row = f"/dev/vda {100 * GB} {100 * GB} 0 100% /\n"
+    assert len(parse_space(f"{SPACE}{row}--\n").findings) == 1
+    assert len(parse_space(f"{SPACE}{row}--\n{INODES}").findings) == 1
+
+
+@pytest.mark.parametrize("text", ["", "--\n", SPACE, f"{SPACE}--\n{INODES}", "df: /: Permission denied\n"])
+def test_a_reply_without_a_file_system_is_no_answer(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_space(text)
+
+
+def test_kills_for_memory_are_counted() -> None:
+    [found] = parse_memory_kills("oom=3\n").findings
+    assert found.kind == "oom_kill"
+    assert found.text == "the kernel has killed 3 processes for memory here (oom_kill of the cgroup)"
+    for text in ("oom=0\n", "", "oom=\n", "oom=x\n"):
+        assert parse_memory_kills(text) == Surroundings()
+
+
+def test_efa_stands_still_only_where_it_has_moved_before() -> None:
+    [found] = parse_efa_counters("efa 16 5000 5000\n").findings
+    assert found.kind == "network"
+    assert found.text == "no byte moved on 16 EFA ports within a second, as is usual while a rank is missing"
+    for text in ("efa 0 0 0\n", "efa 16 0 0\n", "efa 16 5000 5001\n"):
+        assert parse_efa_counters(text) == Surroundings()
+    for text in ("", "efa\n", "efa 16 5000\n"):
+        with pytest.raises(ParseError):
+            parse_efa_counters(text)

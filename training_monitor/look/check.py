@@ -1,0 +1,360 @@
+"""check_training: find the trainings on a target, look at each, remember the observation, and judge.
+
+It takes at most two round trips: one to find the trainings and one to look at all of them. When the caller names the
+training, one is enough. The sibling pods of a pod are asked at the same time, since the GPUs are often not in the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from training_monitor.core.best_effort_store import BestEffortStore
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.envelope import schema_name
+from training_monitor.core.errors import JobNotFound, TrainingMonitorError
+from training_monitor.core.frozen import asdict, dataclass, replace
+from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress, Question
+from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
+from training_monitor.core.store import Store
+from training_monitor.core.units import name_some
+from training_monitor.core.values import JobListing, KeptRollCall, NotSeen, Verdict, WatchedJob
+from training_monitor.jobs.jobs import get_job_listing
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.look.host import GPU_SECONDS, gpu_question
+from training_monitor.look.kept_looks import Looks, explained_keys, last_roll_call, look_key
+from training_monitor.look.looks import Look, observation_of, read_watch, watch_questions
+from training_monitor.look.meant import MOST_NAMED, Meant, MeantTraining, find_meant, reach
+from training_monitor.notify.notice_text import command_line, word_for
+from training_monitor.targets.asking import Site, ask_many, side_by_side
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+from training_monitor.verdict.gpu_load import gpu_load, gpu_mode, power_fraction
+from training_monitor.verdict.judge import VERDICTS, judge, not_seen
+from training_monitor.verdict.stall import stall_policy
+
+if TYPE_CHECKING:
+    from training_monitor.look.remembered import KeptTraining
+
+MOST_TRAININGS = 20
+
+
+def check_training(
+    target: str | Target = "local",
+    what: str | int | None = None,
+    namespace: str = "default",
+    *,
+    stagnation_threshold: float | None = None,
+    forget_ended: bool = False,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> CheckReport:
+    """Check now whether the trainings on a target make progress.
+
+    Without `what`, a training that an earlier check saw within a day, and that has ended since, is among them.
+
+    Args:
+        target: where it runs, see `Target`.
+        what: a PID, a log file or pattern of log files, a Ray job, a process job, or the name of either; None: every
+            training found on the target.
+        stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
+        forget_ended: forget what earlier checks saw there: what has ended since is not reported again.
+        store: where observations are kept; default: this user's store.
+
+    Returns:
+        See `reports.CheckReport`.
+
+    Raises:
+        SettingsError: a name that fits two trainings, a log that is a folder.
+        JobNotFound: there is no process, job or log named `what`.
+        CommandError: the target could not be asked.
+    """
+    from training_monitor.look.remembered import forget, recall, remember
+
+    asked = Site.of(target, namespace, transport, clock)
+    siblings = _Siblings(asked if asked.target.cluster else reach(asked))
+    meant, _ = _both(partial(find_meant, siblings.site, what), siblings.find)
+    site = siblings.site
+    if site.target.others:  # the one that was meant is known by now
+        meant = find_meant(site, what)
+    kept, now = store or BestEffortStore(), site.clock.time()
+    if forget_ended:
+        forget(kept, site.target)
+    known = recall(kept, site.target, now)
+    meant, ended = _with_ended(meant, what, known)
+    before = [each.as_meant() for each in ended]
+    chosen = (*meant.trainings[:MOST_TRAININGS], *before)
+    seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
+    if what is not None and seen and seen[0].meant.job.process is None:
+        seen[0].require()
+    complete = [
+        siblings.complete(each)
+        for each in seen
+        if what is not None or (not each.was_stopped if each.meant in before else not each.is_gone)
+    ]
+    if what is None:
+        gone = [each.meant for each in seen if each.is_gone and each.meant not in before]
+        remember(kept, site.target, now, [each for each in meant.trainings if each not in gone], ended)
+    jobs = [
+        _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
+        for each in complete
+    ]
+    jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
+    left = meant.trainings[MOST_TRAININGS:]
+    not_seen = [*meant.not_seen, *_not_looked_at(left)]
+    verdict, reason = _sum_up(site, jobs, not_seen)
+    return CheckReport(
+        schema=schema_name("check"),
+        target=str(site),
+        verdict=verdict,
+        reason=reason,
+        not_looked_at=len(left),
+        not_seen=[asdict(each) for each in not_seen],
+        remedies=[*siblings.remedies()],
+        jobs=jobs,
+    )
+
+
+def judge_jobs(
+    target: str | Target,
+    namespace: str = "default",
+    *,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> tuple[list[tuple[JobView, Verdict]], JobListing]:
+    """Judge all Ray jobs and process jobs of a target, each by a new look and by earlier ones.
+
+    Returns:
+        The jobs with their verdicts, oldest first, and the listing, which says what could not be listed.
+
+    Raises:
+        CommandError: the target could not be asked.
+    """
+    site, kept = Site.of(target, namespace, transport, clock), store or BestEffortStore()
+    listing = get_job_listing(site.target, transport=transport)
+    views = {view.job_id: view for view in listing.jobs}
+    meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}
+    running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal]
+    seen = {job_id: _Seen(meant[job_id], Look(view), progress=view.progress) for job_id, view in views.items()}
+    looked_at = [
+        each
+        for first in range(0, len(running), MOST_TRAININGS)
+        for each in _look_at(site, running[first : first + MOST_TRAININGS], alone=False)
+    ]
+    seen |= {each.meant.name: each for each in looked_at if each.look}
+    judged = {job_id: _judge(site, each, kept, None) for job_id, each in seen.items()}
+    return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing
+
+
+def _with_ended(
+    meant: Meant, what: str | int | None, known: Sequence[KeptTraining]
+) -> tuple[Meant, list[KeptTraining]]:
+    """Return what is meant, and what was seen earlier and does not run any more; a PID may mean one of these."""
+    from training_monitor.look.remembered import ended_since
+
+    if what is None:
+        return meant, ended_since(known, meant.trainings) if not meant.not_seen else []
+    job = meant.trainings[0].job if meant.trainings else None
+    if job and job.pid and job.process is None:
+        named = [each for each in known if each.job.pid == job.pid]
+        return (replace(meant, trainings=(named[-1].as_meant(),)) if named else meant), []
+    return meant, []
+
+
+# ---------------------------------------------------------------- looking
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A training and the result of a look at it; `error` is why the look failed."""
+
+    meant: MeantTraining
+    look: Look | None
+    all_gpus: tuple[Gpu, ...] = ()
+    error: TrainingMonitorError | None = None
+    progress: Progress = Progress()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the target answered, and has neither the training, any more, nor a log of it."""
+        return isinstance(self.error, JobNotFound) or bool(self.look and self.look.has_nothing(self.meant.job))
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a person or a supervisor stopped it."""
+        view = self.look.view if self.look else None
+        return view is not None and (view.status is JobStatus.STOPPED or view.stopped_by is not None)
+
+    def require(self) -> None:
+        """Raise JobNotFound if the training is gone."""
+        if isinstance(self.error, JobNotFound):
+            raise self.error
+        if self.look:
+            self.look.require(self.meant.job)
+
+
+def _both(first: Any, second: Any) -> tuple[Any, Any]:
+    """Run two calls side by side. Raises the first one's error; the second one's error is its result."""
+    found, beside = side_by_side([first, second])
+    if isinstance(found, TrainingMonitorError):
+        raise found
+    return found, beside
+
+
+def _look_at(site: Site, trainings: Sequence[MeantTraining], *, alone: bool) -> list[_Seen]:
+    """Look at all trainings in one round trip; with `alone`, raise the error that kept us from the only one."""
+    asked = [_questions(each.job) for each in trainings]
+    answers = site.ask(gpu_question(GPU_SECONDS), *(each for group in asked for each in group))
+    gpus, rest, seen = answers[0], answers[1:], []
+    for meant, group in zip(trainings, asked):
+        mine, rest = rest[: len(group)], rest[len(group) :]
+        seen.append(_read(meant, [gpus, *mine], alone=alone))
+    return seen
+
+
+def _questions(job: WatchedJob) -> list[Question[Any]]:
+    """Return the questions about one training, without the GPUs, which are asked once for all."""
+    return watch_questions(job, None, None, with_log=job.job_id is None, is_first=True)[1:]
+
+
+def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _Seen:
+    """Build the look from its answers; with `alone`, raise the error that kept us from the log of what is there."""
+    table = answers[0].value[0].gpus if answers[0].value else ()
+    try:
+        look = read_watch(meant.job, answers, with_log=meant.job.job_id is None)
+    except TrainingMonitorError as error:
+        if alone and not isinstance(error, JobNotFound):
+            raise
+        return _Seen(meant, None, table, error)
+    return _Seen(meant, look, table, progress=look.read_progress())
+
+
+# ---------------------------------------------------------------- the pods beside a pod
+
+
+class _Siblings:
+    """The other pods of the training that runs in the target's pod: their GPUs belong to it too."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._pods: tuple[Target, ...] = ()
+        self._gpus: list[Gpu] = []
+        self._unread: list[str] = []
+
+    def find(self) -> None:
+        """Choose the container of the target's pod, and list the pods beside it."""
+        if not self.site.target.cluster:
+            return
+        self.site = reach(self.site)
+        target = self.site.target
+        self._pods = tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self.site.transport))
+
+    def ask(self) -> None:
+        """Read the GPUs of all sibling pods, side by side."""
+        answers = ask_many(self._pods, gpu_question(GPU_SECONDS), transport=self.site.transport)
+        for pod, [answer] in zip(self._pods, answers):
+            if answer.failure:
+                self._unread.append(f"{pod.name}: {answer.failure.what}")
+            elif answer.value:
+                self._gpus += answer.value[0].gpus
+
+    def complete(self, seen: _Seen) -> _Seen:
+        """Add the GPUs of the sibling pods to a training."""
+        if seen.look is None or not self._gpus:
+            return seen
+        gpus = (*seen.look.gpus, *self._gpus)
+        utilization, power = gpu_load(gpus)
+        look = replace(seen.look, gpus=gpus, gpu_utilization=utilization, gpu_power=power)
+        return replace(seen, look=look, all_gpus=gpus)
+
+    def remedies(self) -> Iterator[str]:
+        if self._unread:
+            yield f"the GPUs of pods beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
+        if others := self.site.target.others:
+            yield f"name another container of this pod to look there: {name_some(others, MOST_NAMED)}"
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
+    """Report the trainings beyond the limit of one check."""
+    if left:
+        named = name_some([each.name for each in left], MOST_NAMED)
+        yield NotSeen("more trainings", f"not looked at, name one by its PID or job: {named}", len(left))
+
+
+def _sum_up(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSeen]) -> tuple[str, str]:
+    """Return the target's verdict and reason: those of its worst training, or unknown if some were not seen."""
+    missed = "; ".join(map(str, not_seen))
+    if not jobs:
+        return "unknown", f"no training was found on {site}" + (f", and not all was seen: {missed}" if missed else "")
+    worst = jobs[0]
+    if not_seen and VERDICTS.index(worst["verdict"]) < VERDICTS.index("unknown"):
+        return "unknown", f"not all was seen, though what was is not in trouble: {missed}"
+    return worst["verdict"], worst["reason"]
+
+
+def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None) -> Verdict:
+    if seen.look is None:
+        return not_seen(f"it could not be looked at: {seen.error.what if seen.error else '?'}")
+    path, now = seen.look.log.path if seen.look.log else None, site.clock.time()
+    looks = Looks(store, look_key(site.target, seen.meant.job, path))
+    looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))
+    return judge(looks.all(), now=now, policy=stall_policy(threshold))
+
+
+def _explained(site: Site, seen: _Seen, store: Store) -> KeptRollCall | None:
+    path = seen.look.log.path if seen.look and seen.look.log else None
+    return last_roll_call(store, site.target, seen.meant.job, path)
+
+
+def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall | None) -> JobCheckReport:
+    from training_monitor.checkpoints.checkpoints import newest_complete
+
+    look, meant = seen.look or Look(), seen.meant
+    done, newest = job_progress(seen.progress), newest_complete(look.checkpoints or ())
+    identity = look.process.identity if look.process else None
+    return report_of(
+        JobCheckReport,
+        meant.job,
+        meant,
+        look.evidence,
+        seen.progress,
+        done,
+        verdict,
+        remedies=[*verdict.remedies, *meant.remedies, *_sharpen(site, seen, verdict)],
+        progress=done.fraction,
+        eta_seconds=done.eta_seconds if verdict.state in ("running", "slow") else None,
+        pid=identity.pid if identity else meant.job.pid,
+        command=meant.command or (look.process.command if look.process else None),
+        log=look.log.path if look.log else meant.job.log_file,
+        checkpoint=asdict(newest) if newest else None,
+        gpus=[_gpu_report(gpu) for gpu in look.gpus],
+        errors=list(look.errors),
+        **explained_keys(explained),
+    )
+
+
+def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
+    """Yield hints on how to learn more."""
+    look, job = seen.look or Look(), seen.meant.job
+    is_seen = bool(look.evidence.processes)
+    if seen.error and seen.error.hint:
+        yield seen.error.hint
+    if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
+        yield "name its PID, or ask as the user who runs it: what its processes do would tell"
+    if verdict.state == "stalled" and verdict.failure is None and is_seen:
+        word = str(job.pid) if job.pid and job.job_id is None else word_for(job)
+        yield f"`{command_line('why', str(site.target), word)}` tells where each rank is, and which one is late"
+    if verdict.state == "stalled" and gpu_mode(look.gpu_utilization, look.gpu_power) == "spinning":
+        yield "NCCL_DEBUG=INFO at the next start tells which rank is missing"
+    if verdict.state == "stalled" and verdict.failure is None and not is_seen and not look.gpus:
+        yield "neither its processes nor its GPUs are seen from here: ask the pod or host where they are"
+
+
+def _gpu_report(gpu: Gpu) -> GpuCheckReport:
+    return report_of(GpuCheckReport, gpu, gpu_utilization=gpu.utilization, gpu_power=power_fraction(gpu))

@@ -1,0 +1,347 @@
+"""Judge the readings of a health check, and format its report. Pure.
+
+failed   a problem wastes the GPUs or ended the job
+unknown  a decisive reading could not be taken
+warning  it works, but somebody should look at it
+ok       every reading that could be taken is good
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.models import Gpu, JobStatus, PodState, RayResources
+from training_monitor.core.reports import HealthReport
+from training_monitor.core.units import average, format_bytes, format_duration, name_some
+from training_monitor.core.values import Observation, Verdict
+from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of
+from training_monitor.verdict.judge import ENDS, VERDICTS, format_verdict
+
+DISK_WARNING_PERCENT = 95.0
+DISK_FAILED_PERCENT = 99.0
+
+UNUSED_MB = 1024.0  # MiB of a GPU's memory that may be in use without a training on it
+
+_MOST_NODES = 4  # named in one finding
+_LEFT_BEHIND = "look which process holds them (nvidia-smi): a rank that waits, fails or has too little to do"
+_RUN_NVIDIA_SMI = "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    verdict: str
+    issue: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The GPUs of one node, or why they could not be read.
+
+    `has_none`: it has no GPU or no nvidia-smi, like many Ray heads.
+    """
+
+    node: str
+    gpus: tuple[Gpu, ...] = ()
+    error: str | None = None
+    has_none: bool = False
+
+
+def worst_verdict(findings: Iterable[Finding]) -> str:
+    """Return the worst verdict: failed, unknown, warning, ok."""
+    return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+def judge_gpus(
+    nodes: Sequence[NodeGpus],
+    seen: Observation | None = None,
+    verdict: Verdict | None = None,
+    *,
+    in_pods: bool = False,
+) -> list[Finding]:
+    """Judge each GPU by itself: a lost one does not hide the others.
+
+    Args:
+        nodes: all that were asked.
+        seen: the observation of the job on them, and `verdict` the judgement of it; None: no job was named.
+        in_pods: whether a node is a pod.
+    """
+    findings = [
+        Finding(
+            "failed",
+            f"{_place(nodes, node, gpu)}: {gpu.error}",
+            "move the job off this node and have the GPU reset or replaced",
+        )
+        for node in nodes
+        for gpu in node.gpus
+        if gpu.error
+    ]
+    unread = [node for node in nodes if node.error]
+    modes = {mode for node in nodes for gpu in node.gpus if (mode := mode_of(gpu))}
+    if not modes:
+        reason = f": {unread[0].error}" if unread else ""
+        issue = f"Could not read GPU utilization from any node{reason}"
+        return [*findings, Finding("unknown", issue, _unread_remedy(unread, in_pods))]
+    if broken := [node for node in unread if not node.has_none]:
+        issue = f"Could not read the GPUs of {len(broken)} of the nodes: {broken[0].error}"
+        findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))
+    if modes == {"idle"}:
+        findings += _judge_idle(nodes, seen, verdict)
+    if "busy" in modes and (left := _only(nodes, _is_left_behind)):
+        issue = f"{_places(nodes, left)} idle with memory in use, while others compute"
+        findings.append(Finding("warning", issue, _LEFT_BEHIND))
+    if "spinning" in modes:
+        findings.append(_judge_spinning(nodes, verdict, is_all_that_works="busy" not in modes))
+    return findings
+
+
+def _judge_idle(nodes: Sequence[NodeGpus], seen: Observation | None, verdict: Verdict | None) -> list[Finding]:
+    """Judge idle GPUs, which are normal for a job that has ended, starts, evaluates or saves."""
+    if verdict and verdict.state in ENDS:
+        return []
+    text = f"GPU utilization < {IDLE_PERCENT:g}% -- training may not be running"
+    if seen and seen.status is JobStatus.RUNNING:
+        count = sum(mode_of(gpu) == "idle" for node in nodes for gpu in node.gpus)
+        text += f" although the job is RUNNING: all {count} GPUs are idle"
+    pauses = bool(seen and verdict and verdict.verdict == "ok" and (seen.phase or verdict.state == "starting"))
+    remedy = "look at the log's end (start-up, data loading, or a hang), and ask the "
+    remedy += "scheduler who holds the GPUs; a Ray job needs entrypoint_num_gpus or GPU workers"
+    return [Finding("warning" if pauses else "failed", text, remedy)]
+
+
+def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_all_that_works: bool) -> Finding:
+    spinning = _only(nodes, lambda gpu: mode_of(gpu) == "spinning")
+    gpus = [gpu for node in spinning for gpu in node.gpus]
+    used = average(gpu.utilization for gpu in gpus) or 0.0
+    is_stalled = is_all_that_works and verdict is not None and verdict.state == "stalled"
+    return Finding(
+        "failed" if is_stalled else "warning",
+        f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective waits",
+        "one rank is missing or slow: a roll call of its ranks tells which one (explain_training, or why in a shell)",
+    )
+
+
+def _only(nodes: Sequence[NodeGpus], chosen: Callable[[Gpu], bool]) -> list[NodeGpus]:
+    """Return the nodes with their chosen GPUs alone; empty if none was chosen."""
+    found = [NodeGpus(node.node, tuple(filter(chosen, node.gpus))) for node in nodes]
+    return found if any(node.gpus for node in found) else []
+
+
+def _is_left_behind(gpu: Gpu) -> bool:
+    """Whether a GPU is idle although a program is loaded on it; an unused one holds no more than its driver's part."""
+    return mode_of(gpu) == "idle" and (gpu.memory_used_mb or 0.0) > UNUSED_MB
+
+
+def _place(nodes: Sequence[NodeGpus], node: NodeGpus, gpu: Gpu) -> str:
+    """Name one GPU, with its node if there are several."""
+    index = "?" if gpu.index is None else gpu.index
+    return f"GPU {index} of {node.node}" if len(nodes) > 1 else f"GPU {index}"
+
+
+def _places(nodes: Sequence[NodeGpus], chosen: Sequence[NodeGpus]) -> str:
+    """Name the chosen GPUs: `all 8 GPUs`, or `GPUs 0-6`, or `GPUs 0-6 of a, all 8 GPUs of b`."""
+    total, count = (sum(len(node.gpus) for node in each) for each in (nodes, chosen))
+    if count == total:
+        return f"all {total} GPUs"
+    parts = []
+    for node, part in zip(nodes, chosen):
+        if part.gpus:
+            which = f"all {len(part.gpus)} GPUs" if len(part.gpus) == len(node.gpus) > 1 else _numbers(part.gpus)
+            parts.append(f"{which} of {node.node}" if len(nodes) > 1 else which)
+    more = f", and GPUs of {len(parts) - _MOST_NODES} more nodes" if len(parts) > _MOST_NODES else ""
+    return ", ".join(parts[:_MOST_NODES]) + more
+
+
+def _numbers(gpus: Sequence[Gpu]) -> str:
+    """Format as `GPU 3`, or `GPUs 0-2+5`."""
+    ranges = list[list[int]]()
+    for index in sorted(gpu.index for gpu in gpus if gpu.index is not None):
+        if ranges and index == ranges[-1][-1] + 1:
+            ranges[-1].append(index)
+        else:
+            ranges.append([index])
+    named = [str(each[0]) if len(each) == 1 else f"{each[0]}-{each[-1]}" for each in ranges]
+    named += ["?"] * any(gpu.index is None for gpu in gpus)
+    return f"GPU{'s' if len(gpus) > 1 else ''} {'+'.join(named)}"
+
+
+def _unread_remedy(unread: Sequence[NodeGpus], in_pods: bool) -> str:
+    if in_pods:
+        return "run nvidia-smi there; GPUs of other pods are seen when those are named too (pods)"
+    if unread and all(node.has_none for node in unread):
+        return "nvidia-smi is not installed there, or the machine has no GPU"
+    return _RUN_NVIDIA_SMI
+
+
+def _watts(gpus: Sequence[Gpu]) -> str:
+    draw, limit = average(gpu.power_draw_watts for gpu in gpus), average(gpu.power_limit_watts for gpu in gpus)
+    return f"{draw:.0f} of {limit:.0f} W"
+
+
+# ---------------------------------------------------------------- job, Ray, EFA, pods, disks
+
+_JOB_REMEDIES = {
+    "starting": "see ray.pending_demands for what it waits for",
+    "slow": "compare the GPUs of its nodes: one that is slow slows all",
+    "suspended": "continue its processes, as its reason says",
+    "stalled": "auto_restart resumes it from its last complete checkpoint",
+    "failed": "read its log's end; auto_restart resumes it from its last complete checkpoint",
+    "stopped": "start it again on purpose if that was not meant",
+}
+
+
+def judge_job(job_id: str, verdict: Verdict) -> list[Finding]:
+    """Return the judge's verdict on the job as a finding."""
+    if verdict.verdict == "ok":
+        return []
+    remedy = "; ".join(verdict.remedies) or _JOB_REMEDIES.get(verdict.state, "look at the end of its log")
+    return [Finding(verdict.verdict, f"job {job_id}: {format_verdict(verdict)}", remedy)]
+
+
+def judge_ray(ray: RayResources) -> list[Finding]:
+    findings = []
+    if ray.gpus_available and ray.gpus_used == 0:
+        findings.append(
+            Finding(
+                "warning",  # a driver may use the GPUs of its machine without asking Ray for them
+                "Ray has GPUs available but none allocated",
+                "the job asked Ray for no GPU: set num_gpus in its tasks, actors or ScalingConfig",
+            )
+        )
+    if ray.pending_demands:
+        findings.append(
+            Finding(
+                "warning",
+                f"Ray cannot place: {name_some(ray.pending_demands, 3, '; ')}",
+                "it asks for more than the cluster has free (verify_ray_resources, or resources in a shell)",
+            )
+        )
+    return findings
+
+
+def judge_efa(active: Sequence[bool | None], devices: int) -> list[Finding]:
+    """Judge the use of EFA: `active` per pod, `devices` EFA ports on all of them."""
+    if not any(value is False for value in active):
+        return []
+    mixed = f" on {sum(value is False for value in active)} of {len(active)} pods" if True in active else ""
+    present = f" although the nodes have {devices} EFA ports" if devices else ""
+    return [
+        Finding(
+            "failed" if devices else "warning",
+            f"EFA not active -- NCCL using TCP sockets{mixed}{present}. Set NCCL_NET=ofi",
+            "set NCCL_NET=ofi and FI_PROVIDER=efa, and put the aws-ofi-nccl plugin on LD_LIBRARY_PATH",
+        )
+    ]
+
+
+_POD_REASONS = {
+    "OOMKilled": ("the container ran out of memory", "raise its memory limit, or lower dataloader workers"),
+    "Evicted": ("the node ran short of memory or disk", "lower its use of memory or ephemeral storage"),
+    "CrashLoopBackOff": ("its container keeps crashing", "kubectl logs --previous shows why"),
+    "ImagePullBackOff": ("its image cannot be pulled", "check the image name and pull secret"),
+    "ErrImagePull": ("its image cannot be pulled", "check the image name and pull secret"),
+}
+
+
+RESTART_TOLD_SECONDS = 86400.0  # an older restart of a pod that is ready is no news
+
+
+def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
+    """Judge one pod as Kubernetes reports it; None if there is no such pod. `now` is in epoch seconds."""
+    if pod is None:
+        return [Finding("failed", f"pod {name} does not exist", "kubectl get pods -A; a replaced pod has a new name")]
+    reason, remedy = _POD_REASONS.get(
+        pod.reason or "", (pod.message or pod.reason or "", "kubectl describe pod shows why")
+    )
+    if pod.phase == "Unknown":  # its node does not answer: the pod may still be running
+        return [Finding("unknown", f"pod {name} is Unknown ({pod.reason or 'no reason'}): {reason}", remedy)]
+    if pod.phase == "Succeeded":
+        return [
+            Finding("warning", f"pod {name} has finished (Succeeded): nothing runs in it", "kubectl logs shows its end")
+        ]
+    if pod.phase != "Running":
+        verdict = "warning" if pod.phase == "Pending" and pod.reason not in _POD_REASONS else "failed"
+        return [Finding(verdict, f"pod {name} is {pod.phase} ({pod.reason or 'no reason'}): {reason}", remedy)]
+    if pod.deleting:
+        return [Finding("warning", f"pod {name} is being deleted", "save a checkpoint now")]
+    if pod.reason in _POD_REASONS or not pod.ready:
+        verdict = "failed" if not pod.ready and pod.reason in _POD_REASONS else "warning"
+        ago = None if pod.terminated_at is None else now - pod.terminated_at
+        if pod.ready and ago is not None and ago > RESTART_TOLD_SECONDS:
+            return []
+        where = f"container {pod.ended_container} " if pod.ended_container else ""
+        when = f", {where}{format_duration(ago)} ago" if ago is not None else ""
+        what = f"pod {name}: {pod.reason or 'not ready'} ({pod.restarts} restarts{when})"
+        return [Finding(verdict, f"{what}: {reason}" if reason else what, remedy)]
+    return []
+
+
+def judge_disk(pod: str, path: str, used_percent: float) -> list[Finding]:
+    if used_percent < DISK_WARNING_PERCENT:
+        return []
+    verdict = "failed" if used_percent >= DISK_FAILED_PERCENT else "warning"
+    return [
+        Finding(
+            verdict,
+            f"{pod}: {path} is {used_percent:.0f} % full",
+            "delete old checkpoints there, keeping the newest complete one",
+        )
+    ]
+
+
+SEE_BELOW = "not known, see below"
+
+
+def format_training_health(report: HealthReport) -> str:
+    """Format the report as a few lines; '?' is unknown."""
+    gpu, ray, saved, job = report["gpu"], report["ray"], report["checkpoints"], report["job"]
+    lines = [f"Training health: {report['verdict'].upper()}"]
+    if job:
+        total = f"/{job['total_steps']}" if job["total_steps"] else ""
+        age = f", last output {format_duration(job['log_age'])} ago" if job["log_age"] is not None else ""
+        lines.append(f"  Job          {job['job_id']} {job['status']} step {_known(job['step'])}{total}{age}")
+        said = f": {job['reason']}" if job["verdict"] == "ok" else ", see below"  # the issues list all others
+        lines.append(f"               {job['state']}{said}")
+    average = "?" if gpu["avg_utilization"] is None else f"{gpu['avg_utilization']:.0f} %"
+    lowest = f", lowest {gpu['lowest_utilization']:.0f} %" if gpu["lowest_utilization"] is not None else ""
+    lines.append(f"  GPUs         {_known(gpu['total_gpus'])}, average utilization {average}{lowest}")
+    widest = max((len(node["pod"]) for node in gpu["per_node"]), default=0)
+    for node in gpu["per_node"]:
+        unread = SEE_BELOW if node["pod"] in report["silent"] else node["problem"]
+        util = "?" if node["util"] is None else f"{node['util']:.0f} %"
+        power = _whole(node["power_draw"])
+        memory = f"{_whole(node['mem_used'])}/{_whole(node['mem_total'])} MB"
+        reading = f"{util:>5}  {memory}  {power} W"
+        lines.append(f"    {node['pod']:<{widest}}  {unread or reading}")
+    lines.append(
+        f"  Network      {report['efa']['transport']}"
+        + (f", {report['efa']['channels']}" if report["efa"]["channels"] else "")
+    )
+    used = f"{_known(ray['gpus_used'])}/{_known(ray['gpus_available'])} GPUs, "
+    used += f"{_known(ray['cpus_used'])}/{_known(ray['cpus_available'])} CPUs"
+    head = gpu["per_node"][0]["pod"]
+    lines.append(f"  Ray          {SEE_BELOW if head in report['silent'] else ray['problem'] or used}")
+    found = f"latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])}"
+    folder = saved["checkpoint_dir"]
+    lines.append(f"  Checkpoints  {'no folder was named' if folder is None else f'{found} in {folder}'}")
+    lines += [f"    refused      step {each['step']}: {each['problem']}" for each in saved["refused"][-3:]]
+    lines += [
+        f"  Disk         {each['pod']} {each['path']}: {format_bytes(each['free_bytes'])} free"
+        for each in report["disk"]
+        if each["free_bytes"] is not None
+    ]
+    for issue, remedy in zip(report["issues"], report["remedies"]):
+        lines += [f"  ! {issue}", f"      {remedy}"]
+    return "\n".join(lines)
+
+
+def _known(value: object) -> str:
+    return "?" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _whole(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f}"

@@ -1,0 +1,168 @@
+"""Read the GPUs of a target by nvidia-smi, the free space of its disks, and its memory usage."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
+from training_monitor.core.reports import GpuProcessReport, GpuReport, report_of
+from training_monitor.core.units import average
+from training_monitor.look.nvidia_smi import (
+    GPU_FIELDS,
+    GPU_FIELDS_MINIMAL,
+    SMI_FOLDERS,
+    parse_gpu_processes,
+    parse_gpus,
+)
+from training_monitor.targets.asking import Site
+from training_monitor.targets.scripts import Quoted, format_call
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+from training_monitor.verdict.gpu_load import mode_of
+
+_SEPARATOR, _HERE = "-- processes --", "-- here --"
+
+GPU_SECONDS = 4.0  # beside other questions: a driver that hangs must not hold up their answers
+
+
+@lru_cache(maxsize=4)  # a fleet asks the same of each member
+def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProcess, ...]]]:
+    """Ask for all GPUs and their processes: two nvidia-smi calls under one time limit."""
+    fields, minimal = ",".join(GPU_FIELDS), ",".join(GPU_FIELDS_MINIMAL)
+    script = format_call("gpu", "show", fields=fields, minimal_fields=minimal, folders=":".join(SMI_FOLDERS))
+
+    def parse(reply: Reply) -> tuple[GpuTable, tuple[GpuProcess, ...]]:
+        if reply.exit_code == 127:
+            raise ToolNotFound("nvidia-smi is not there", hint="is this a GPU machine, and the container a GPU one?")
+        if 128 < reply.exit_code <= 192:  # 255 is its own: NVML, unknown error
+            what = f"nvidia-smi was ended by signal {reply.exit_code - 128}"
+            raise ParseError(what, source="nvidia-smi", text=reply.output[-500:])
+        gpus, _, rest = reply.output.partition(_SEPARATOR)
+        processes, _, here = rest.partition(_HERE)
+        found, pids = parse_gpu_processes(processes), here.split()
+        return parse_gpus(gpus), tuple(replace(each, is_here=str(each.pid) in pids) for each in found)
+
+    return Question("gpu", script, parse, limit)
+
+
+def check_gpu_utilization(
+    head_pod: str | Target, namespace: str = "default", *, timeout: float = 10.0, transport: Transport | None = None
+) -> GpuReport:
+    """Ask nvidia-smi on a target; never raises because of the target.
+
+    Returns:
+        `healthy` says that the check succeeded and found readable GPUs; `busy` whether one of them works, which does
+        not include spinning at idle power while a collective waits. Utilizations in per cent, memory in MB, power in
+        watts, temperatures in °C; what nvidia-smi does not report ([N/A], MIG, ERR!) is None and does not count in
+        `avg_utilization`, which is None if nothing is known.
+    """
+    site = Site.of(head_pod, namespace, transport)
+    try:
+        gpus, processes = site.ask_one(gpu_question(timeout))
+    except TrainingMonitorError as error:
+        return format_gpu_report(None, (), str(error))
+    return format_gpu_report(gpus, processes)
+
+
+def format_gpu_report(table: GpuTable | None, processes: tuple[GpuProcess, ...], error: str | None = None) -> GpuReport:
+    """Format a GPU reading as the documented dict; `table` is None if it could not be asked."""
+    gpus = table.gpus if table else ()
+    error = error or (table.error if table else None)
+    broken = [gpu.error for gpu in gpus if gpu.error]
+    modes = [mode for gpu in gpus if (mode := mode_of(gpu))]
+    return GpuReport(
+        healthy=bool(gpus) and not error and not broken,
+        busy="busy" in modes if modes else None,
+        gpu_count=len(gpus) if table and (gpus or table.error is None or table.has_none) else None,
+        gpu_indexes=[gpu.index for gpu in gpus],
+        gpu_names=[gpu.name for gpu in gpus],
+        gpu_utilizations=[gpu.utilization for gpu in gpus],
+        avg_utilization=average(gpu.utilization for gpu in gpus),
+        memory_used=[gpu.memory_used_mb for gpu in gpus],
+        memory_total=[gpu.memory_total_mb for gpu in gpus],
+        memory_utilizations=[gpu.memory_utilization for gpu in gpus],
+        power_draw=[gpu.power_draw_watts for gpu in gpus],
+        power_limit=[gpu.power_limit_watts for gpu in gpus],
+        temperatures=[gpu.temperature_celsius for gpu in gpus],
+        mig_enabled=[gpu.mig_enabled for gpu in gpus],
+        gpu_errors=[gpu.error for gpu in gpus],
+        processes=[
+            report_of(GpuProcessReport, each, gpu=each.gpu_uuid, memory=each.memory_used_mb) for each in processes
+        ],
+        error=error or (broken[0] if broken else None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    path: str
+    free_bytes: int
+    used_percent: float
+
+
+def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
+    """Ask for the free space at `paths`; missing paths are left out."""
+
+    def parse(reply: Reply) -> tuple[Disk, ...]:
+        there, _, table = reply.output.rpartition("\n--\n")
+        paths, rows = there.split("\n"), [line.split() for line in table.splitlines()[1:]]
+        disks = []
+        for path, row in zip(paths, rows) if len(paths) == len(rows) else ():
+            if len(row) >= 6 and (row[1] + row[2] + row[3]).isdigit():
+                used, free = int(row[2]), int(row[3])
+                disks.append(Disk(path, free * 1024, 100.0 * used / max(1, used + free)))
+        if not disks:
+            raise ParseError("no file system in the reply", source="df", text=reply.output)
+        return tuple(disks)
+
+    return Question("disk", format_call("host", "show_disks", *paths), parse, limit=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogHost:
+    """The host of a log: its path (None: no such file), disk and memory usage in per cent; None is unknown.
+
+    The disk is the one with the log, else with `/`. `log_age` is the seconds since the last write, by the target's
+    clock.
+    """
+
+    log_path: str | None
+    disk_percent: float | None
+    ram_percent: float | None
+    log_age: float | None = None
+
+
+def log_host_question(expression: str | None) -> Question[LogHost]:
+    """Ask for disk and memory usage at the log named by a shell expression, and when the log was last written."""
+
+    def parse(reply: Reply) -> LogHost:
+        memory, _, rest = reply.output.partition("--\n")
+        table, _, path = rest.partition("--\n")
+        return LogHost(path or None, _read_disk(table), _read_memory(memory), _read_age(memory))
+
+    return Question("host", format_call("host", "show_log_host", file=Quoted(expression or "''")), parse, limit=5.0)
+
+
+def _read_disk(table: str) -> float | None:
+    """Return the used per cent in the last row of `df -P`, whose mount point may contain anything."""
+    found = re.findall(r"^\S.*?\s+\d+\s+(\d+)\s+(\d+)\s+\d+%\s", table, re.MULTILINE)
+    if not found:
+        return None
+    used, free = (int(number) for number in found[-1])
+    return 100.0 * used / max(1, used + free)
+
+
+def _read_memory(text: str) -> float | None:
+    """Return the used per cent by /proc/meminfo: the share of the total that is not available to a new program."""
+    sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
+    total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
+    return None if not total or available is None else 100.0 * max(0.0, 1 - available / total)
+
+
+def _read_age(text: str) -> float | None:
+    """Return the seconds since the log was written to; 0 for a time in the future."""
+    found = re.search(r"^written (\d{1,12}) now (\d{1,12})$", text, re.MULTILINE)
+    return max(0.0, float(int(found[2]) - int(found[1]))) if found else None

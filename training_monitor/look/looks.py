@@ -1,0 +1,412 @@
+"""Look at a watched job in one round trip (process, log, GPUs, checkpoints) and turn the look into an observation."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from training_monitor.core.errors import Hint, JobNotFound, TargetEnded
+from training_monitor.core.frozen import dataclass, replace, shared_fields
+from training_monitor.core.models import (
+    Answer,
+    Checkpoint,
+    Failure,
+    Gpu,
+    GpuProcess,
+    GpuTable,
+    JobStatus,
+    JobView,
+    LogCursor,
+    NewLog,
+    PodState,
+    Progress,
+    Question,
+    Reply,
+)
+from training_monitor.core.regex import regex
+from training_monitor.core.units import format_local
+from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
+from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
+from training_monitor.jobs.process_jobs import ProcessView, log_expression as process_log, process_question
+from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
+from training_monitor.logs.events import find_phase
+from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource
+from training_monitor.logs.job_progress import EpochCount, job_progress
+from training_monitor.logs.pace import LogPace, find_heartbeat, read_log_pace
+from training_monitor.logs.sources import Source, source_named
+from training_monitor.logs.training_log import parse_progress, read_progress
+from training_monitor.look.evidence import (
+    SAMPLE_SECONDS,
+    Evidence,
+    evidence_question,
+    file_age_question,
+    pids_of,
+    pids_of_log,
+    pids_of_pid_file,
+    pids_of_process_job,
+)
+from training_monitor.look.host import GPU_SECONDS, gpu_question
+from training_monitor.targets.asking import quote_path
+from training_monitor.targets.pods import describe_end
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.scripts import Quoted, format_call
+from training_monitor.verdict.gpu_load import gpu_load
+
+FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searched for how the training ended
+SPEED_SECONDS = 600.0  # the window for measuring the speed of a training whose log does not tell it
+
+
+def failure_of(view: JobView) -> Failure:
+    """Return why a job failed: by its log and exit status, or else by the target's message."""
+    failure = _classify(view.log_tail, view.exit_code, view.pod)
+    if failure.category in ("none", "unknown"):
+        failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
+        return replace(failure, evidence=f"{view.message or 'no reason given'}; {failure.evidence}".rstrip("; "))
+    return failure
+
+
+def _classify(text: str, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
+    from training_monitor.verdict.failure import classify_failure  # most trainings run
+
+    return classify_failure(text, exit_code=exit_code, pod=pod)
+
+
+def speed_of(samples: Sequence[Observation]) -> float | None:
+    """Return steps per second over the last ten minutes, by the watcher's clock; None if unknown."""
+    last = samples[-1] if samples else None
+    if last is None or last.step is None:
+        return None
+    first, step = last, last.step
+    for each in reversed(samples):
+        if each.step is None or each.step > step or last.timestamp - each.timestamp > SPEED_SECONDS:
+            break
+        first, step = each, each.step
+    seconds, steps = last.timestamp - first.timestamp, last.step - step
+    return steps / seconds if steps > 0 and seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a watched job; None is unknown. `log` is what is new in the log.
+
+    A job with an id has a `view`; one of files a `process`. `gpus` are those its processes use, or all if that
+    is unknown: `gpu_utilization` (per cent) and `gpu_power` (power draw / limit) are those of the busiest one, and
+    `gpu_error` is why none is known. `evidence` is what its processes do, `file_age` seconds since a file was written
+    in its checkpoint folder, `epochs` how the log counts, by samples from all of it. `unlisted_checkpoints` counts
+    checkpoints that were not looked at, in addition to `checkpoints`.
+    """
+
+    view: JobView | None = None
+    process: ProcessView | None = None
+    log: NewLog | None = None
+    checkpoints: tuple[Checkpoint, ...] | None = None
+    gpu_utilization: float | None = None
+    gpu_power: float | None = None
+    gpus: tuple[Gpu, ...] = ()
+    errors: tuple[str, ...] = ()
+    evidence: Evidence = Evidence()
+    file_age: float | None = None
+    epochs: EpochCount | None = None
+    unlisted_checkpoints: int = 0
+    gpu_error: str | None = None
+
+    @property
+    def log_tail(self) -> str:
+        """The end of the log of a job with an id."""
+        return self.view.log_tail if self.view else ""
+
+    @property
+    def text(self) -> str:
+        """The end of the log, as far as this look read it."""
+        return self.log_tail or (self.log.text + self.log.partial if self.log else "")
+
+    def read_progress(self) -> Progress:
+        """Parse the newest progress of the job from the end of its log."""
+        if self.view and not self.epochs:
+            return self.view.progress
+        return read_progress(said_by(self.view) if self.view else self.text, self.epochs or EpochCount())
+
+    @property
+    def message(self) -> str | None:
+        """The message of the job or its process, or why nothing is known of it."""
+        if self.view or not self.process:
+            return self.view.message if self.view else None
+        running = self.process.running and self.process.identity
+        return f"pid {running.pid}: {self.process.command}" if running else self.process.reason
+
+    @property
+    def is_running(self) -> bool | None:
+        if self.view:
+            return None if self.view.status is JobStatus.UNKNOWN else not self.view.status.is_terminal
+        return self.process.running if self.process else None
+
+    def missing(self, job: WatchedJob) -> str | None:
+        """Return the process or log that identifies the job if it was never seen, and no log shows how it ended."""
+        if job.pid is not None:
+            was_seen = self.process is not None and self.process.identity is not None
+            return f"process {job.pid}" if self.has_nothing(job) and not was_seen else None
+        if self.log is not None and self.log.missing and self.is_running is None:
+            return f"log {job.log_file or ' '.join(job.log_paths)}"
+        return None
+
+    def has_nothing(self, job: WatchedJob) -> bool:
+        """Whether the process that identifies the job does not run, and no log tells of it."""
+        return job.pid is not None and self.is_running is False and not self.text
+
+    def require(self, job: WatchedJob) -> None:
+        """Raise JobNotFound if what identifies the job was never seen."""
+        if missing := self.missing(job):
+            raise JobNotFound(f"there is no {missing}", hint=Hint("list what is there with {find_trainings}"))
+
+
+# The log that is being read stays the log for as long as it is written to, even if others are written beside it.
+STAYS_SECONDS = 120
+_JOBS = "~/.training_monitor/jobs/"
+_ACTIVE = regex(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and `-` have a meaning in brackets
+
+
+def source_of(job: WatchedJob, cursor: LogCursor | None = None) -> Source:
+    """Return where the job's output is read; `cursor` is its reader's position."""
+    if job.log_file is not None and not job.log_paths:
+        return source_named(job.log_file, job.label)
+    return FileSource(_log_of(job, cursor), job.label)
+
+
+def _log_of(job: WatchedJob, cursor: LogCursor | None) -> str:
+    """Return the log that a pattern, a process or a job with an id has, as a shell expression."""
+    if job.log_paths:
+        return _newest_of(tuple(job.log_paths), cursor.inode if cursor else "")
+    if job.job_id is None:
+        return f'"$({format_call("watched_log", "show_output", pid=str(job.pid))})"'
+    return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
+
+
+@lru_cache(maxsize=256)  # several questions of one look are about the same log
+def _newest_of(patterns: tuple[str, ...], inode: int | str) -> str:
+    """Return the newest regular file that matches, or nothing; a file literally named like a pattern wins."""
+    words = _pattern_words(patterns)
+    return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS)})"'
+
+
+@lru_cache(maxsize=64)  # the members of a fleet have the same patterns, at every look
+def _pattern_words(patterns: tuple[str, ...]) -> tuple[Quoted, ...]:
+    return tuple(Quoted(word) for each in patterns for word in (_quote_pattern(each, ""), _quote_pattern(each), "''"))
+
+
+def _quote_pattern(pattern: str, active: str = _ACTIVE.pattern) -> str:
+    """Quote a pattern as one word of a script, never an option; without `active` characters it is a file name."""
+    home = ""
+    if pattern.startswith(_JOBS):
+        home, pattern = '"${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}"/', pattern[len(_JOBS) :]
+    elif pattern.startswith("~/"):
+        home, pattern = '"$HOME"/', pattern[2:]
+    elif not pattern.startswith("/"):
+        home = "./"
+    parts = re.split(active, pattern) if active else [pattern]
+    quoted = [part if number % 2 else shlex.quote(part) if part else "" for number, part in enumerate(parts)]
+    return home + "".join(quoted)
+
+
+def watch_questions(
+    job: WatchedJob,
+    cursor: LogCursor | None,
+    known: Identity | None,
+    *,
+    with_log: bool,
+    with_checkpoints: bool = True,
+    parse_tail: bool = True,
+    is_first: bool = False,
+) -> list[Question[Any]]:
+    """Return the questions whose answers `read_watch` needs; `with_log` asks for the log behind `cursor`.
+
+    Without `parse_tail` the end of a job's log is not parsed: callers that read the whole log do not need it. A first
+    look has no earlier one to compare with: it samples the processes for a moment, and asks how the log counts.
+    """
+    known = _seen_before(job) or known
+    evidence = evidence_question(roots_of(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
+    questions: list[Question[Any]] = [gpu_question(GPU_SECONDS), evidence]
+    source = source_of(job, cursor)
+    if is_first and (counts := source.count()):
+        questions.append(counts)
+    if job.output_dir is not None:
+        questions.append(file_age_question(quote_path(job.output_dir)))
+    if with_log:
+        questions.append(source.read(cursor, LIMIT_BYTES if cursor else FIRST_BYTES))
+    if with_checkpoints and job.output_dir is not None:
+        from training_monitor.checkpoints.checkpoints import checkpoints_question
+
+        questions.append(checkpoints_question(job.output_dir))
+    if job.job_id is not None:
+        asked = look_questions(job.job_id)
+        return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
+    log = source.file if job.pid_file is None and job.pid is None else None
+    return [*questions, process_question(job.pid_file, log, known, job.pid)]
+
+
+def _seen_before(job: WatchedJob) -> Identity | None:
+    """Return the process that was seen when the training was found: it may have ended since, but it has been there."""
+    if job.process is None:
+        return None
+    pid, start, boot = job.process.split()
+    return Identity(int(pid), int(start), boot_id=boot)
+
+
+def roots_of(job: WatchedJob, cursor: LogCursor | None, known: Identity | None) -> str:
+    """Return a script that prints the root processes of the training."""
+    if job.job_id is not None:
+        return pids_of_process_job(job.job_id) if is_process_job(job.job_id) else pids_of_ray_job(job.job_id)
+    if known or job.pid is not None:
+        return pids_of(known.pid if known else job.pid or 0)
+    if job.pid_file is not None:
+        return pids_of_pid_file(job.pid_file)
+    return pids_of_log(source_of(job, cursor).file or "''")
+
+
+def _without_tail(question: Question[Any]) -> Question[Any]:
+    """Return a question about a job that ignores the log in its reply; Ray's reply has none."""
+
+    def parse(reply: Reply) -> Any:
+        head, mark, _ = f"\n{reply.output}".partition("\nlog\n")
+        return question.parse(replace(reply, output=f"{head}{mark}".removeprefix("\n")) if mark else reply)
+
+    return replace(question, parse=parse)
+
+
+def read_watch(
+    job: WatchedJob,
+    answers: Sequence[Answer[Any]],
+    *,
+    with_log: bool,
+    with_checkpoints: bool = True,
+    parse_tail: bool = True,
+) -> Look:
+    """Build the look from its answers. Raises JobNotFound, and the error that kept us from the job or its log."""
+    rest = list(answers)
+    gpus, evidence = rest.pop(0), rest.pop(0)
+    epochs = rest.pop(0).value if rest[0].name == "epochs" else None
+    file_age = rest.pop(0).value if job.output_dir is not None else None
+    log = rest.pop(0) if with_log else None
+    checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None
+    errors = [str(each.failure) for each in (checkpoints,) if each and each.failure]
+    if isinstance(evidence.failure, TargetEnded) and evidence.failure.pod:
+        return _look_at_ended(evidence.failure.pod, log)
+    view, process = None, None
+    if job.job_id is not None:
+        view = _read_view(job.job_id, rest, parse_tail=parse_tail)
+    else:
+        process = _of(rest[0], errors)
+    new: NewLog | None = log.get() if log else None
+    if new and new.lost:
+        begin, end = (format_local(at, "%m-%d %H:%M:%S") for at in new.lost)
+        errors.append(f"what it printed from {begin} to {end} is not kept any more")
+    seen: Evidence = evidence.value or Evidence()
+    mine = gpus_behind(gpus, (*(process.pids if process else ()), *seen.pids))
+    utilization, power = gpu_load(mine)
+    found = (checkpoints.value if checkpoints else None) or CheckpointListing(())
+    return Look(
+        view,
+        process,
+        new,
+        None if checkpoints is None or checkpoints.failure else found.checkpoints,
+        utilization,
+        power,
+        mine,
+        tuple(errors),
+        seen,
+        file_age,
+        epochs,
+        found.unlisted,
+        gpus.failure.what if gpus.failure else None,
+    )
+
+
+def _look_at_ended(pod: PodState, log: Answer[NewLog] | None) -> Look:
+    """Return what is known of a training whose pod has ended, `log` is its output where the cluster keeps it."""
+    new = log.value if log else None
+    text = new.text + new.partial if new else ""
+    view = replace(view_of_ended(pod), log_tail=text, log_known=new is not None, progress=parse_progress(text))
+    return Look(replace(view, log_age=new.age if new else None), log=new)
+
+
+def view_of_ended(pod: PodState) -> JobView:
+    """Return a job whose pod has ended, without its output."""
+    status = JobStatus.SUCCEEDED if pod.phase == "Succeeded" else JobStatus.FAILED
+    return JobView(pod.name, status, describe_end(pod), pod.exit_code, log_known=False, pod=pod)
+
+
+def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> JobView:
+    """Return the view of a job with an id. Raises JobNotFound, CommandError."""
+    log = answers[1].value if len(answers) > 1 else None
+    if log and not parse_tail:
+        answers = [answers[0], replace(answers[1], value=(*log[:2], "")), *answers[2:]]
+    view = read_look(job_id, answers)
+    if view is None:
+        raise JobNotFound(f"there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}"))
+    return replace(view, log_tail=log[2]) if log else view
+
+
+def _of(answer: Answer[Any], errors: list[str]) -> Any:
+    """Return the value of an answer; its failure is appended to the errors."""
+    if answer.failure:
+        errors.append(str(answer.failure))
+    return answer.value
+
+
+def gpus_behind(answer: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]], pids: Sequence[int]) -> tuple[Gpu, ...]:
+    """Return the GPUs that `pids` use, or else those whose users may be among them; none if they could not be asked.
+
+    A GPU is that of others if all processes on it are known here and are not among `pids`.
+    """
+    table, processes = answer.value or (GpuTable(()), ())
+    mine = {each.gpu_uuid for each in processes if each.pid in pids and each.gpu_uuid}
+    unsure = {each.gpu_uuid for each in processes if not each.is_here or not pids}
+    others = {each.gpu_uuid for each in processes} - unsure - {None}
+    return tuple(gpu for gpu in table.gpus if (gpu.uuid in mine if mine else gpu.uuid not in others))
+
+
+def observation_of(look: Look, progress: Progress, text: str, now: float, *, first: bool) -> Observation:
+    """Return a look as an observation for the judge.
+
+    Args:
+        progress: the newest in the log.
+        text: the end of the log.
+        now: epoch seconds.
+        first: whether the job was not seen lately: then the age of its newest step is read from the log.
+    """
+    view, log, evidence, is_running = look.view, look.log, look.evidence, look.is_running
+    pace = read_log_pace(text) if first and text else LogPace()
+    utilization, power = gpu_load(look.gpus)
+    log_age = view.log_age if view else log.age if log else None
+    ages = [look.file_age, *(each.age for each in look.checkpoints or ())]
+    found = Observation(
+        now,
+        **shared_fields(Observation, progress, job_progress(progress), pace, evidence),
+        phase=find_phase(text),
+        gpu_utilization=utilization,
+        gpu_power_fraction=power,
+        log_size=view.log_size if view else log.cursor.offset if log and log.cursor else None,
+        heartbeat=find_heartbeat(text),
+        is_running=is_running,
+        bar_held=bool(log and log.by_lines) and "\r" in text.rstrip("\n").rpartition("\n")[2],
+        log_age=log_age,
+        step_age=log_age + pace.step_lag if log_age is not None and pace.step_lag is not None else None,
+        gpu_errors=tuple(
+            f"GPU {'?' if gpu.index is None else gpu.index}: {gpu.error}" for gpu in look.gpus if gpu.error
+        ),
+        file_age=min((each for each in ages if each is not None), default=None),
+    )
+    if view is None:
+        unwritten = evidence.processes == 0 or (log_age is not None and log_age > FRESH_SECONDS)
+        has_ended = is_running is False or (is_running is None and unwritten)
+        is_unseen = is_running is True and not text and (log is None or log.missing)
+        return replace(found, failure=_classify(text) if has_ended else None, unseen_output=is_unseen)
+    return replace(
+        found,
+        **shared_fields(Observation, view),
+        failure=failure_of(replace(view, log_tail=text)) if view.status is JobStatus.FAILED else None,
+        # The job's own value also covers unseen processes.
+        runtime=found.runtime if view.started_at is None else max(0.0, now - view.started_at),
+    )

@@ -1,0 +1,383 @@
+"""Resolve a PID, path, job or name that a user gives to the training it means; without one, to all trainings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    Hint,
+    IncompleteAnswer,
+    JobNotFound,
+    SettingsError,
+    TargetEnded,
+    TrainingMonitorError,
+    similar_names,
+)
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.models import Answer, Question, RayJob
+from training_monitor.core.read_fence import keep_found
+from training_monitor.core.values import NotSeen, WatchedJob
+from training_monitor.jobs import process_jobs, ray_jobs
+from training_monitor.jobs.attempts import process_job_called
+from training_monitor.logs.sources import CONTAINER_LOG, is_source, place_of
+from training_monitor.look.find_trainings import (
+    MAX_PROCESSES,
+    FoundFile,
+    FoundTraining,
+    FoundTrainings,
+    files_question,
+    find_question,
+)
+from training_monitor.targets.asking import Site
+from training_monitor.targets.proc_stat import Meeting
+from training_monitor.targets.target import RESOLVE_SECONDS, Target
+from training_monitor.targets.transport import Transport
+
+MOST_NAMED = 5
+RAY_SECONDS = 4.0  # for Ray's list of jobs, and for recent logs, where it may turn out that nobody needs them
+
+
+@dataclass(frozen=True, slots=True)
+class MeantTraining:
+    """One training on a target, and its display name.
+
+    `remedies` say how to learn more about it, `pids` are its processes, where they had to be found, `script` is what
+    they run and `meeting` where its ranks meet (see `FoundTraining`). `named` is the PID by which the user named it,
+    `logs` are where a search saw it print.
+    """
+
+    job: WatchedJob
+    name: str
+    command: str | None = None
+    remedies: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    script: str | None = None
+    meeting: Meeting | None = None
+    named: int | None = None
+    logs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
+
+    `is_last`: none runs, it is the one that was seen last. `has_ended`: it is that of a pod that has ended. `has_ray`:
+    there may be a Ray.
+    """
+
+    trainings: tuple[MeantTraining, ...]
+    not_seen: tuple[NotSeen, ...] = ()
+    is_last: bool = False
+    has_ended: bool = False
+    has_ray: bool = True
+
+
+def find_meant(
+    site: Site, what: str | int | None = None, *, timeout: float | None = None, of_any: bool = False
+) -> Meant:
+    """Find what is meant, in one round trip at most.
+
+    Args:
+        what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a training (see
+            `is_called`), a word of its command; None: all.
+        timeout: seconds for the round trip; default: as in `ask`.
+        of_any: whether a word may mean any program, where no training has it.
+
+    Raises:
+        SettingsError: it fits two trainings. JobNotFound: it fits none. IncompleteAnswer: not all jobs could be listed,
+            and the name may mean one of the others. CommandError: the target could not be asked.
+    """
+    text = "" if what is None else str(what).strip()
+    if is_path(text):
+        return Meant((_by_path(text),))
+    if text.startswith(process_jobs.PREFIX):
+        return Meant((_by_job(text),))
+    of_ray = ray_jobs.jobs_question()
+    questions: list[Question[Any]] = [find_question(text, of_any=of_any), *_job_questions()]
+    if not text:
+        return read_all(site, site.ask(*questions, of_ray, files_question(), timeout=timeout))
+    running, names, signs, ray = site.ask(*questions, replace(of_ray, limit=RAY_SECONDS), timeout=timeout)
+    is_known = is_pid(text) or process_job_called(names.value or (), text)
+    if isinstance(ray.failure, CommandTimedOut) and not is_known:
+        [ray] = site.ask(of_ray, timeout=timeout)
+    if isinstance(running.failure, TargetEnded):
+        return _of_ended(site, text)
+    there = _There.read(site, running, names, signs, ray)
+    return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
+
+
+def _job_questions() -> list[Question[Any]]:
+    return [process_jobs.jobs_question(), ray_jobs.signs_question()]
+
+
+def all_questions(*, has_ray: bool) -> list[Question[Any]]:
+    """Return the questions whose answers `read_all` needs, for a caller that asks others in the same round trip.
+
+    Without Ray its jobs are not listed: on a machine that has only its command, that takes most of the time.
+    """
+    more: list[Question[Any]] = [*([ray_jobs.jobs_question()] if has_ray else []), files_question()]
+    return [find_question(), *_job_questions(), *(replace(each, limit=RAY_SECONDS) for each in more)]
+
+
+def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
+    """Return all trainings of a target, by the answers to `all_questions`."""
+    running, names, signs, *listed, files = answers
+    if isinstance(running.failure, TargetEnded):
+        return _of_ended(site)
+    ray = listed[0] if listed else Answer("jobs", ())
+    return replace(_all(_There.read(site, running, names, signs, ray), files), has_ray=signs.value is not False)
+
+
+def _of_ended(site: Site, text: str = "") -> Meant:
+    job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
+    return Meant((MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called),), has_ended=True)
+
+
+def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:
+    """Return the site at its address, and in one container of a pod: the one named, or the only one with GPUs, or else
+    the first in which a training is found.
+
+    Args:
+        timeout: seconds for each call that it takes.
+
+    Raises:
+        CommandError: see `Target.resolve`.
+    """
+    site = site.resolve(timeout)
+    for target in site.target.may_be:
+        with suppress(TrainingMonitorError):
+            if find_meant(site.at(target), timeout=timeout).trainings:
+                return site.at(target)
+    return site
+
+
+def note_found(site: Site, found: FoundTrainings) -> None:
+    """Let the sources and the checkpoint folders of trainings that were found be read where a fence stands."""
+    trainings = found.trainings
+    keep_found(
+        site.target,
+        [place_of(source) for each in trainings for source in each.sources],
+        [path for each in trainings for path in each.checkpoint_folders],
+    )
+
+
+def _not_seen(running: Answer[FoundTrainings], names: Answer[list[str]], ray: NotSeen | None) -> Iterator[NotSeen]:
+    """Yield what may be on a target besides what was found."""
+    if running.failure:
+        yield NotSeen("processes", running.failure.what)
+    elif running.value and running.value.unlisted:
+        why = f"a look takes {MAX_PROCESSES} that could be trainings: name one by its PID, its log or its job"
+        yield NotSeen("processes", why, running.value.unlisted)
+    if names.failure:
+        yield NotSeen("process jobs", names.failure.what)
+    if ray:
+        yield ray
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """The trainings of a target: processes, names of process jobs (newest first), Ray jobs (newest last)."""
+
+    target: Target
+    running: Sequence[FoundTraining]
+    names: Sequence[str]
+    ray: Sequence[RayJob]
+    not_seen: tuple[NotSeen, ...]
+
+    @classmethod
+    def read(
+        cls,
+        site: Site,
+        running: Answer[FoundTrainings],
+        names: Answer[list[str]],
+        signs: Answer[bool],
+        ray: Answer[tuple[RayJob, ...]],
+    ) -> _There:
+        not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
+        found = running.value or FoundTrainings(())
+        note_found(site, found)
+        return cls(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
+
+    def is_job(self, job_id: str | None) -> bool:
+        """Return whether the target has such a job: a process's environment may name one that it does not have."""
+        if job_id is None or job_id.startswith(process_jobs.PREFIX):
+            return job_id is not None and job_id.removeprefix(process_jobs.PREFIX) in self.names
+        return any(each.submission_id == job_id for each in self.ray)
+
+    def trainings(self) -> list[MeantTraining]:
+        """Return all running trainings."""
+        return [self.by_process(each) for each in self.running]
+
+    def by_process(self, found: FoundTraining) -> MeantTraining:
+        """Return the training of a process: by its job, if it has one, or else by its log and process."""
+        job_id, folder = found.process_job or found.ray_job, next(iter(found.checkpoint_folders), None)
+        if job_id and self.is_job(job_id):
+            job = WatchedJob(job_id, output_dir=folder)
+            return MeantTraining(
+                job, job_id, found.command, found.hints, (), found.script, found.meeting, logs=found.sources
+            )
+        log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output), None)
+        hints = found.hints if log is None or log in found.logs else ()
+        job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
+        return MeantTraining(
+            job, f"pid {found.pid}", found.command, hints, found.pids, found.script, found.meeting, logs=found.sources
+        )
+
+
+def find_one(
+    target: str | Target,
+    what: str | int | None = None,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> MeantTraining:
+    """Find the one training that is meant, see `find_one_at`."""
+    return find_one_at(reach(Site.of(target, namespace, transport)), what)
+
+
+def find_one_at(
+    site: Site, what: str | int | None = None, *, timeout: float | None = None, of_any: bool = False
+) -> MeantTraining:
+    """Find the one training that is meant at a site that is reached, see `find_meant`.
+
+    Raises:
+        SettingsError: there are several. JobNotFound: there is none. IncompleteAnswer: there may be others.
+        CommandError: the target could not be asked.
+    """
+    meant = find_meant(site, what, timeout=timeout, of_any=of_any)
+    found = meant.trainings
+    if len(found) > 1:
+        raise SettingsError(f"trainings on {site}", len(found), f"one: say which, by {_listed(found)}")
+    if meant.not_seen:
+        raise _incomplete(f"nobody knows which trainings are on {site}", meant.not_seen)
+    if not found:
+        raise JobNotFound(f"no training was found on {site}", hint="name a PID, a log file or a job")
+    return found[0]
+
+
+def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
+    why = "; ".join(map(str, not_seen))
+    return IncompleteAnswer(f"{what}: {why}", hint="name a PID, a log file or a job id, or ask again")
+
+
+def _listed(trainings: Sequence[MeantTraining]) -> str:
+    from training_monitor.jobs.names import describe_jobs
+
+    return f"PID or job id: {describe_jobs((each.name, None, each.command) for each in trainings)}"
+
+
+def is_pid(text: str) -> bool:
+    """Return whether a word is meant as a PID."""
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def is_path(text: str) -> bool:
+    """Return whether a word is meant as the path or pattern of a log, and not as a name."""
+    is_job = text.startswith(process_jobs.PREFIX)
+    is_file = not is_job and "://" not in text and bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text))
+    return is_file or is_source(text)
+
+
+def job_at(path: str) -> WatchedJob:
+    """Return the job given by the path of its log, or by a pattern, which means its newest file."""
+    return WatchedJob(log_paths=(path,)) if re.search(r"[*?\[]", path) else WatchedJob(log_file=path)
+
+
+def named_job(word: str) -> WatchedJob:
+    """Return the job that a word means, without asking: a PID, the path or pattern of a log, or else a job id."""
+    if is_pid(word):
+        return WatchedJob(pid=int(word))
+    return job_at(word) if is_path(word) else WatchedJob(job_id=word)
+
+
+def _by_path(path: str) -> MeantTraining:
+    return MeantTraining(job_at(path), path)
+
+
+def _by_job(job_id: str, command: str | None = None) -> MeantTraining:
+    return MeantTraining(WatchedJob(job_id=job_id), job_id, command)
+
+
+def _by_ray(job: RayJob) -> MeantTraining:
+    return _by_job(job.submission_id, job.entrypoint)
+
+
+def _by_pid(there: _There, pid: int) -> MeantTraining:
+    """Return the training that a process belongs to, or the process alone."""
+    for each in there.running:
+        if pid == each.pid or pid in each.pids:
+            return replace(there.by_process(each), name=f"pid {pid}", named=pid)
+    return process_alone(pid)
+
+
+def process_alone(pid: int) -> MeantTraining:
+    """Return a process as a training of its own, of which nothing else is known."""
+    return MeantTraining(WatchedJob(pid=pid), f"pid {pid}", named=pid)
+
+
+def _by_name(there: _There, name: str) -> MeantTraining:
+    """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
+    from training_monitor.jobs.names import ray_jobs_called, ray_jobs_with, word_pattern  # many calls give no name
+
+    if there.is_job(name):
+        return next((_by_ray(each) for each in there.ray if each.submission_id == name), _by_job(name))
+    job_id = process_job_called(there.names, name)
+    if there.not_seen and not (job_id and all(each.what == ray_jobs.LISTED for each in there.not_seen)):
+        raise _incomplete(f"{there.target}: nobody knows which training {name!r} is", there.not_seen)
+    fits = [*map(_by_ray, ray_jobs_called(there.ray, name)), *([_by_job(job_id)] if job_id else [])]
+    if not fits:
+        of_ray, word = ray_jobs_with(there.ray, name), word_pattern(name)
+        found = [there.by_process(each) for each in there.running if word.search(each.command)]
+        found += [_by_ray(each) for each in of_ray if ray_jobs.is_active(each)]
+        fits = list({each.name: each for each in found or map(_by_ray, of_ray)}.values())
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        raise SettingsError(f"trainings named {name!r}", len(fits), f"one: say which, by {_listed(fits)}")
+    raise _not_found(there.target, name, there.names, there.ray)
+
+
+def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[RayJob] = ()) -> JobNotFound:
+    from training_monitor.jobs.names import describe_running
+
+    close = similar_names(name, [*names, *(each.submission_id for each in ray)])
+    said = [f"there is no training {name!r}", *([f"there is {', '.join(close)}"] if close else [])]
+    said += [describe_running(ray)] if any(map(ray_jobs.is_active, ray)) else []
+    return JobNotFound(f"{target}: {'; '.join(said)}", hint=Hint("list what is there with {find_trainings}"))
+
+
+def find_process_job(
+    target: str | Target, name: str, namespace: str = "default", *, transport: Transport | None = None
+) -> str:
+    """Return the id of the process job that a name means, see `find_meant`; nothing else on the target is asked.
+
+    Raises:
+        JobNotFound: there is none. CommandError: the target could not be asked.
+    """
+    site = Site.of(target, namespace, transport).resolve()
+    names = site.ask_one(process_jobs.jobs_question())
+    job_id = process_job_called(names, name)
+    if job_id is None:
+        raise _not_found(site.target, name, names)
+    return job_id
+
+
+def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
+    """Return all that runs; if nothing does, what ended last, or else the newest log."""
+    meant = {each.name: each for each in there.trainings()}
+    for each in there.ray:
+        if ray_jobs.is_active(each):
+            meant.setdefault(each.submission_id, _by_ray(each))
+    if meant:
+        return Meant(tuple(meant.values()), there.not_seen)
+    ended = [*map(_by_ray, there.ray[-1:])]
+    ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
+    if ended:
+        return Meant(tuple(ended), there.not_seen, is_last=True)
+    unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
+    newest = tuple(_by_path(each.path) for each in (files.value or ())[:1])
+    return Meant(newest, (*there.not_seen, *unread), is_last=True)

@@ -1,0 +1,91 @@
+"""The trainings that a check saw on a target, so that the next one reports those that have ended since.
+
+One is forgotten after a day, when a later training runs the same script or writes the same log, and when the user says
+so. What a person or a supervisor stopped is not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import dataclass, shared_fields
+from training_monitor.core.store import Store
+from training_monitor.core.values import WatchedJob
+from training_monitor.jobs.attempts import training_name
+from training_monitor.look.meant import MeantTraining
+from training_monitor.targets.target import Target
+
+KEPT_SECONDS = 86_400.0
+MOST_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTraining:
+    """A training as it was seen at `seen_at` (epoch seconds)."""
+
+    job: WatchedJob
+    name: str
+    seen_at: float
+    command: str | None = None
+    script: str | None = None
+    logs: tuple[str, ...] = ()
+
+    def as_meant(self) -> MeantTraining:
+        return MeantTraining(**shared_fields(MeantTraining, self))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTrainings:
+    """Those of one target, the newest last."""
+
+    trainings: tuple[KeptTraining, ...] = ()
+
+
+def recall(store: Store, target: Target, now: float) -> tuple[KeptTraining, ...]:
+    """Return the trainings that were seen on a target within a day."""
+    try:
+        kept = store.load_run(_key(target), KeptTrainings, finished=True, drop_unknown=True) or KeptTrainings()
+    except TrainingMonitorError:
+        return ()
+    return tuple(each for each in kept.trainings if 0 <= now - each.seen_at <= KEPT_SECONDS)
+
+
+def ended_since(kept: Sequence[KeptTraining], running: Sequence[MeantTraining]) -> list[KeptTraining]:
+    """Return those that are not among the running ones, and that none took the place of that was not there before."""
+    known = {each.job.process or each.job.job_id for each in kept}
+    new = [each for each in running if (each.job.process or each.job.job_id) not in known]
+    same = {each.job.process or each.job.job_id for each in running}
+    left = [each for each in kept if (each.job.process or each.job.job_id) not in same]
+    return [each for each in left if not any(_replaces(one, each) for one in new)]
+
+
+def _replaces(new: MeantTraining, old: KeptTraining) -> bool:
+    """Whether a training that began since runs in the place of an old one: the same job, script or log."""
+    if old.job.job_id and new.job.job_id and training_name(old.job.job_id) == training_name(new.job.job_id):
+        return True
+    is_same_log = new.job.log_file is not None and new.job.log_file == old.job.log_file
+    return is_same_log or (new.script is not None and new.script == old.script)
+
+
+def remember(
+    store: Store, target: Target, now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTraining]
+) -> None:
+    """Keep what runs, and what has ended."""
+    if kept := keep(now, running, ended):
+        store.save_run(_key(target), KeptTrainings(kept), finished=True)
+
+
+def keep(now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTraining]) -> tuple[KeptTraining, ...]:
+    """Return what there is to remember of trainings that run, and of those that have ended."""
+    new = [KeptTraining(seen_at=now, **shared_fields(KeptTraining, each)) for each in running]
+    return (*ended, *new)[-MOST_KEPT:]
+
+
+def forget(store: Store, target: Target) -> None:
+    """Forget all that was seen on a target."""
+    store.forget_run(_key(target))
+
+
+def _key(target: Target) -> str:
+    return f"seen {target}"

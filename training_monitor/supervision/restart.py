@@ -1,0 +1,141 @@
+"""auto_restart: one call that keeps a job going until it is done.
+
+What it needs is imported by the call: scripts import this function at their top, and often never come to call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.models import OnEvent, OnLook
+from training_monitor.core.reports import RestartReport
+from training_monitor.core.store import Store
+from training_monitor.core.values import RollCallSeconds
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+
+if TYPE_CHECKING:
+    from training_monitor.supervision.run_state import RunState
+    from training_monitor.supervision.supervisor import Supervisor
+
+_INTERRUPTED = "the supervision of {} ended here, and nothing else: the same call goes on with it"
+
+
+def auto_restart(
+    head_pod: str | Target,
+    job_name: str,
+    checkpoint_dir: str | None,
+    max_retries: int = 10,
+    retry_delay: float = 60,
+    stagnation_threshold: float = 300,
+    check_interval: float = 30,
+    job_config: Mapping[str, Any] | None = None,
+    initial_job_id: str | None = None,
+    namespace: str = "default",
+    *,
+    fresh_start: bool = False,
+    take_over: bool = False,
+    max_delay: float = 900,
+    keep_attempts: int = 10,
+    roll_call_timeout: RollCallSeconds = 20,
+    on_event: OnEvent | None = None,
+    on_look: OnLook = lambda error: None,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> RestartReport:
+    """Supervise a job until it succeeds, restarting it from its newest complete checkpoint. Blocks.
+
+    Args:
+        head_pod: a Ray head pod, or any other target, see `Target`.
+        job_name: jobs are called NAME-attempt-N; a running job of this name, by its id or its metadata, is adopted,
+            never started a second time.
+        checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
+            attempt starts from step 0.
+        max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
+        retry_delay: seconds before a restart; doubles while there is no progress, up to `max_delay`, with jitter.
+        stagnation_threshold: seconds without progress after which a running job counts as stalled.
+        check_interval: seconds between looks; the exit of a process job is noticed at once.
+        job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name, or else of the one
+            with this word in its entrypoint.
+        initial_job_id: an existing job to supervise; may also be a name.
+        take_over: take the training over from a living supervisor elsewhere, which then ends.
+        on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
+            `setup_logging`. on_look: called after every look, with None or with the error of a failed look.
+        keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
+        roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended,
+            at least 5; 0: none is taken.
+        fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
+
+    Returns:
+        success, final_step, total_retries, outcome (completed | max_retries_reached | stopped | no_checkpoint_found |
+        restart_failed), reason (begins with the outcome), job_id, attempts, steps_lost, goodput (0..1 or None),
+        duration, explanation (why the last attempt that hung did so).
+
+    Raises:
+        AlreadySupervised: another living supervisor has this training; a dead one is taken over.
+        LeaseLost: another supervisor took it over.
+        JobNotFound: there is neither a configuration nor a job to take it from.
+        SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
+        KeyboardInterrupt: passed on; the job keeps running; call again to continue supervising it.
+    """
+    from training_monitor.core.interrupts import only_looking
+    from training_monitor.core.logger import logging_of_loop
+    from training_monitor.core.values import check_roll_call_timeout
+    from training_monitor.supervision.run_state import RunState
+    from training_monitor.supervision.supervisor import Supervisor
+    from training_monitor.targets.asking import Site
+    from training_monitor.verdict.restart import RestartPolicy
+
+    check_roll_call_timeout(roll_call_timeout)
+    waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
+    policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts, roll_call_timeout)
+    _check(job_name, job_config)
+    site, store = Site.of(head_pod, namespace, transport, clock), store or Store()
+    key = _key(site.target, job_name)
+    new = RunState(key, str(site), job_name, checkpoint_dir or "", clock.time(), config=job_config)
+    with logging_of_loop(prints=on_event is None), store.hold(new.key):
+        made = Supervisor(store, site, policy, on_event, take_over=take_over, on_look=on_look)
+        with closing(made) as supervisor, only_looking(_INTERRUPTED.format(job_name)):
+            return _supervise(supervisor, new, initial_job_id)
+
+
+def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None) -> RestartReport:
+    """Run to the end, continuing from where an earlier supervisor stopped."""
+    from training_monitor.supervision.run_state import load_run_state
+
+    kept = load_run_state(supervisor.store, new.key)
+    run = supervisor.go_on(kept, new) if kept else supervisor.begin(new, initial_job_id)
+    while run.phase != "done":
+        run = supervisor.step(run)
+    return run.report()
+
+
+def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:
+    """Raise SettingsError for a job that cannot be supervised."""
+    import re
+
+    from training_monitor.core.errors import SettingsError
+    from training_monitor.jobs.attempts import check_job_config
+
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job_name):
+        raise SettingsError("job_name", job_name, "letters, digits, '.', '_' and '-'")
+    if job_config is not None:
+        check_job_config(job_config)
+
+
+def find_run(
+    head_pod: str | Target, job_name: str, namespace: str = "default", *, finished: bool = False
+) -> RunState | None:
+    """Return this machine's unfinished run that `auto_restart` would continue, or the one that has `finished`."""
+    from training_monitor.supervision.run_state import load_run_state
+
+    key = _key(parse_target(head_pod, namespace=namespace), job_name)
+    return load_run_state(Store(), key, finished=finished)
+
+
+def _key(target: Target, job_name: str) -> str:
+    return f"{target} {job_name}"

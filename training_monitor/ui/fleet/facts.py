@@ -1,0 +1,170 @@
+"""What is known of one member: in words, as facts in columns, and as charts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from training_monitor.core.units import format_duration
+from training_monitor.fleet.metrics import FLEET_COLUMNS, TrainingMetrics
+from training_monitor.fleet.values import FleetSample, FleetSnapshot
+from training_monitor.ui.fleet.view import (
+    LEVEL_STYLES,
+    FleetView,
+    Member,
+    format_steps,
+    format_value,
+    health_of,
+    member_of,
+    show_status,
+)
+from training_monitor.ui.kit.charts import draw_chart, draw_curve
+from training_monitor.ui.kit.page import fact
+from training_monitor.ui.kit.text import (
+    NOT_KNOWN,
+    Glyphs,
+    Piece,
+    fit,
+    format_age,
+    format_bar,
+    format_date,
+    format_number,
+    format_percent,
+    format_seconds,
+)
+
+_LABEL = 10
+_FACT = 36  # cells of a fact in a column
+_MOST_COLUMNS = 5
+_CURVES = (("GPU %", "gpu_utilization"), ("loss", "loss"), ("steps/s", "steps_per_second"))
+_CURVE_NUMBERS = 32
+_CHART_WIDTH, _CHART_HEIGHT = 36, 4  # cells; below that, curves of one line are drawn
+_GAP = "  "
+Body = list[Sequence[Piece]]
+
+
+def words_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
+    """Format the long texts: health, messages, errors, verdicts."""
+    lines = (
+        fact(name, text, view, style=LEVEL_STYLES.get(level, ""), least=_LABEL)
+        for name, text, level in texts_of(row, snapshot, view)
+    )
+    return [line for each in lines for line in each]
+
+
+def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[tuple[str, str, str]]:
+    """Return the long texts, each with its name in front and its level behind."""
+    health = health_of(row, snapshot, view)
+    told: list[tuple[str, str | None, str]] = [
+        ("health", f"{health.level}: {health.reason}", health.level),
+        ("message", row.message, ""),
+        ("error", row.error, "error"),
+    ]
+    if row.stale_since is not None:
+        since = f"since {format_date(row.stale_since)}, {format_age(snapshot.timestamp - row.stale_since)}"
+        told.append(("stale", since, "warning"))
+    if row.verdict is not None and row.verdict.recommendation != "continue":
+        told.append(("advice", "; ".join((row.verdict.recommendation, *row.verdict.remedies)), "warning"))
+    if row.loss_analysis is not None and row.loss_analysis.kind is not None:
+        told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
+    if row.explained is not None:
+        age = format_age(snapshot.timestamp - row.explained.at)
+        told.append(("why", f"{age} ago, before {row.explained.job_id or 'it'} was ended: {row.explained.text}", ""))
+        told.append(("nodes", describe_nodes(row.explained.suspect_nodes, row.explained.faulty_nodes), "warning"))
+    return [(name, text, level) for name, text, level in told if text]
+
+
+def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:
+    """Name the nodes of the ranks that were waited for, and those with a fault of their hardware; "" without any."""
+    late = [f"{each} (its rank was waited for)" for each in suspects if each not in faulty]
+    return ", ".join([*(f"{each} (fault of its hardware)" for each in faulty), *late])
+
+
+def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each value."""
+    facts = [(*each.fact, format_value(each, row)) for each in FLEET_COLUMNS if each.fact]
+    named = {name: [form.format(text) for its_name, form, text in facts if its_name == name] for name, *_ in facts}
+    of_columns, percent = {name: ", ".join(texts) for name, texts in named.items()}, row.progress_percentage()
+    yield "status", show_status(member, _FACT)
+    yield "job", row.job_status or NOT_KNOWN
+    yield "GPU", row.gpu_type or NOT_KNOWN
+    yield from [(name, of_columns.pop(name)) for name in ("GPU use", "GPU heat", "disk, RAM")]
+    yield "progress", f"{format_bar(percent, 12, member.glyphs)} {format_percent(percent)} %"
+    yield "epoch", f"{_rounded(row.epoch, 'g')} of {_rounded(row.total_epochs)}"
+    yield "step", format_steps(row)
+    yield "ETA", format_seconds(row.seconds_left())
+    yield from of_columns.items()
+    yield "rented", NOT_KNOWN if row.started_at is None else f"since {format_date(row.started_at)}"
+    yield "trains", NOT_KNOWN if row.runtime_seconds is None else f"for {format_duration(row.runtime_seconds)}"
+    yield "seen", NOT_KNOWN if row.last_updated is None else f"{format_age(member.now - row.last_updated)} ago"
+    yield "groups", ", ".join(row.groups) or NOT_KNOWN
+    yield "target", f"{row.key}{', found there' if row.found else ''}"
+    for name, value in row.extra.items():
+        yield name, format_number(value)
+
+
+def _rounded(value: float | None, form: str = ".0f") -> str:
+    return NOT_KNOWN if value is None else f"{value:{form}}"
+
+
+def facts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
+    """Format what is known in as many columns as fit, each filled from top to bottom."""
+    facts = list(named_facts(row, member_of(row, snapshot, view)))
+    columns = max(1, min(_MOST_COLUMNS, view.width // _FACT))
+    rows = -(-len(facts) // columns)
+    room = view.width // columns - _LABEL - 1
+    body: Body = []
+    for number in range(rows):
+        pieces: list[Piece] = []
+        for name, text in facts[number::rows]:
+            pieces.append((fit(view.safe(name), _LABEL - 1, view.glyphs) + " ", "dim"))
+            pieces.append((fit(view.safe(text), room, view.glyphs) + " ", ""))
+        body.append(pieces)
+    return body
+
+
+def curves_of(row: TrainingMetrics, view: FleetView, height: int = 1) -> Body:
+    """Draw GPU use, loss and speed, each with lowest, highest and newest value.
+
+    With room for `height` lines they are charts side by side, otherwise curves of a line each.
+    """
+    samples = view.recent(row.key)
+    if len(samples) < 2:
+        return [[("one look so far: no curve yet" if samples else "nothing is remembered yet", "dim")]]
+    span = format_duration(samples[-1].timestamp - samples[0].timestamp)
+    room = view.width // len(_CURVES) - len(_GAP)
+    has_room = room >= _CHART_WIDTH and height > _CHART_HEIGHT
+    drawn = _charts(samples, room, height - 2, view.glyphs) if has_room else _lines(samples, view)
+    return [[(f"the last {span}", "bold")], *drawn]
+
+
+def _lines(samples: Sequence[FleetSample], view: FleetView) -> Body:
+    body: Body = []
+    for name, field in _CURVES:
+        values = _values(samples, field)
+        room = max(4, view.width - _LABEL - _CURVE_NUMBERS)
+        line = fit(draw_curve(values, room, view.glyphs), room, view.glyphs)
+        body.append([(fit(name, _LABEL, view.glyphs), "dim"), (line, "good"), (f"  {_extremes(values)}", "")])
+    return body
+
+
+def _charts(samples: Sequence[FleetSample], width: int, height: int, glyphs: Glyphs) -> Body:
+    titles: list[Piece] = []
+    lines: list[list[Piece]] = [[] for _ in range(height)]
+    for name, field in _CURVES:
+        values = _values(samples, field)
+        titles += [(f"{name}  ", "dim"), (fit(_extremes(values), width - len(name) - 2, glyphs), ""), (_GAP, "")]
+        for line, drawn in zip(lines, draw_chart(values, width, height, glyphs)):
+            line += [(drawn, "good"), (_GAP, "")]
+    return [titles, *lines]
+
+
+def _values(samples: Sequence[FleetSample], field: str) -> list[float | None]:
+    return [sample.values.get(field) for sample in samples]
+
+
+def _extremes(values: Sequence[float | None]) -> str:
+    numbers = [value for value in values if value is not None and value == value]
+    if not numbers:
+        return "not known"
+    last = NOT_KNOWN if values[-1] is None else f"{values[-1]:.4g}"
+    return f"{min(numbers):.4g} to {max(numbers):.4g}, now {last}"

@@ -1,0 +1,364 @@
+"""The session of the `top` screen. A thread reads the outputs of one run, so that the screen never waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from training_monitor.core.engine import begin_thread
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import replace
+from training_monitor.core.units import plural
+from training_monitor.runs.collector import RunCollector
+from training_monitor.runs.values import RUNNING, UNKNOWN, Run, RunsSnapshot
+from training_monitor.targets.proc_stat import SIGNAL_NUMBERS
+from training_monitor.ui.kit.keys import (
+    BACK,
+    ERASES,
+    HELP,
+    QUIT,
+    REDRAW,
+    REFRESH,
+    SCROLLS,
+    App,
+    Key,
+    Screen,
+    change,
+    do,
+    filter_keys,
+    moves,
+    open_page,
+    question_keys,
+    start_filter,
+    toggle,
+)
+from training_monitor.ui.kit.loop import Session, run_screen
+from training_monitor.ui.kit.page import help_page
+from training_monitor.ui.kit.terminal import terminal_glyphs
+from training_monitor.ui.kit.text import gain
+from training_monitor.ui.kit.view import Do, Frame, cancel, go_back, said
+from training_monitor.ui.top import acts
+from training_monitor.ui.top.acts import Act, on_run
+from training_monitor.ui.top.columns import keep_hidden_columns, load_hidden_columns
+from training_monitor.ui.top.main import draw_header, draw_main
+from training_monitor.ui.top.pages import (
+    draw_columns,
+    draw_confirm,
+    draw_detail,
+    draw_editor,
+    draw_messages,
+    draw_output,
+    draw_signals,
+    format_size,
+)
+from training_monitor.ui.top.reader import OutputReader
+from training_monitor.ui.top.table import COLUMNS, TABLE
+from training_monitor.ui.top.view import (
+    SEARCHES,
+    STATUS_FILTERS,
+    Command,
+    EditVariable,
+    Measured,
+    Place,
+    SendSignal,
+    TopView,
+    expanded_pids,
+    shown_runs,
+)
+
+_ASIDE = 10
+_RESET = change(status=None, words="", sort="", reverse=False, across=0)
+_LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
+_SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
+_COLUMN_HELP = (
+    ("Status", "how it ended; else RUNNING, starting, slow or stalled; ? unknown"),
+    ("Done Rate", "of the whole run; batches a second, a minute or an hour"),
+    ("CPU", "per cent of one core, over all processes"),
+    ("RAM GPU", "memory over all processes; Share: of all that there is"),
+)
+
+
+def _sideways(name: str, by: int) -> Act:
+    return lambda view, snapshot: replace(view, **{name: max(0, getattr(view, name) + by)})
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _next_status(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    status = STATUS_FILTERS[(STATUS_FILTERS.index(view.status) + 1) % len(STATUS_FILTERS)]
+    return replace(view, status=status, message="runs of every status" if status is None else f"only {status}")
+
+
+def _toggle_tree(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    item = TABLE.selected(snapshot, view)
+    if item is None:
+        return view
+    path = item.row.run.path
+    if path not in view.expanded and not item.row.tree:
+        why = "no process of it can be seen from here" if item.row.status in (RUNNING, UNKNOWN) else "it has ended"
+        return said(view, f"{item.row.run.name}: {why}")
+    selected = Place(path) if path in view.expanded else item.place
+    return replace(view, expanded=view.expanded ^ {path}, selected=selected)
+
+
+def _toggle_trees(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    paths = {row.run.path for row in shown_runs(snapshot, view) if row.tree}
+    if paths <= view.expanded:
+        return replace(view, expanded=frozenset(), selected=Place(view.selected.path))
+    return replace(view, expanded=view.expanded | paths)
+
+
+# ---------------------------------------------------------------- the output
+
+
+def _move_output(by: Callable[[TopView], int]) -> Act:
+    return lambda view, snapshot: replace(view, todo=(Do("move", by(view)),))
+
+
+def _wrap(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    message = "long lines are cut; left and right scroll" if view.wraps else "long lines are broken"
+    return replace(view, wraps=not view.wraps, aside=0, message=message)
+
+
+def _close_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    """End the searches under way; without any, leave the outputs."""
+    if any(pane.searching for pane in view.panes):
+        return replace(view, message="the search was ended", todo=(Do("stop-search"),))
+    return replace(go_back(view), panes=(), aside=0, todo=(Do("close"),))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _draw_help(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
+    return help_page(APP, view, _COLUMN_HELP)
+
+
+_SIGNAL = Key("k", "send a signal to the selected run or process", on_run(acts.ask_signal), "signal", changes=True)
+_DELETE = Key("c", "delete the folder of the selected run", on_run(acts.ask_delete), "delete", changes=True)
+_EDITOR = Key("e", "variables of the selected run, and edit them", on_run(acts.open_editor), "edit")
+_OUTPUT = Key("o", "what the selected run wrote to stdout and stderr", on_run(acts.open_output), "output")
+_PAGE = (BACK, QUIT, REFRESH, HELP, *SCROLLS)
+_MAIN: tuple[Key[Any, Any], ...] = (
+    QUIT,
+    HELP,
+    Key("s", "only runs of the next status", _next_status, "status"),
+    Key("f", "only runs whose name has what is typed", start_filter, "filter"),
+    Key("t", "show or hide the processes and threads of the run", _toggle_tree, "tree"),
+    _EDITOR,
+    _OUTPUT,
+    _SIGNAL,
+    Key("l", "send a signal to all RUNNING runs shown", acts.ask_signal_of_all, "all", changes=True),
+    _DELETE,
+    Key("Enter", "all that is known of the selected run", TABLE.open_detail, "detail"),
+    Key("T", "show or hide the processes of all runs", _toggle_trees),
+    Key("v", "choose the columns, also for the next start", acts.open_columns, "columns"),
+    Key("S >", "sort by the next column; a click on a title by that one", TABLE.next_sort(1), "sort"),
+    Key("<", "sort by the column before", TABLE.next_sort(-1)),
+    Key("R", "sort the other way round", toggle("reverse")),
+    REFRESH,
+    Key("p", "keep the screen as it is until p is pressed again", toggle("paused"), "pause"),
+    Key("m", "results of requested actions", open_page("messages"), "messages"),
+    *moves(TABLE.move),
+    Key("Left", "columns to the left", _sideways("across", -1)),
+    Key("Right", "columns to the right", _sideways("across", 1)),
+    Key("Esc", "all runs and columns as at the beginning", _RESET),
+    REDRAW,
+)
+_EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
+    Key("Esc", "back", go_back, "back"),
+    Key("Enter", "change the selected variable", acts.start_edit, "change", changes=True),
+    *moves(acts.choose_variable),
+    REFRESH,
+    _OUTPUT,
+    HELP,
+    QUIT,
+    REDRAW,
+)
+_EDIT: tuple[Key[Any, Any], ...] = (
+    Key("Enter", "ask the run to use this value", acts.send_edit, "send", changes=True),
+    Key("Esc", "change nothing", _LEAVE_EDIT, "cancel"),
+    *ERASES,
+)
+_OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
+    Key("Esc", "end the search under way; else back", _close_output, "back"),
+    Key("Tab", "stdout, stderr, or both", acts.show_other_output, "other"),
+    Key("F End G", "to the end, and follow it", do("end"), "follow"),
+    Key("g Home", "to the beginning", do("start"), "begin"),
+    Key(":", "to a place in the file, typed in per cent", change(screen="position", typed=""), "percent"),
+    Key("/", "search the whole file backwards from here", change(screen="search", typed=""), "search"),
+    Key("n", "the match before; after the first one, from the end", acts.search_again(SEARCHES[0]), "before"),
+    Key("N", "the match after; after the last one, from the beginning", acts.search_again(SEARCHES[1]), "after"),
+    Key("w", "break long lines, or cut them", _wrap, "wrap"),
+    Key("Left", "scroll to the left", _sideways("aside", -_ASIDE)),
+    Key("Right", "scroll to the right", _sideways("aside", _ASIDE)),
+    *moves(_move_output, ends=False),
+    HELP,
+    QUIT,
+    REDRAW,
+)
+_SEARCH: tuple[Key[Any, Any], ...] = (
+    Key("Enter", "search for it", acts.search_typed, "search"),
+    Key("Esc", "search for nothing", change(screen="output", typed=""), "cancel"),
+    *ERASES,
+)
+_POSITION: tuple[Key[Any, Any], ...] = (
+    Key("Enter", "go there", acts.go_to_typed, "go"),
+    Key("Esc", "stay here", change(screen="output", typed=""), "cancel"),
+    *ERASES,
+)
+_COLUMNS: tuple[Key[Any, Any], ...] = (
+    Key("Space", "show or hide this column", acts.toggle_column, "show or hide"),
+    Key("Enter", "keep this choice", acts.keep_columns, "keep"),
+    Key("Esc", "leave the columns as they were", cancel, "cancel"),
+    *moves(acts.move_in(COLUMNS)),
+    QUIT,
+)
+_SIGNALS: tuple[Key[Any, Any], ...] = (
+    Key("Enter", "this signal; asks once more", acts.ask_once_more, "choose"),
+    Key("Esc", "send nothing", cancel, "cancel"),
+    *moves(acts.move_in(acts.SIGNALS)),
+)
+APP: App[TopView, RunsSnapshot] = App(
+    TABLE,
+    draw_header,
+    {
+        "main": Screen(draw_main, _MAIN, section="the table", click=TABLE.click),
+        "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while the name is typed", click=TABLE.click),
+        "detail": Screen(draw_detail, (*_PAGE, _EDITOR, _OUTPUT, _SIGNAL, _DELETE)),
+        "editor": Screen(draw_editor, _EDITOR_KEYS, section="variables"),
+        "edit": Screen(draw_editor, _EDIT, "= ", "while a value is typed", changes=True),
+        "output": Screen(draw_output, _OUTPUT_KEYS, section="stdout and stderr"),
+        "search": Screen(draw_output, _SEARCH, "/", "while the search is typed"),
+        "position": Screen(draw_output, _POSITION, "per cent: ", "while a place is typed"),
+        "columns": Screen(draw_columns, _COLUMNS, section="the choice of columns"),
+        "signals": Screen(draw_signals, _SIGNALS, section="the menu of signals", changes=True, note=_SIGNAL_NOTE),
+        "confirm": Screen(
+            draw_confirm, question_keys(acts.confirm), "> ", "the question before anything is done", changes=True
+        ),
+        "messages": Screen(draw_messages, _PAGE),
+        "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
+    },
+)
+
+
+def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
+    """Show the runs of a folder on this terminal until the user quits; starts the collector and closes it.
+
+    Args:
+        read_only: no key can signal, edit or delete.
+        title: shown at the top.
+
+    Raises:
+        TrainingMonitorError: stdin or stdout is not a usable terminal; the collector was not started.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
+    """
+    try:
+        hidden = load_hidden_columns()
+    except TrainingMonitorError as error:
+        hidden = frozenset()
+        collector.tell(f"all columns are shown: {error}")
+    run_screen(APP, _TopSession(collector), TopView(title, read_only, terminal_glyphs(), hidden=hidden))
+
+
+class _TopSession(Session[TopView, RunsSnapshot]):
+    """The snapshot that is shown, and the reader of the open output."""
+
+    def __init__(self, collector: RunCollector) -> None:
+        super().__init__(collector)
+        self._collector = collector
+        self._snapshot = collector.snapshot()
+        self._wanted_after: float | None = None  # while paused: show a look newer than this
+        self._reader: OutputReader | None = None
+        self._measured: Measured | None = None
+        self._ring: Callable[[], None] = lambda: None
+
+    def start(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        super().start(ring)
+
+    def close(self) -> None:
+        self._close_output()
+        super().close()
+
+    def look(self, view: TopView) -> tuple[RunsSnapshot, TopView]:
+        """Take over the new runs unless paused, the messages, and the windows of the output."""
+        snapshot = self._collector.snapshot()
+        if not view.paused or (self._wanted_after is not None and snapshot.timestamp > self._wanted_after):
+            self._snapshot, self._wanted_after = snapshot, None
+        self._collector.expand(expanded_pids(self._snapshot, view))
+        messages = self._collector.messages()
+        if news := gain(view.messages, messages):
+            view = replace(view, message=news[-1].text)
+        panes = () if self._reader is None else self._reader.panes
+        return self._snapshot, replace(view, messages=messages, panes=panes, measured=self._measured)
+
+    def drawn(self, view: TopView) -> None:
+        if self._reader is not None:
+            self._reader.put_on_screen(view.shown, view.page)
+
+    def obey(self, view: TopView, command: Command) -> TopView:
+        match command:
+            case Do("refresh"):
+                self._wanted_after = self._snapshot.timestamp
+                self._collector.refresh()
+            case Do("keep-columns", hidden):
+                self._collector.act("keep the columns", lambda: f"columns kept in {keep_hidden_columns(hidden)}")
+            case Do("close"):
+                self._close_output()
+            case Do("stop-search"):
+                if self._reader is not None:
+                    self._reader.stop_searches()
+            case Do("open", run):
+                self._close_output()
+                self._reader = OutputReader(self._collector.source, run, self._ring)
+                self._reader.start()
+            case Do("measure", run):
+                self._measured = Measured(run.path)
+                if not begin_thread(lambda: self._measure(run), "measure"):
+                    self._measured = Measured(run.path, error="there is no thread left here")
+            case Do("delete", run):
+                self._collector.act(f"delete {run.name}", lambda: self._delete(run))
+            case Do():
+                if self._reader is not None:
+                    self._reader.ask(command)
+            case SendSignal():
+                self._collector.act(f"send SIG{command.signal} to {command.what}", lambda: self._send(command))
+            case EditVariable(run, variable, text):
+                self._collector.act(f"ask {run.name} for {variable} = {text}", lambda: self._edit(command))
+        return view
+
+    def _close_output(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    # ------------------------------------------------------------ actions, in a thread of the collector
+
+    def _send(self, command: SendSignal) -> str:
+        answers = self._collector.source.send_signal(command.targets, SIGNAL_NUMBERS[command.signal], command.runs)
+        for answer in answers[1:]:
+            self._collector.tell(answer)
+        more = f"; m shows {plural(len(answers) - 1, 'more result')}" if len(answers) > 1 else ""
+        return f"{answers[0]}{more}"
+
+    def _measure(self, run: Run) -> None:
+        try:
+            measured = Measured(run.path, self._collector.source.measure(run))
+        except TrainingMonitorError as error:
+            measured = Measured(run.path, error=str(error))
+        if self._measured and self._measured.path == run.path:  # no other run was asked for since
+            self._measured = measured
+            self._ring()
+
+    def _delete(self, run: Run) -> str:
+        measured = self._measured
+        self._collector.source.delete(run)
+        freed = f": {format_size(measured.size)}" if measured and measured.path == run.path and measured.size else ""
+        return f"deleted {run.name}{freed}"
+
+    def _edit(self, command: EditVariable) -> str:
+        run, variable, text = command.run, command.variable, command.text
+        self._collector.source.edit(run, {variable: text})
+        return f"asked {run.name} for {variable} = {text}; VALUE changes when the run answers"

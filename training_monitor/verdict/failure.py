@@ -1,0 +1,370 @@
+"""Classify why a job failed, from the end of its log, its exit status and its pod. Pure.
+
+What comes last decides: steps, losses or a new attempt cancel the lines before them. Root causes come before
+cascades: a named cause explains the processes that died of it, and those explain the time-outs of the ranks that
+waited for them; among signatures of one rank, the earliest line is the root. Advice, ongoing retries and counts of
+zero are never evidence. The default is to restart; stopping needs proof.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+from math import isfinite
+from typing import NamedTuple
+
+from training_monitor.core.frozen import replace
+from training_monitor.core.models import Failure, PodState
+from training_monitor.core.regex import regex, required_texts
+from training_monitor.logs.events import without_results
+from training_monitor.logs.shapes import by_shape, shape_of
+from training_monitor.logs.text import begins_traceback, log_pieces
+from training_monitor.logs.training_log import ProgressReader
+from training_monitor.targets.pods import describe_end
+from training_monitor.verdict import failure_table as table
+
+MAX_PIECE = 2000
+EVIDENCE_LENGTH = 300
+
+_ADVICE, _NEVER = regex(table.ADVICE), regex(table.NEVER)
+_OF_OTHER_RANKS = regex(table.OF_OTHER_RANKS)
+_XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
+_RETRIED = regex(
+    r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
+    r"|attempting to recover|skipping (?:this |the )?batch|reduc\w+ (?:the )?(?:micro[_-]?)?batch[_ ]size)"
+)
+_RETRIED_CATEGORIES = ("network_error", "cuda_oom")
+_NEW_ATTEMPT = regex(
+    r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
+    r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:training|attempt \d)|\battempt \d+:? (?:started|begins)"
+    r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b"
+)
+_POSITION = ("step", "epoch", "epoch_step")
+_CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
+_FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
+_SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
+_NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
+_WARNS = regex(r"^.{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
+_XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
+_EXCEPTION = regex(
+    r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
+    r"((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound))\b(?::|$)"
+)
+# An exception by its position: a class in a module of exceptions, or the last line of a traceback
+_RAISED = regex(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)")
+_RAISED_LAST = regex(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
+_ERRORLIKE = regex(
+    r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:"
+    r"|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic"
+    r"|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
+    r"|terminated (?:abruptly|unexpectedly)|exited (?:unexpectedly|with))\b"
+)
+_RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
+
+_START = 4  # characters of a text by which it is found: few enough that nearly all have them
+_TOKEN = regex(r"\\.|\{[\d,]+\}|\[(?:\\.|[^\]\\])+\]|\d")  # of a pattern: escape, repeat, set of characters, digit
+
+
+def _for_any_digit(pattern: str) -> str:
+    """Return a pattern that matches what the given one does, and that with other digits too."""
+
+    def relaxed(token: re.Match[str]) -> str:
+        is_set = token[0][0] == "[" and token[0][1] != "^"
+        if token[0].isdigit():
+            return r"\d"
+        return rf"{token[0][:-1]}\d]" if is_set and re.search(r"(?<!\\)\d", token[0]) else token[0]
+
+    return _TOKEN.sub(relaxed, pattern)
+
+
+_EXIT = {
+    0: ("none", "exit status 0"),
+    126: ("command_not_found", "exit status 126: not executable"),
+    127: ("command_not_found", "exit status 127: command not found"),
+    130: ("interrupted", "exit status 130 (SIGINT)"),
+    134: ("sigabrt", "exit status 134 (SIGABRT)"),
+    135: ("segfault", "exit status 135 (SIGBUS)"),
+    137: ("killed_sigkill", "exit status 137 (SIGKILL)"),
+    139: ("segfault", "exit status 139 (SIGSEGV)"),
+    143: ("sigterm", "exit status 143 (SIGTERM)"),
+}
+_PREEMPTED = ("preemption", "restart_elsewhere")
+_POD = {
+    "OOMKilled": ("host_oom", None),
+    "Evicted": ("evicted", None),
+    "Preempting": _PREEMPTED,
+    "Preempted": _PREEMPTED,
+    "NodeLost": ("node_lost", None),
+    "PreemptionByScheduler": _PREEMPTED,
+    "EvictionByEvictionAPI": ("evicted", None),
+    "DeletionByTaintManager": ("evicted", None),
+    "DeletionByPodGC": ("node_lost", None),
+    "NodeShutdown": _PREEMPTED,
+    "Terminated": _PREEMPTED,
+    "UnexpectedAdmissionError": ("gpu_lost", None),
+    "ImagePullBackOff": ("environment", None),
+    "ErrImagePull": ("environment", None),
+    "CreateContainerConfigError": ("environment", None),
+    "DeadlineExceeded": ("time_limit", None),
+}
+
+
+class _Found(NamedTuple):
+    level: int
+    category: str
+    action: str | None  # None: that of the category
+    piece: str = ""
+
+
+def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
+    """Classify why a job failed. docs/failures.md lists the categories.
+
+    Args:
+        text: the end of its log, and other messages (kernel log, scheduler), in text order.
+        exit_code: its exit status as a shell reports it (137 is SIGKILL); negative numbers are signals.
+        pod: the pod it ran in, as Kubernetes reports it; the reason of a pod's end explains its log.
+
+    Returns:
+        A Failure; category `none` with action `ignore` if nothing indicates a failure, `unknown` with action `restart`
+        if something failed for an unknown reason. Never raises.
+    """
+    if pod is not None and pod.reason in _POD:
+        category, action = _POD[pod.reason]
+        return _failure(category, describe_end(pod), action, sign=pod.reason)
+    evidence = _Evidence()
+    evidence.read(text)
+    found = min(evidence.found, key=lambda each: each.level, default=None)  # the first of equals
+    code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
+    if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
+        return replace(_failure(found.category, found.piece, found.action), rank=_rank_of(text, found.piece))
+    if code in _EXIT:
+        return _failure(*_EXIT[code], sign=f"{code}")
+    if evidence.unnamed:
+        return _failure("unknown", evidence.unnamed)
+    return _failure("none", "") if code is None else _failure("unknown", f"exit status {code}", sign=f"{code}")
+
+
+def _rank_of(text: str, piece: str) -> int | None:
+    """Return the rank that wrote a piece, from its prefix or its words."""
+    at = text.find(piece[:200])
+    if at < 0:
+        return None
+    seen = _RANK.search(text[text.rfind("\n", 0, at) + 1 : at + 400].partition("\n")[0].lower())
+    return int(next(group for group in seen.groups() if group)) if seen else None
+
+
+class _Evidence:
+    """The lines of a log that no later progress, retry or new attempt has cancelled.
+
+    Attributes:
+        found: named failures, in text order.
+        unnamed: the last line that reports an error without a known name.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[_Found] = []
+        self.unnamed = ""
+        self._chain = 0  # where the findings of the present traceback begin
+        self._is_chained = self._in_traceback = False
+        self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
+        self._reader: ProgressReader | None = None  # from the first evidence on
+
+    def read(self, text: str) -> None:
+        """Read the lines of a log."""
+        pieces = [*log_pieces(text)]
+        for number, piece in enumerate(pieces):
+            line = piece[:MAX_PIECE].lower()
+            told = _told_by(line)
+            if not (told.is_sign or self._in_traceback or self._reader or self._frame is not None):
+                continue
+            is_source, ends_traceback = self._is_source(line), self._follow_traceback(line)
+            if self._reader and ((told.new_attempt and not told.errorlike) or self._moves(piece)):
+                self.found, self.unnamed, self._chain = [], "", 0
+            if told.retried:
+                self.unnamed = ""
+                if self.found and self.found[-1].category in _RETRIED_CATEGORIES:
+                    self.found.pop()
+            if is_source or _NEVER.search(line):
+                continue
+            self._add(piece, line, told, ends_traceback)
+            if self._reader is None and (self.found or self.unnamed):
+                self._reader = ProgressReader()
+                self._reader.read_text("\n".join(pieces[: number + 1]))
+
+    def _add(self, piece: str, line: str, told: _Told, ends_traceback: bool) -> None:
+        if told.signatures or told.exception or ends_traceback or "xid" in line:
+            is_warning = _WARNS.search(line) is not None
+            for each in (
+                _read_xid(line),
+                _read_signatures(line, told.signatures),
+                _read_exception(line, ends_traceback),
+            ):
+                if each:
+                    is_weak = is_warning and table.DECREED < each.level < table.DEATH
+                    self.found.append(each._replace(level=table.WARNED if is_weak else each.level, piece=piece))
+        if told.errorlike and not _ADVICE.search(line) and _ERRORLIKE.search(without_results(line)):
+            self.unnamed = piece
+
+    def _moves(self, piece: str) -> bool:
+        """Whether a piece shows another position, or a loss of none; bars are drawn again when a process ends."""
+        assert self._reader
+        before = {name: self._reader.shown.get(name) for name in _POSITION}
+        shown = self._reader.read_piece(piece, shape_of(piece))
+        at = {name: shown[name] for name in _POSITION if shown.get(name) is not None}
+        loss = shown.get("loss")
+        if not at:
+            return loss is not None and isfinite(loss)
+        if "%|" in piece:
+            at = {name: value for name, value in at.items() if before[name] is not None}
+        return any(value != before[name] for name, value in at.items()) and (loss is not None or any(at.values()))
+
+    def _is_source(self, line: str) -> bool:
+        """Whether a line is one that a traceback quotes."""
+        if _SOURCE.match(line):
+            return True
+        if frame := _FRAME.search(line):
+            self._frame = frame.start()
+            return True
+        if self._frame is None:
+            return False
+        if line[self._frame : self._frame + 2].isspace() or not (self._frame or _NAMED.match(line)):
+            return True
+        self._frame = None
+        return False
+
+    def _follow_traceback(self, line: str) -> bool:
+        """Return whether a line ends a traceback; of a chain of exceptions, the last one counts."""
+        if chained := _CHAINED.search(line):
+            keeps = table.CAUSE if chained[1] else table.DECREED
+            self.found[self._chain :] = [
+                each if each.level <= keeps else each._replace(level=max(each.level, table.HANDLED))
+                for each in self.found[self._chain :]
+            ]
+            self._is_chained = True
+        if begins_traceback(line):
+            self._chain = self._chain if self._is_chained else len(self.found)
+            self._is_chained, self._in_traceback = False, True
+            return False
+        was_inside = self._in_traceback
+        self._in_traceback = was_inside and (not line[:1] or line[0] in " |+")
+        return was_inside and not self._in_traceback
+
+
+@lru_cache(maxsize=1)
+def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str], re.Pattern[str]], ...]:
+    """Return each signature with its pattern, and with the one for lines of its shape."""
+    return tuple((each, regex(each.pattern), regex(_for_any_digit(each.pattern))) for each in table.SIGNATURES)
+
+
+@lru_cache(maxsize=1)
+def _signatures_by_start() -> dict[str, list[tuple[str, int]]]:
+    """Return the texts of which a signature's lines contain one, with its number, by their first characters."""
+    by_start = defaultdict[str, list[tuple[str, int]]](list)
+    for number, (*_, pattern) in enumerate(_signatures()):
+        for text in required_texts(pattern.pattern, 0) or ("",):
+            by_start[text[:_START] if len(text) >= _START else ""].append((text, number))
+    return by_start
+
+
+def _may_have(line: str) -> list[int]:
+    """Return the numbers of the signatures of which a line contains a required text."""
+    by_start = _signatures_by_start()
+    starts = by_start.keys() & {"", *[line[at : at + _START] for at in range(len(line))]}
+    return sorted({number for start in starts for text, number in by_start[start] if text in line})
+
+
+class _Told(NamedTuple):
+    """What a line may tell by its words, whatever its numbers are; `signatures` counts in `_signatures`."""
+
+    signatures: tuple[int, ...]
+    exception: bool
+    retried: bool
+    errorlike: bool
+    new_attempt: bool
+    is_sign: bool  # whether the line matters where nothing was found yet
+
+
+@by_shape
+def _told_by(line: str) -> _Told:
+    signatures = tuple(number for number in _may_have(line) if _signatures()[number][-1].search(line))
+    exception = bool(_EXCEPTION.match(line) or _RAISED.match(line))
+    errorlike = _ERRORLIKE.search(line) is not None
+    return _Told(
+        signatures=signatures,
+        exception=exception,
+        retried=_RETRIED.search(line) is not None,
+        errorlike=errorlike,
+        new_attempt=_NEW_ATTEMPT.search(line) is not None,
+        is_sign=bool(signatures or exception or errorlike or "xid" in line or _FRAME.search(line))
+        or begins_traceback(line),
+    )
+
+
+def _read_signatures(line: str, numbers: Iterable[int]) -> _Found | None:
+    """Return the first of these signatures in a line, unless advice precedes it."""
+    advice = _ADVICE.search(line)
+    for each, pattern, _ in map(_signatures().__getitem__, numbers):
+        found = pattern.search(line)
+        if found and not (advice and advice.start() <= found.start()):
+            return _Found(each.rank, each.category, each.action)
+    return None
+
+
+def _read_xid(line: str) -> _Found | None:
+    seen = _XID.search(line) if "xid" in line and "sxid" not in line else None
+    if not seen:
+        return None
+    number = int(seen[1])
+    if number == 154 or number in table.XID_BY_TEXT:
+        said = line.rpartition(" to ")[2]  # message 154: changed from A to B
+        action = "restart_elsewhere" if _XID_FATAL.search(said) else "ignore" if number == 154 else "monitor"
+    elif number in table.XID_ELSEWHERE:
+        action = "restart_elsewhere"
+    elif number in table.XID_RESTART:
+        action = "restart"
+    else:
+        action = "ignore" if number in table.XID_IGNORE else "monitor"
+    level = {"restart_elsewhere": table.HARDWARE, "restart": table.EXCEPTION}.get(action, table.HARMLESS)
+    return _Found(level, "xid", action)
+
+
+def _read_exception(line: str, ends_traceback: bool) -> _Found | None:
+    """Return what a Python exception means by its name."""
+    seen = _EXCEPTION.match(line)
+    advice = _ADVICE.search(line)
+    if advice and advice.start() <= (seen.start(1) if seen else 0):
+        return None
+    if _OF_OTHER_RANKS.search(line):
+        return None  # its signature decides
+    if not seen:
+        raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
+        return _Found(table.DEATH, "runtime_error", None) if raised else None
+    if seen[1] in table.SECOND_HAND or "see root cause above" in line:
+        return _Found(table.SUMMARY, "runtime_error", None)
+    by_name = "python_exception" if seen[1].endswith(("notfound", "notfounderror")) else "runtime_error"
+    category = table.EXCEPTIONS.get(seen[1], by_name)
+    is_users = table.CATEGORIES[category].error_class == "user"
+    return _Found(table.EXCEPTION if is_users else table.DEATH, category, None)
+
+
+def _failure(category: str, evidence: str, action: str | None = None, *, sign: str | None = None) -> Failure:
+    """Make a failure; `sign` identifies it within its category, by default the stable part of the evidence."""
+    import hashlib
+
+    shown, row = evidence.strip()[:EVIDENCE_LENGTH], table.CATEGORIES[category]
+    told = f"{category} {_steady(shown) if sign is None else sign}"
+    mark = hashlib.sha256(told.encode()).hexdigest()[:12]
+    return Failure(category, row.error_class, action or row.action, shown, fingerprint=mark, advice=row.advice)
+
+
+_VOLATILE = regex(
+    r"0x[0-9a-f]+|\b[0-9a-f]{8,}(?:-[0-9a-f]{4,}){0,4}\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?|(?:/[\w.@+-]+){2,}|\d+"
+)
+
+
+def _steady(evidence: str) -> str:
+    """Return the evidence without its variable parts: numbers, addresses, paths, ranks, dates."""
+    words = re.sub(r"[^a-z#]+", " ", _VOLATILE.sub("#", evidence.lower()))
+    return " ".join(word for word in words.split() if word != "#" and not word.startswith("rank"))[:160]

@@ -1,0 +1,316 @@
+"""The only judge: derives one verdict from all observations of a training. Pure.
+
+`auto_restart`, `wait`, `watch`, `rent launch`, `fleet`, `top`, `status`, `health` and `check` show its verdict; none
+of them judges for itself. docs/verdicts.md defines each state and how reliably it is detected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from training_monitor.core.frozen import replace
+from training_monitor.core.models import Failure, JobStatus
+from training_monitor.core.units import format_duration
+from training_monitor.core.values import Observation, StallAnalysis, Verdict
+from training_monitor.verdict.loss import analyze_loss
+from training_monitor.verdict.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall
+
+STATES = (
+    "starting",
+    "running",
+    "slow",
+    "suspended",
+    "stalled",
+    "finished",
+    "failed",
+    "stopped",
+    "unknown",
+)  # of a `Verdict`
+ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin with the state
+VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
+NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
+UNNAMED_FAILURES = ("none", "unknown")
+LEFT_SECONDS = 120.0  # after which the log may be that of a dead process, if no process has it open and it never grew
+QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok
+
+
+def not_seen(why: str) -> Verdict:
+    """Return the verdict on a training that could not be looked at, whatever earlier looks showed."""
+    return Verdict("unknown", "unknown", why)
+
+
+def judge(observations: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> Verdict:
+    """Judge one training by all observations of it.
+
+    Args:
+        observations: oldest first, from any command, any number; old ones count as much as new ones.
+        now: epoch seconds; nothing is concluded from the time since the last observation.
+        policy: the limits.
+    """
+    seen = [each for each in observations if each.timestamp <= now]
+    if not seen:
+        return NOBODY_LOOKED
+    return _judge_end(seen, policy) or _judge_running(seen, now, policy)
+
+
+# ---------------------------------------------------------------- ended, or not begun
+
+
+def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
+    """Return the verdict on a training that does not run; None while it runs or may run."""
+    last = seen[-1]
+    if last.status is JobStatus.SUCCEEDED:
+        return _finished(seen)
+    if last.status is JobStatus.FAILED:
+        return _failed(seen)
+    if last.status is JobStatus.STOPPED:
+        return Verdict("stopped", "warning", _said(f"stopped{_at(last)}", last.message), _ended_at(seen))
+    if last.status is JobStatus.PENDING:
+        return Verdict("starting", "unknown", _said("it waits to be started", last.message), _ended_at(seen))
+    if last.status is JobStatus.RUNNING or last.is_running:
+        return None
+    if last.is_running is None:
+        return _judge_log_end(seen, policy)
+    has_failed = _names_failure(last) or last.exit_code
+    if last.finished or last.exit_code == 0 or (all_steps_done(last) and not has_failed):
+        return _finished(seen)
+    if has_failed or _is_partial(last):
+        return _failed(seen)
+    return Verdict("unknown", "unknown", "it ended; no log tells how", _ended_at(seen))
+
+
+def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
+    """Do the same by its log alone, when it is unknown whether its processes run."""
+    last = seen[-1]
+    if last.finished or (all_steps_done(last) and not _names_failure(last)):
+        return _finished(seen)
+    age = last.log_age or 0.0
+    before = seen[-2] if len(seen) > 1 else last
+    survived = _names_failure(before) and before.step not in (None, last.step)
+    if _names_failure(last) and ((last.processes == 0 and not survived) or age >= policy.unknown_pause):
+        return _failed(seen)
+    if last.processes == 0 and any(each.processes for each in seen) and _is_partial(last) and age >= QUIET_SECONDS:
+        return _failed(seen)
+    is_left = last.processes == 0 and not any(each.processes == 0 and each.step != last.step for each in seen)
+    if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
+        reason = f"{_position(last)}: no process that can be seen from here writes its log, for {format_duration(age)}"
+        return Verdict("unknown", "unknown", reason, remedies=("ask as the user who runs it, or where it runs",))
+    return None
+
+
+def _finished(seen: Sequence[Observation]) -> Verdict:
+    return Verdict("finished", "ok", f"finished{_at(seen[-1])}", _ended_at(seen), "high")
+
+
+def _failed(seen: Sequence[Observation]) -> Verdict:
+    last = seen[-1]
+    failure = last.failure if _names_failure(last) else None
+    said = (last.failure.evidence if last.failure else "") or last.message
+    if said:
+        reason = f"failed{_at(last)}: {said}"
+    elif last.exit_code:
+        reason = f"failed{_at(last)} with exit status {last.exit_code}"
+    else:
+        reason = f"failed{_at(last)} without a word"
+    if failure is None and (memory := _memory_evidence(seen)):
+        reason += f", probably killed for memory ({memory})"
+    failure = failure or last.failure
+    advice = (failure.advice,) if failure and failure.advice else ()
+    return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", remedies=advice, failure=failure)
+
+
+def _memory_evidence(seen: Sequence[Observation]) -> str | None:
+    """Return the evidence that the kernel's out-of-memory killer ended it."""
+    counts = [each.oom_kills for each in seen if each.oom_kills is not None]
+    if counts and counts[-1] > (counts[0] if len(counts) > 1 else 0):
+        return "oom_kill counted"
+    return "exit status 137" if seen[-1].exit_code == 137 else None
+
+
+def _names_failure(last: Observation) -> bool:
+    return last.failure is not None and last.failure.category not in UNNAMED_FAILURES
+
+
+def _is_partial(last: Observation) -> bool:
+    """Whether it is known to have unfinished work."""
+    return last.step is not None and bool(last.total_steps)
+
+
+def _ended_at(seen: Sequence[Observation]) -> float:
+    """Return when it was first seen in its present state."""
+    last, since = seen[-1], seen[-1].timestamp
+    for each in reversed(seen):
+        if (each.status, each.is_running, each.finished) != (last.status, last.is_running, last.finished):
+            break
+        since = each.timestamp
+    return since
+
+
+# ---------------------------------------------------------------- running
+
+
+def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy) -> Verdict:
+    last, stall = seen[-1], analyze_stall(seen, now=now, policy=policy)
+    is_held = last.bar_held and stall.is_stalling and stall.signals["works"] and stall.kind != "slow"
+    if stall.kind != "suspended" and (is_held or (last.unseen_output and not stall.signals["has_step"])):
+        stall = replace(stall, is_stalling=False, kind=None, confidence="none", recommendation="continue")
+        held = _judge_held(stall, _position(last)) if is_held else _judge_unseen(stall, last.timestamp, policy)
+        return _add_findings(replace(held, stall=stall), seen)
+    if stall.kind == "slow":
+        found = Verdict("slow", "warning", f"{_position(last)}: {stall.reason}", stall.signals["slow_since"])
+    elif stall.kind == "suspended":
+        remedy = f"kill -CONT {' '.join(map(str, stall.signals['suspended']))}"
+        reason = f"{_position(last)}: {stall.reason}"
+        found = Verdict("suspended", "warning", reason, stall.signals["since"], remedies=(remedy,))
+    elif stall.is_stalling:
+        found = Verdict("stalled", "failed", _with_last_words(stall.reason, last.failure), stall.signals["since"])
+    else:
+        found = _judge_progress(last, stall, policy)
+    found = replace(
+        found,
+        confidence=stall.confidence if stall.is_stalling else found.confidence,
+        recommendation=stall.recommendation if stall.is_stalling else found.recommendation,
+        seconds_without_step=stall.signals["seconds_without_step"],
+        limit_seconds=stall.signals["pause_limit"],
+        stall=stall,
+    )
+    return _add_findings(found, seen)
+
+
+def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy) -> Verdict:
+    """Judge a training without a proven stall: running, if something rules a stall out, else unknown."""
+    signals = stall.signals
+    waited, limit, shown = signals["seconds_without_step"], signals["pause_limit"], _position(last)
+    if not signals["has_step"]:
+        return _judge_start(stall)
+    if all_steps_done(last):
+        return _judge_last_step(stall, shown, policy)
+    if signals["proof"] in ("step", "age"):
+        speed = _speed(signals["step_time"] or (1.0 / last.steps_per_second if last.steps_per_second else None))
+        silent = f", no step for {format_duration(waited)}, limit {format_duration(limit)}"
+        note = silent if waited >= max(QUIET_SECONDS, limit / 4.0) else speed
+        sure = "high" if waited <= max(QUIET_SECONDS, signals["usual_pause"]) else "medium"
+        return Verdict("running", "ok", shown + note, signals["started_at"], sure)
+    if signals["proof"] == "busy":
+        reason = f"{shown}: its GPUs compute; its log does not tell when that step was made"
+        return Verdict("running", "ok", reason, signals["started_at"], "low")
+    remedy = f"look again in {format_duration(60)}"
+    if signals["reports_news"] and waited >= limit:
+        reason = f"no step that can be read for {format_duration(waited)}, but its log grows; {remedy}"
+    elif signals["since_known"]:
+        why = "nothing tells how long its pauses are" if waited < limit else "it was not watched for long enough"
+        reason = f"no step for {format_duration(waited)}, limit {format_duration(limit)}: {why}; {remedy}"
+    elif signals["looks"] == 1:
+        reason = f"one look, and its log does not tell when {shown} was made: {remedy}"
+    else:
+        reason = f"{shown} was there at the first look already, no step for at least {format_duration(waited)}"
+        reason += f", limit {format_duration(limit)}"
+    return Verdict("unknown", "unknown", reason, remedies=(remedy,))
+
+
+def _judge_start(stall: StallAnalysis) -> Verdict:
+    signals = stall.signals
+    waited, limit = signals["seconds_without_step"], signals["pause_limit"]
+    reason = f"no step yet after {format_duration(waited)}, limit {format_duration(limit)}"
+    if signals["saves"] and waited < limit:
+        saved = f"its log shows no step; {format_duration(waited)} ago a file was written where its checkpoints go"
+        return Verdict("running", "ok", f"{saved}, limit {format_duration(limit)}", signals["started_at"], "medium")
+    if signals["works"] and waited < limit:
+        return Verdict("starting", "ok", f"{reason}: {signals['works']}", signals["started_at"], "medium")
+    if signals["works"]:
+        return Verdict("starting", "unknown", f"{reason}, although {signals['works']}", signals["started_at"])
+    remedy = f"look again in {format_duration(60)}"
+    return Verdict(
+        "starting",
+        "unknown",
+        f"{reason}; nothing shows that it works",
+        signals["started_at"],
+        "none",
+        remedies=(remedy,),
+    )
+
+
+def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verdict:
+    """Judge a training whose output cannot be read: only by whether it works."""
+    idle, works = now - stall.signals["worked_at"], stall.signals["works"]
+    reason, began = "its output goes where it cannot be read, so its steps cannot be seen", stall.signals["started_at"]
+    if works and idle < policy.quiet_pause:
+        return Verdict("running", "ok", f"{reason}; {works}", began, "low")
+    if stall.signals["looks"] == 1:
+        reason += ", and one look does not show whether it works"
+    else:
+        reason += f"; nothing of it has worked for {format_duration(idle)}, limit {format_duration(policy.quiet_pause)}"
+    if idle < policy.quiet_pause:
+        return Verdict("unknown", "unknown", reason, began, remedies=(f"look again in {format_duration(60)}",))
+    return Verdict("stalled", "failed", reason, now - idle, "low", "alert")
+
+
+def _judge_held(stall: StallAnalysis, shown: str) -> Verdict:
+    """Judge a training that works while what keeps its output holds its bar back."""
+    waited = format_duration(stall.signals["seconds_without_step"])
+    reason = f"{shown}: its log has shown nothing for {waited} behind a bar, of which part is held back; "
+    remedy = "print whole lines: a logger's line every so many steps, or tqdm(mininterval=60) with print(flush=True)"
+    return Verdict("unknown", "unknown", reason + stall.signals["works"], stall.signals["since"], remedies=(remedy,))
+
+
+def _judge_last_step(stall: StallAnalysis, shown: str, policy: StallPolicy) -> Verdict:
+    """Judge a training whose steps are all done and that still runs: a last save may take long."""
+    waited, since = stall.signals["seconds_without_step"], stall.signals["since"]
+    if waited < policy.startup_pause:
+        return Verdict("running", "ok", f"{shown}: all steps are done, it is ending", since, "medium")
+    reason = f"all steps are done, and it still runs after {format_duration(waited)}"
+    return Verdict("running", "warning", reason, since, "low", "alert")
+
+
+def _add_findings(found: Verdict, seen: Sequence[Observation]) -> Verdict:
+    """Add a non-finite loss of its present process, and GPU errors, to the verdict."""
+    last = seen[-1]
+    mine = [each for each in seen[-60:] if None in (each.process, last.process) or each.process == last.process]
+    loss, errors = analyze_loss(mine), last.gpu_errors
+    if loss.kind == "nan":
+        found = _worse(found, "failed", loss.reason)
+    return _worse(found, "warning", "; ".join(errors)) if errors else found
+
+
+def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
+    told = "alert" if found.recommendation == "continue" else found.recommendation
+    worst = max(found.verdict, verdict, key=VERDICTS.index)
+    said = f"{reason}; {found.reason}" if found.verdict == "ok" else f"{found.reason}; {reason}"  # the worst first
+    return replace(found, verdict=worst, reason=said, recommendation=told)
+
+
+# ---------------------------------------------------------------- words
+
+
+def format_verdict(verdict: Verdict) -> str:
+    """Format the reason, after the state if that adds something: `stalled: no step for 20m, limit 7m30s: GPUs idle`."""
+    is_said = verdict.state in (*ENDS, "running", "unknown")
+    return verdict.reason if is_said else f"{verdict.state}: {verdict.reason}"
+
+
+def _position(last: Observation) -> str:
+    """Format `step 40 of 200`, or the epochs if the step is unknown."""
+    if last.step is not None:
+        return f"step {last.step} of {last.total_steps}" if last.total_steps else f"step {last.step}"
+    if last.epoch is not None:
+        return f"epoch {last.epoch:.4g} of {last.total_epochs:g}" if last.total_epochs else f"epoch {last.epoch:.4g}"
+    return "no step"
+
+
+def _at(last: Observation) -> str:
+    return "" if last.step is None and last.epoch is None else f" at {_position(last)}"
+
+
+def _speed(step_time: float | None) -> str:
+    if not step_time:
+        return ""
+    return f", {1.0 / step_time:.3g} steps/s" if step_time < 1.0 else f", {step_time:.3g} s/step"
+
+
+def _said(what: str, message: str | None) -> str:
+    return f"{what}: {message}" if message else what
+
+
+def _with_last_words(reason: str, failure: Failure | None) -> str:
+    named = failure is not None and failure.category not in UNNAMED_FAILURES
+    return f"{reason}; its log ends with: {failure.evidence}" if failure and named else reason

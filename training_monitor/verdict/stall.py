@@ -1,0 +1,480 @@
+"""Detect the stall of a run from its samples, one per look. Pure.
+
+A hang is a pause that is too long for what is known about it. GPUs at full utilization and idle power (a collective
+waits), or processes that neither compute nor write, make the limit short; busy GPUs, a save, a compilation, a growing
+log or a phase such as evaluation make it long; the unknown lies between. Short limits run from the last sign of work,
+and every limit grows with the run's own cadence and with its longest pause of the same kind.
+
+The silence includes gaps between looks; if the machine may have slept meanwhile, a stall is reported only after the run
+was watched again for a while. A falling step is a restart: its start-up and warm-up do not count.
+
+`StallDetector` keeps the samples of one run, and whether a notice of its stall was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from training_monitor.core.frozen import checked, replace
+from training_monitor.core.units import format_duration, median
+from training_monitor.core.values import Observation, StallAnalysis
+from training_monitor.verdict.limits import (
+    DEFAULT_POLICY as DEFAULT_POLICY,
+    MOST_SAMPLES as MOST_SAMPLES,
+    StallPolicy as StallPolicy,
+    stall_policy as stall_policy,
+)
+from training_monitor.verdict.slowness import eta_convergence, find_flat_eta, find_slowdown, moments, quantile, warm_at
+from training_monitor.verdict.stall_history import (
+    ALIVE,
+    FRESH_FILE,
+    Look,
+    Move,
+    Run,
+    grows_with_news,
+    has_grown,
+    kind_of,
+    read_run,
+    thin_looks,
+)
+
+WINDOW = MOST_SAMPLES
+LONGEST_LIMIT = 86_400.0  # seconds, of limits that a run's own pauses and steps give
+WATCHED_AGAIN = 60.0  # seconds after a gap, from when on looks on both sides of it count
+FRESH_LOG = 120.0
+HABIT = 0.75  # factor for `pause_factor` after three pauses of similar length
+SHORT_BREAK = 60.0  # seconds: shorter pauses do not show how long an evaluation or a save takes
+SAVES_APART = 1.4  # factor for the longest time between two checkpoints, for a run without other signs
+MOST_STARVED = 10.0  # factor for the limits of what works, where others take the processors
+_ALIKE = {  # kinds of pauses whose length bounds one of this kind
+    "idle": ("idle", "spoken", "unknown", "phase", "quiet", "blocked"),
+    "quiet": ("quiet", "blocked", "idle", "unknown"),
+    "blocked": ("quiet", "blocked"),
+    "spinning": ("spinning", "unknown"),
+}
+_Found = tuple[str, str, str, float]  # kind, confidence, reason, detected at
+_Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether its silence counts already
+
+
+def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> StallAnalysis:
+    """Judge a run by its samples, oldest first; beyond 720, older ones are thinned.
+
+    Args:
+        samples: one per look; None is unknown.
+        now: epoch seconds; nothing is concluded from the time since the last sample.
+
+    Returns:
+        is_stalling with kind hang_idle | hang_spinning | slow | not_started | suspended (None without a stall),
+        confidence none | low | medium | high, recommendation continue | alert | terminate: alert at first, terminate
+        after `grace_period`, unless the run is suspended, or slow with an ETA that converges. signals are the numbers
+        behind it (see `_signals`).
+    """
+    seen = thin_looks([each for each in samples if each.timestamp <= now], MOST_SAMPLES)
+    if not seen:
+        return _healthy(Observation(now, None), f"Insufficient samples (0/{policy.min_samples})", {})
+    last, run = seen[-1], read_run(seen)
+    signals = _signals(run, policy)
+    if _is_finished(last):
+        return _healthy(last, "finished: the last step is done", signals)
+    for judge in (_judge_suspended, _judge_start, _judge_pause, _judge_slowness):
+        if found := judge(run, signals, policy):
+            kind, confidence, reason, detected_at = found
+            return _stalling(last, kind, confidence, reason, detected_at, signals, now, policy)
+    if len(seen) < policy.min_samples:
+        return _healthy(last, f"Insufficient samples ({len(seen)}/{policy.min_samples})", signals)
+    return _healthy(last, "making progress" if run.first_step_at is not None else "no step yet", signals)
+
+
+def all_steps_done(last: Observation) -> bool:
+    """Whether the log shows that all steps, or epochs, are done."""
+    if last.step is not None and last.total_steps:
+        return last.step >= last.total_steps
+    return last.step is None and bool(last.epoch and last.total_epochs and last.epoch >= last.total_epochs)
+
+
+def _is_finished(last: Observation) -> bool:
+    return all_steps_done(last) or (last.phase or "").lower().startswith(("finish", "done", "complet"))
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
+    """Return the numbers behind the verdict, for display; None is unknown.
+
+    `seconds_without_step` is the silence, `pause_limit` the silence from which on it is a stall, `pause` its kind (see
+    `kind_of`). `proof` is what rules out a stall: step | age | busy. `is_stall` says whether the pause is a stall, or
+    was one at an earlier look: only a step ends a stall.
+    """
+    last = run.last
+    warm = warm_at(run, policy)
+    calm = [each for each in run.moves if each.end > warm]
+    waited = last.at - run.since
+    found = _pause(run, calm, policy)
+    earlier = None if (is_stall := _is_stall(run, found, policy)) else _earlier_stall(run, calm, policy)
+    is_stall, (pause, limit, _) = is_stall or earlier is not None, earlier or found
+    told_times = [each.seen.step_time for each in run.looks if each.seen.step_time is not None]
+    step_time = told_times[-1] if told_times and run.by_step else None
+    slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
+    readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
+    stepping = [each for each in run.advances if each.end > _warm(run, policy)]
+    recent = run.advances[-5:]
+    pace = sum(each.seconds for each in recent) / sum(each.steps for each in recent) if recent else None
+    left = _steps_left(run, pace)
+    flat = find_flat_eta(stepping, left, readings, slow, policy) if left else None
+    return {
+        "seconds_without_step": waited,
+        "pause": pause,
+        "pause_limit": limit,
+        "usual_pause": max([policy.cadence_factor * _cadence(run, calm), 2.0 * run.poll, *(m.pause for m in calm)]),
+        "has_step": _has_step(run),
+        "proof": _proof(run, waited, limit, pause, calm, policy),
+        "saves": run.saves,
+        "works": _works(run, pause),
+        "worked_at": next((each.at for each in reversed(run.waiting) if each.sign in ALIVE), run.waiting[0].at),
+        "is_stall": is_stall,
+        "looks": len(run.waiting),
+        "started_at": run.began,
+        "since": run.since,
+        "since_known": run.since_known,
+        "step_time": pace,
+        "speed_ratio": 1.0 / slow.ratio if slow else None,
+        "speed_dropping": bool(slow and slow.slow),
+        "slow_since": slow.since if slow and slow.slow else flat.since if flat else None,
+        "reports_news": grows_with_news(run.waiting[-10:]),
+        "suspended": _suspended(run),
+        "eta_convergence": eta_convergence(readings),
+        "flat_eta": flat.describe() if flat else None,
+    }
+
+
+def _steps_left(run: Run, pace: float | None) -> float | None:
+    """Return the steps to come: by the total, else by the printed ETA."""
+    total = run.last.seen.total_steps
+    if run.by_step and total and run.position is not None:
+        return total - run.position
+    printed = [eta for each in run.looks[-5:] if (eta := each.seen.eta_seconds) is not None]
+    return median(printed) / pace if printed and pace else None
+
+
+def _pause(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause:
+    pause, begin = kind_of(run.waiting) if _has_step(run) else (_start_of(run.waiting), 0)
+    limit = _limit(run, pause, begin, calm, policy)
+    return pause, limit, _is_watched(run, pause, run.last.at - run.since, limit, calm)
+
+
+def _earlier_stall(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause | None:
+    """Return the pause as it was when it first was a stall (only a step ends one); None if it never was."""
+    if run.last.at - run.since < policy.shortest_pause:
+        return None
+    for known in sorted(moments(len(run.waiting))):
+        then = replace(run, waiting=run.waiting[:known])
+        found = _pause(then, calm, policy)
+        if _is_stall(then, found, policy):
+            return found
+    return None
+
+
+def _is_stall(run: Run, found: _Pause, policy: StallPolicy) -> bool:
+    """Whether a pause is a stall; before the first step, not after too few looks.
+
+    Nor while GPUs compute, unless position 0 is shown: the loop has begun, and its first step is what takes so long.
+    """
+    pause, limit, watched = found
+    if run.last.at - run.since < max(limit, policy.shortest_pause) or grows_with_news(run.waiting[-10:]):
+        return False
+    looks = 2 if run.since_known else policy.min_samples
+    if _has_step(run):
+        return watched
+    return (pause != "busy" or run.last.seen.step == 0) and len(run.waiting) >= looks
+
+
+def _start_of(waiting: Sequence[Look]) -> str:
+    """Return what most of the newest looks at a start-up show, because signs flicker during compilation."""
+    kinds = [each.sign for each in waiting[-10:]]
+    usual = max(dict.fromkeys(kinds), key=kinds.count)
+    return usual if usual in ALIVE else kind_of([each for each in waiting if each.sign not in ALIVE])[0]
+
+
+def _has_step(run: Run) -> bool:
+    return run.first_step_at is not None or run.moved
+
+
+def _warm(run: Run, policy: StallPolicy) -> float:
+    return (run.first_step_at or run.began) + policy.warmup_seconds
+
+
+def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: StallPolicy) -> float:
+    """Return how long the silence must last to be a hang."""
+    last = run.last
+    floors = {
+        "idle": policy.idle_pause,
+        "spoken": policy.spoken_pause,
+        "spinning": policy.spinning_pause,
+        "blocked": policy.quiet_pause,
+        "quiet": policy.quiet_pause,
+        "unknown": policy.unknown_pause,
+    }
+    work = run.waiting[begin].sign if begin else pause
+    starved = _starvation(run) if work in ("computing", "compiling") else 1.0
+    busy = policy.busy_pause * max(starved, 2.0 if _saves(run) else 1.0)
+    floor = floors.get(pause, busy)
+    if pause == "spinning" and any(each.sign == "busy" for each in run.waiting[1:]):
+        floor *= 2.0  # they computed since: one of them may still do so now and then
+    if not _has_step(run) or run.rotated:
+        apart = max((each.seconds for each in run.moves), default=0.0) if run.saves else 0.0
+        least = policy.startup_pause * (1.0 if pause in floors else 2.0 * starved)
+        return max(least, min(LONGEST_LIMIT, SAVES_APART * apart))
+    if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
+        floor = max(floor, policy.spoken_pause)  # a single look may fall between two writes
+    elif _is_early(run, pause):
+        floor = max(floor, policy.early_pause)
+    elif _is_first(run, pause, calm, policy):
+        floor = max(floor, policy.first_pause)
+    alike = _ALIKE.get(pause)
+    same = [each.pause for each in calm if alike is None or each.kind in alike]
+    usual = policy.cadence_factor * _cadence(run, calm)
+    derived = max(usual, _pause_factor(pause, same, policy) * max(same, default=0.0))
+    limit = max(floor, min(LONGEST_LIMIT, derived))
+    worked = run.waiting[begin].at - run.since if begin and pause in floors else 0.0
+    return min(worked + limit, max(busy, limit))
+
+
+def _pause_factor(pause: str, same: Sequence[float], policy: StallPolicy) -> float:
+    """Return how much longer than the longest one a pause may last: less if several were about as long."""
+    least = max(same, default=0.0) / 2.0
+    is_habit = sum(each >= least for each in same) >= 3
+    return policy.pause_factor * (HABIT if is_habit and pause in ("idle", "spoken", "unknown") else 1.0)
+
+
+def _starvation(run: Run) -> float:
+    """Return how many times longer its processes took since the last step than without waits for a processor."""
+    first, last = run.waiting[0].seen, run.last.seen
+    if None in (first.cpu_seconds, last.cpu_seconds, first.delay_seconds, last.delay_seconds):
+        return 1.0
+    used = (last.cpu_seconds or 0.0) - (first.cpu_seconds or 0.0)
+    waited = (last.delay_seconds or 0.0) - (first.delay_seconds or 0.0)
+    return min(MOST_STARVED, 1.0 + waited / used) if used > 0.0 and waited > 0.0 else 1.0
+
+
+def _saves(run: Run) -> bool:
+    """Whether checkpoint files were written since the last step: a large one takes long."""
+    looks = [each for each in run.waiting[1:] if each.seen.file_age is not None and each.seen.file_age >= 0]
+    written = [each.at - (each.seen.file_age or 0.0) for each in looks]
+    return len(written) > 1 and written[-1] > max(run.since, written[0]) + FRESH_FILE
+
+
+def _is_early(run: Run, pause: str) -> bool:
+    """Whether the length of its pauses is unknown, both from looks and from its log."""
+    return pause in ("idle", "spoken", "unknown") and not run.moves and run.last.seen.step_interval is None
+
+
+def _is_first(run: Run, pause: str, calm: Sequence[Move], policy: StallPolicy) -> bool:
+    """Whether nothing is seen of a run but its log, and it has made steps without a pause so far."""
+    longest = max((each.seconds for each in calm), default=0.0)
+    return pause == "unknown" and longest <= max(
+        SHORT_BREAK, 2.0 * run.poll, policy.cadence_factor * _cadence(run, calm)
+    )
+
+
+def _cadence(run: Run, calm: Sequence[Move]) -> float:
+    """Return the usual time between steps; if every look sees new ones, not the time between looks."""
+    told = next((each.seen.step_interval for each in reversed(run.waiting) if each.seen.step_interval), 0.0)
+    moves = calm or run.moves
+    seconds = quantile([each.seconds for each in moves], 0.75) if moves else 0.0
+    if seconds <= 1.5 * run.poll:
+        seconds = (
+            quantile([each.step_time for each in run.advances[-100:]], 0.75) if run.by_step and run.advances else 0.0
+        )
+    return max(told, seconds)
+
+
+def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequence[Move]) -> bool:
+    """Whether the silence was watched for long enough, or is proved by the log's own clock."""
+    gaps = [at for at, each in enumerate(run.waiting) if at and each.gap is not None]
+    if gaps and waited - sum(run.waiting[at].gap or 0.0 for at in gaps) < limit:
+        since = run.waiting[gaps[-1]].at
+        needed = max(WATCHED_AGAIN, 2.0 * _cadence(run, calm), limit / 2.0)
+        return run.last.at - since >= needed and len(run.waiting) > gaps[-1] + 1
+    least = {"spinning": 4, "unknown": 2}.get(pause, 3)  # two readings of working GPUs may be low by chance
+    is_told = (run.last.seen.log_age or 0.0) >= limit or any(each.seen.step_age is not None for each in run.waiting)
+    return len(run.waiting) >= least or is_told
+
+
+def _proof(run: Run, waited: float, limit: float, pause: str, calm: Sequence[Move], policy: StallPolicy) -> str | None:
+    """Return what rules out a stall: a step that was seen or is known to be fresh, or computing GPUs."""
+    untold = _is_early(run, pause) or _is_first(run, pause, calm, policy)
+    most = min(limit, policy.unknown_pause) if untold else limit
+    if waited < most and run.since_known and run.position is not None:
+        if run.made_within <= max(limit, policy.busy_pause):
+            return "step"
+        if any(each.seen.step_age is not None for each in run.waiting):
+            return "age"
+    if waited < limit and run.moved and run.position is None:
+        return "step"
+    return "busy" if pause == "busy" else None
+
+
+def _works(run: Run, pause: str) -> str | None:
+    """Return the sign that it works although it makes no step."""
+    texts = {
+        "busy": "its GPUs compute",
+        "computing": "its processes compute",
+        "compiling": "compilers run",
+        "saving": "files are written",
+        "growing": "its log grows",
+        "spoken": "its log grows",
+    }
+    age = run.last.seen.log_age
+    return texts.get(pause) or ("its log is fresh" if age is not None and age < FRESH_LOG else None)
+
+
+def _judge_start(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    waited, limit = signals["seconds_without_step"], signals["pause_limit"]
+    if signals["has_step"] or not signals["is_stall"]:
+        return None
+    what = "no new file where its checkpoints go for" if run.saves else "no step after"
+    reason = f"{what} {format_duration(waited)}, limit {format_duration(limit)}{_describe(run, signals)}"
+    return "not_started", "medium", reason, run.since + limit
+
+
+def _judge_pause(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    waited, limit, pause = signals["seconds_without_step"], signals["pause_limit"], signals["pause"]
+    if not signals["has_step"] or not signals["is_stall"]:
+        return None
+    sure = {"spinning": "high", "quiet": "high", "blocked": "high", "idle": "medium", "spoken": "medium"}
+    confidence = sure.get(pause, "medium" if pause == "unknown" else "low")
+    reason = f"no step for {format_duration(waited)}, limit {format_duration(limit)}{_describe(run, signals)}"
+    return "hang_spinning" if pause == "spinning" else "hang_idle", confidence, reason, run.since + limit
+
+
+def _describe(run: Run, signals: dict[str, Any]) -> str:
+    """Describe what is known about a pause, for its reason."""
+    idle = "GPUs idle, " if run.last.seen.gpu_utilization is not None else ""
+    pause, phase = signals["pause"], run.last.seen.phase
+    written = "only lines without a step written" if has_grown(run.waiting) else "nothing written"
+    proofs = {
+        "spinning": "GPUs spin at idle power, a collective waits",
+        "blocked": f"{idle}{written}, its processes wait for a disk (state D)",
+        "quiet": f"{idle}its processes do not compute, {written}",
+        "idle": "GPUs idle",
+        "spoken": f"{idle}although its log still grows" if has_grown(run.waiting) else f"{idle}long even for {phase}",
+        "phase": f"long even for {phase}",
+    }
+    doubts = {
+        "growing": " although its log grows",
+        "saving": " although files are written",
+        "compiling": " although compilers run",
+        "busy": " although its GPUs compute",
+        "computing": " although its processes compute",
+    }
+    text = f": {proofs[pause]}" if pause in proofs else doubts.get(pause, "")
+    if run.last.sign not in ALIVE or pause in ALIVE:
+        return text
+    works = _works(run, run.last.sign)
+    return f"{text}, and no step since, although {works}" if text else f": {works}"
+
+
+def _judge_slowness(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    """Judge a run by its speed and by its ETA; both together are sure."""
+    ratio, flat = signals["speed_ratio"], signals["flat_eta"]
+    if not signals["speed_dropping"]:
+        return ("slow", "medium", flat, run.last.at) if flat else None
+    text = f"speed dropped {1 - ratio:.0%} below this run's own past"
+    detected_at = min(signals["slow_since"] + policy.slow_seconds, run.last.at)
+    return "slow", "high" if flat or ratio <= 0.4 else "medium", f"{text}; {flat}" if flat else text, detected_at
+
+
+def _suspended(run: Run) -> tuple[int, ...]:
+    """Return those of its processes that were suspended in two looks since its last step, or in the only look."""
+    waiting = run.waiting[-2:]
+    was = len(run.looks) == 1 or (len(waiting) == 2 and bool(waiting[0].seen.suspended))
+    return run.last.seen.suspended if was else ()
+
+
+def _judge_suspended(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    if not signals["suspended"]:
+        return None
+    pids = " ".join(map(str, signals["suspended"]))
+    return "suspended", "high", f"suspended (state T), `kill -CONT {pids}` continues it", run.last.at
+
+
+# ---------------------------------------------------------------- answering
+
+
+def _healthy(last: Observation, reason: str, signals: dict[str, Any]) -> StallAnalysis:
+    return StallAnalysis(False, None, "none", reason, "continue", last.step, last.total_steps, None, None, signals)
+
+
+def _stalling(
+    last: Observation,
+    kind: str,
+    confidence: str,
+    reason: str,
+    detected_at: float,
+    signals: dict[str, Any],
+    now: float,
+    policy: StallPolicy,
+) -> StallAnalysis:
+    left = max(0.0, policy.grace_period - (now - detected_at))
+    ended = left == 0.0 and kind != "suspended" and (kind != "slow" or signals["flat_eta"] is not None)
+    return StallAnalysis(
+        True,
+        kind,
+        confidence,
+        reason,
+        "terminate" if ended else "alert",
+        last.step,
+        last.total_steps,
+        detected_at,
+        left,
+        signals,
+    )
+
+
+@checked
+class StallDetector:
+    """Keeps the samples of one run, older ones thinned, and whether a notice of its stall was sent."""
+
+    def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
+        self.policy = policy
+        self._samples: list[Observation] = []
+        self._notified_at: float | None = None
+
+    def record_sample(self, sample: Observation) -> None:
+        """Add one look; one that is not newer than the last is ignored."""
+        if not self._samples or sample.timestamp > self._samples[-1].timestamp:
+            self._samples = thin_looks([*self._samples, sample], WINDOW)
+
+    def analyze(self, now: float | None = None) -> StallAnalysis:
+        """Run `analyze_stall` on the recorded looks; `now` defaults to the last look. Recovery resets the notice."""
+        moment = now if now is not None else self._samples[-1].timestamp if self._samples else 0.0
+        found = analyze_stall(tuple(self._samples), now=moment, policy=self.policy)
+        if not found.is_stalling:
+            self._notified_at = None
+        return found
+
+    def has_notified(self) -> bool:
+        return self._notified_at is not None
+
+    def mark_notified(self, now: float) -> None:
+        """Record that a notice of the present stall was sent."""
+        self._notified_at = now
+
+    def reset(self) -> None:
+        self._samples.clear()
+        self._notified_at = None
+
+    def get_state(self) -> dict[str, Any]:
+        """Return sample_count, current_step, current_speed, current_eta, stall_detected_at, stall_notified_at."""
+        last = self._samples[-1] if self._samples else None
+        found = self.analyze()
+        return {
+            "sample_count": len(self._samples),
+            "current_step": last.step if last else None,
+            "current_speed": last.steps_per_second if last else None,
+            "current_eta": last.eta_seconds if last else None,
+            "stall_detected_at": found.stall_detected_at,
+            "stall_notified_at": self._notified_at,
+        }

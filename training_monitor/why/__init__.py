@@ -1,0 +1,13 @@
+"""The roll call: what all ranks of one training do, and what that says about a hang."""
+
+from training_monitor import TYPE_CHECKING, export_names
+
+if TYPE_CHECKING:
+    from training_monitor.why.explain import *
+
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "why.explain": "explain_training",
+    },
+)

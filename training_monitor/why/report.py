@@ -1,0 +1,166 @@
+"""The report of a roll call: what `explain_training` returns. Pure.
+
+A rank and a finding have the keys of `judging.ranks.Rank` and `Finding`. The annotations here are no strings, each of
+which would be compiled at import.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from training_monitor.core.envelope import schema_name
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import plain
+from training_monitor.core.reports import document, key_types, list_of, report_of
+from training_monitor.core.values import Verdict
+from training_monitor.why.places import where_is
+from training_monitor.why.ranks import (
+    Explanation,
+    Finding,
+    Frame,
+    Rank,
+    RankGpu,
+    RankGroup,
+    RollCall,
+    Stack,
+)
+
+if TYPE_CHECKING:
+    from training_monitor.look.meant import MeantTraining
+
+_FRAME = document("FrameReport", "", Frame)
+_STACK = document("ThreadStackReport", "The stack of one thread, innermost call first.", Stack, frames=list_of(_FRAME))
+_OF_A_RANK = key_types(Rank, uses_gpu="", meeting="", children="") | {
+    "gpus": list_of(document("RankGpuReport", "", RankGpu)),
+    "where": str | None,
+    "stacks": list_of(_STACK),
+}
+_CHILD = document(
+    "ChildReport",
+    "A process below a rank, such as a data worker; `where` as in `RankGroupReport`.",
+    {key: _OF_A_RANK[key] for key in ("pid", "command", "state", "waits_for", "cpu_cores", "where", "stacks")},
+)
+_RANK = document(
+    "RankReport",
+    "One process of a roll call; the keys are those of `judging.ranks.Rank`. None is unknown.",
+    _OF_A_RANK,
+    children=list_of(_CHILD),
+)
+_FINDING = document(
+    "FindingReport", "Something beside the ranks that may explain a hang, see `judging.ranks.Finding`.", Finding
+)
+
+
+class RankGroupReport(TypedDict):
+    """Ranks that are at the same place, `where` as `all_reduce, called at train.py:88`; without ranks only `pids`."""
+
+    ranks: list[int]
+    pids: list[int]
+    where: str
+    waits_for: str | None
+    is_majority: bool
+
+
+class CulpritReport(TypedDict):
+    """A rank that the others wait for; `pid` and `host` are None if it was not seen. `why` is a part of a sentence."""
+
+    rank: int | None
+    pid: int | None
+    host: str | None
+    node: str | None
+    where: str | None
+    why: str
+
+
+class SilentHostReport(TypedDict):
+    host: str
+    why: str
+
+
+class ExplanationReport(TypedDict):
+    """The result of `explain_training`: a roll call over all ranks, and what it says about a hang.
+
+    `explanation` is one paragraph; `confidence` is how sure it is: none | low | medium | high. `state`, `verdict` and
+    `reason` are those of the judge on the training as a whole; None if it could not be judged. `seconds` is how long
+    the roll call took, `at` when it began (epoch seconds). `missing_ranks` are nowhere; `unseen_ranks` may be on hosts
+    that were not asked, or did not answer (those are in `silent`). `remedies` say which right or tool is missing,
+    `unknown` what could not be read or asked.
+    """
+
+    schema: str
+    target: str
+    name: str
+    job_id: str | None
+    at: float
+    seconds: float
+    state: str | None
+    verdict: str | None
+    reason: str | None
+    explanation: str
+    confidence: str
+    culprits: list[CulpritReport]
+    groups: list[RankGroupReport]
+    missing_ranks: list[int]
+    unseen_ranks: list[int]
+    ranks: list[Annotated[dict[str, Any], _RANK]]
+    findings: list[Annotated[dict[str, Any], _FINDING]]
+    silent: list[SilentHostReport]
+    remedies: list[str]
+    unknown: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A roll call and what it says. `began` is in epoch seconds, `seconds` how long it took."""
+
+    target: str
+    meant: "MeantTraining"
+    seen: RollCall
+    explanation: Explanation
+    began: float
+    seconds: float
+    remedies: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+
+
+def format_explanation(told: Explained) -> ExplanationReport:
+    """Return the documented dict, secrets replaced."""
+    said = told.explanation
+    report = report_of(
+        ExplanationReport,
+        told.verdict,
+        schema=schema_name("why"),
+        target=told.target,
+        name=told.meant.name,
+        job_id=told.meant.job.job_id,
+        at=told.began,
+        seconds=told.seconds,
+        explanation=said.text,
+        confidence=said.confidence,
+        culprits=[report_of(CulpritReport, each.seen, each) for each in said.culprits],
+        groups=[_group(each) for each in said.groups],
+        missing_ranks=list(said.missing),
+        unseen_ranks=list(said.unseen),
+        ranks=[_rank(each) for each in told.seen.ranks],
+        findings=[report_of(_FINDING, each) for each in told.seen.findings],
+        silent=[{"host": host, "why": why} for host, why in told.seen.silent.items()],
+        remedies=list(told.remedies),
+        unknown=list(told.unknown),
+    )
+    masked: ExplanationReport = plain(report)
+    return masked
+
+
+def _group(each: RankGroup) -> RankGroupReport:
+    waits = {rank.waits_for for rank in each.ranks}
+    return RankGroupReport(
+        ranks=sorted(rank.rank for rank in each.ranks if rank.rank is not None),
+        pids=[rank.pid for rank in each.ranks],
+        where=each.where,
+        waits_for=waits.pop() if len(waits) == 1 else None,
+        is_majority=each.is_majority,
+    )
+
+
+def _rank(each: Rank) -> dict[str, Any]:
+    children = [report_of(_CHILD, child, where=where_is(child)) for child in each.children]
+    return report_of(_RANK, each, where=where_is(each), children=children)
