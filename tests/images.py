@@ -55,18 +55,6 @@ def vp8x(*chunks: bytes, width: int = 40, height: int = 30, flags: int = 0x10) -
     return webp(webp_chunk(b"VP8X", bytes((flags, 0, 0, 0)) + sides), *chunks)
 
 
-def gif(version: bytes = b"GIF89a", width: int = 40, height: int = 30) -> bytes:
-    return version + struct.pack("<HHBBB", width, height, 0, 0, 0) + b",\0\0\0\0\1\0\1\0\0\2\1\0\0;"
-
-
-def bmp(width: int = 40, height: int = 30, header_bytes: int = 40) -> bytes:
-    sides = struct.pack("<HHHH" if header_bytes == 12 else "<iiHH", width, height, 1, 24)
-    info = struct.pack("<I", header_bytes) + sides.ljust(header_bytes - 4, b"\0")
-    pixels = b"\0" * (abs(width) * 3 * abs(height))
-    start = 14 + header_bytes
-    return b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + info + pixels
-
-
 IMAGES = {
     "png": png(),
     "jpeg": jpeg(),
@@ -78,10 +66,4 @@ IMAGES = {
     "lossless webp": vp8l(),
     "webp with alpha": vp8x(webp_chunk(b"ICCP", b"odd"), webp_chunk(b"ALPH", b"\0" * 9), vp8_chunk()),
     "animated webp": vp8x(webp_chunk(b"ANIM", b"\0" * 6), webp_chunk(b"ANMF", b"\0" * 16 + vp8_chunk()), flags=0x02),
-    "gif": gif(),
-    "old gif": gif(b"GIF87a"),
-    "bmp": bmp(),
-    "core bmp": bmp(header_bytes=12),
-    "v5 bmp": bmp(header_bytes=124),
-    "top-down bmp": bmp(height=-30),
 }

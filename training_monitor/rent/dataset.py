@@ -40,8 +40,8 @@ MOST_PIXELS = 178_956_970  # Pillow's limit: twice its Image.MAX_IMAGE_PIXELS
 _MOST_HEAD_BYTES = 64 * 1024 * 1024  # of a JPEG with much metadata
 _MOST_CAPTION_BYTES = 64 * 1024  # more is too long in any script
 _NO_TEXT = regex("[\x00-\x08\x0e-\x1f\x7f]")
-_FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif", ".bmp": "bmp"}
-_OTHER_IMAGE_SUFFIXES = frozenset({".avif", ".heic", ".heif", ".jxl", ".jp2", ".tif", ".tiff", ".psd", ".svg"})
+_FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
+_OTHER_IMAGE_SUFFIXES = frozenset(".avif .bmp .gif .heic .heif .jxl .jp2 .tif .tiff .psd .svg".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +228,6 @@ def _tell_no_image(file: DatasetFile, findings: Findings) -> None:
 def _tell_of_name(file: DatasetFile, kind: str, findings: Findings) -> None:
     if _FORMAT_OF_SUFFIX.get(file.suffix) != kind:
         findings.warnings.append(f"{file.name} is a {kind} by its content: rename it, trainers go by the name")
-    if kind == "gif":
-        findings.warnings.append(f"{file.name} is a GIF, which most trainers skip: convert it to PNG")
 
 
 def _check_size(name: str, header: ImageHeader, min_side: int, findings: Findings) -> None:

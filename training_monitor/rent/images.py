@@ -1,7 +1,6 @@
 """Read format and size of an image from its first bytes, and see whether its end is there. Nothing else is checked.
 
-PNG: w3.org/TR/png-3. JPEG: ITU-T T.81, annex B. WebP: RFC 9649. GIF: the GIF89a specification. BMP: BITMAPFILEHEADER,
-BITMAPCOREHEADER and BITMAPINFOHEADER of the Windows documentation, and their OS/2 relatives.
+These are the formats that ai-toolkit reads. PNG: w3.org/TR/png-3. JPEG: ITU-T T.81, annex B. WebP: RFC 9649.
 """
 
 from __future__ import annotations
@@ -14,34 +13,26 @@ from typing import BinaryIO
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
-_SIGNATURES = regex(  # "BM" also begins many texts, so the size of the second header has to be a known one as well
-    rb"(?P<png>\x89PNG\r\n\x1a\n)|(?P<jpeg>\xff\xd8\xff)|(?P<webp>RIFF.{4}WEBP)|(?P<gif>GIF8[79]a)"
-    rb"|(?P<bmp>BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0)",
-    re.DOTALL,
-)
+_SIGNATURES = regex(rb"(?P<png>\x89PNG\r\n\x1a\n)|(?P<jpeg>\xff\xd8\xff)|(?P<webp>RIFF.{4}WEBP)", re.DOTALL)
 HEAD_BYTES = 256 * 1024  # contain the size of nearly every JPEG; that of others is behind their metadata
 _MOST_BYTES = 256 * 1024 * 1024  # searched for the end of an image to which more was appended
 _TAIL_BYTES = 64 * 1024  # enough for what most programs append
-_GIF_TAIL_BYTES = 512  # two bytes are an end: in more, they would be found by chance
-_ENDS = {  # the IEND chunk without data, the marker EOI, an empty block of data and the trailer
+_ENDS = {  # the IEND chunk without data, the marker EOI
     "png": (b"\0\0\0\0IEND\xaeB`\x82", "last PNG chunk (IEND)"),
     "jpeg": (b"\xff\xd9", "JPEG end marker (EOI)"),
-    "gif": (b"\0;", "GIF trailer"),
 }
 _JPEG_MARKER = regex(rb"\xff([\x02-\xcf\xd9-\xfe])")  # not FF FF (fill), FF 00 (data), TEM, RSTn, SOI (no length)
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; the others are DHT, JPG and DAC
 _JPEG_IMAGE = frozenset({0xD9, 0xDA})  # EOI, SOS: no size is behind them
 _JPEG_MOST_SEGMENTS = 4096
-_BMP_CORE_HEADER, _BMP_INFO_HEADER = 12, 40
-_BMP_PLAIN = frozenset({0, 3})  # uncompressed, with and without colour masks
 
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """Format (png | jpeg | webp | gif | bmp) and size of an image; both sides are at least 1 pixel.
+    """Format (png | jpeg | webp) and size of an image; both sides are at least 1 pixel.
 
-    `least_bytes` is the minimum file size, where the header implies one (webp, and bmp without compression). `begin` is
-    a position before the image data, behind previews in the metadata, which have an end of their own.
+    `least_bytes` is the minimum file size, where the header has it (webp). `begin` is a position before the image data,
+    behind previews in the metadata, which have an end of their own.
     """
 
     format: str
@@ -55,10 +46,10 @@ def detect_image_format(data: bytes) -> str | None:
     """Detect the format of a file by its signature.
 
     Args:
-        data: The first 18 bytes of the file, or more; fewer only if the file is shorter.
+        data: The first 12 bytes of the file, or more; fewer only if the file is shorter.
 
     Returns:
-        png, jpeg, webp, gif or bmp; None for everything else.
+        png, jpeg or webp; None for everything else.
     """
     found = _SIGNATURES.match(data)
     return found.lastgroup if found else None
@@ -97,11 +88,7 @@ def find_damage(header: ImageHeader, size_bytes: int, stream: BinaryIO) -> str |
     if header.format not in _ENDS:
         return None
     end, name = _ENDS[header.format]
-    if header.format == "gif":
-        begins = [max(size_bytes - _GIF_TAIL_BYTES, 0)]
-    else:
-        begins = [max(size_bytes - _TAIL_BYTES, header.begin), header.begin]
-    for begin in begins:
+    for begin in (max(size_bytes - _TAIL_BYTES, header.begin), header.begin):
         stream.seek(begin)
         if end in stream.read(_MOST_BYTES):
             return None
@@ -147,29 +134,8 @@ def _read_webp(data: bytes) -> ImageHeader | None:
     return ImageHeader("webp", width, height, length + 8)
 
 
-def _read_gif(data: bytes) -> ImageHeader:
-    """Read the sides of the logical screen, behind six bytes of signature."""
-    return ImageHeader("gif", *struct.unpack_from("<HH", data, 6))
-
-
-def _read_bmp(data: bytes) -> ImageHeader:
-    """Read BM, the offset of the pixels, then a header whose length determines its fields.
-
-    A negative height means that rows go from top to bottom. The file length in the header is ignored, as readers do:
-    some writers put 0 or a wrong value there.
-    """
-    begin, header_bytes = struct.unpack_from("<II", data, 10)
-    width, height, _, depth = struct.unpack_from("<HHHH" if header_bytes == _BMP_CORE_HEADER else "<iiHH", data, 18)
-    (compression,) = struct.unpack_from("<I", data, 30) if header_bytes >= _BMP_INFO_HEADER else (0,)
-    row = -(-width * depth // 32) * 4  # rows are padded to 4 bytes, except the last one
-    least = begin + row * (abs(height) - 1) + -(-width * depth // 8)
-    return ImageHeader("bmp", width, abs(height), least if compression in _BMP_PLAIN else 0)
-
-
 _READERS: dict[str, Callable[[bytes], ImageHeader | None]] = {
     "png": _read_png,
     "jpeg": _read_jpeg,
     "webp": _read_webp,
-    "gif": _read_gif,
-    "bmp": _read_bmp,
 }

@@ -155,17 +155,13 @@ class LocalRuns(RemoteRuns):
 
     def _list(self) -> list[RunFiles]:
         try:
-            found = list_run_files(self.folder)
-            return [each for each in found if not _leads_out(each, self.folder)]
+            paths = [(each, (each.progress_path, each.control_path)) for each in list_run_files(self.folder)]
+            return [each for each, those in paths if not any(leads_out(path, self.folder) for path in those)]
         except OSError as error:
             hint = "the folder that the training scripts write to" if isinstance(error, FileNotFoundError) else None
             raise TrainingMonitorError(
                 f"the folder {self.folder!r} cannot be read: {error.strerror}", hint=hint
             ) from error
-
-
-def _leads_out(files: RunFiles, folder: str) -> bool:
-    return any(leads_out(path, folder) for path in (files.progress_path, files.control_path))
 
 
 def _look_at(files: RunFiles, before: KnownRun[_Signature] | None) -> KnownRun[_Signature] | None:

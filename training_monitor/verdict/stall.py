@@ -118,7 +118,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     step_time = told_times[-1] if told_times and run.by_step else None
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
     readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
-    stepping = [each for each in run.advances if each.end > _warm(run, policy)]
+    stepping = [each for each in run.advances if each.end > (run.first_step_at or run.began) + policy.warmup_seconds]
     recent = run.advances[-5:]
     pace = sum(each.seconds for each in recent) / sum(each.steps for each in recent) if recent else None
     left = _steps_left(run, pace)
@@ -199,10 +199,6 @@ def _start_of(waiting: Sequence[Look]) -> str:
 
 def _has_step(run: Run) -> bool:
     return run.first_step_at is not None or run.moved
-
-
-def _warm(run: Run, policy: StallPolicy) -> float:
-    return (run.first_step_at or run.began) + policy.warmup_seconds
 
 
 def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: StallPolicy) -> float:

@@ -290,7 +290,7 @@ def _sign(before: Look | None, look: Look, run: Run) -> str:
     if works:
         return "computing"
     if works is False and (mode == "idle" or writes is not None):
-        return "blocked" if _stays_blocked(before, look) else "quiet"
+        return "blocked" if before is not None and before.seen.blocked and look.seen.blocked else "quiet"
     return "idle" if mode == "idle" else "unknown"
 
 
@@ -314,10 +314,6 @@ def _rates(before: Look | None, look: Look) -> tuple[float | None, float | None]
         if now.delay_seconds is not None and then.delay_seconds is not None:
             waits = max(0.0, now.delay_seconds - then.delay_seconds) / span
     return None if cores is None else cores + (waits or 0.0), writes
-
-
-def _stays_blocked(before: Look | None, look: Look) -> bool:
-    return bool(before is not None and before.seen.blocked and look.seen.blocked)
 
 
 def kind_of(looks: Sequence[Look]) -> tuple[str, int]:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.images import IMAGES, bmp, gif, jpeg, png, segment, vp8, vp8l, vp8x, webp, webp_chunk
+from tests.images import IMAGES, jpeg, png, segment, vp8, vp8l, vp8x, webp, webp_chunk
 from training_monitor.rent.images import (
     HEAD_BYTES,
     ImageHeader,
@@ -56,7 +56,7 @@ def test_the_sizes_of_large_images() -> None:
 def test_what_is_no_image_or_has_a_damaged_header_has_none(subtests: pytest.Subtests) -> None:
     for data in [
         b"",
-        b"BMW builds cars, and this is a text about one of them",
+        b"GIF89a" + b"\0" * 30,
         b"\x89PNG\r\n\x1a\r" + png()[8:],
         png().replace(b"IHDR", b"CgBI"),
         png(0, 30),
@@ -65,9 +65,6 @@ def test_what_is_no_image_or_has_a_damaged_header_has_none(subtests: pytest.Subt
         jpeg(b"\xff\xd9"),
         b"RIFF\x10\0\0\0WAVEfmt " + b"\0" * 30,
         webp(webp_chunk(b"ALPH", b"\0" * 30)),
-        gif(width=0),
-        bmp(width=-40),
-        bmp(height=0),
     ]:
         with subtests.test(data=data):
             assert read_image_header(data) is None
@@ -75,7 +72,7 @@ def test_what_is_no_image_or_has_a_damaged_header_has_none(subtests: pytest.Subt
 
 def test_format_is_told_of_a_damaged_header() -> None:
     assert detect_image_format(jpeg(height=0)) == "jpeg"
-    assert detect_image_format(b"BMW builds cars") is None
+    assert detect_image_format(b"GIF89a" + b"\0" * 30) is None
 
 
 # ---------------------------------------------------------------- hostile bytes

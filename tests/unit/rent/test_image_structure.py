@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.images import IMAGES, bmp, gif, jpeg, png, segment, vp8
-from training_monitor.rent.images import find_damage, read_image_header
+from tests.images import IMAGES, jpeg, png, segment, vp8
+from training_monitor.rent.images import detect_image_format, find_damage, read_image_header
 
 RECORDED = {path.name: path.read_bytes() for path in (Path(__file__).parents[2] / "recorded" / "pillow").glob("*/*")}
-WHOLE = {**IMAGES, **RECORDED}
+WHOLE = {**IMAGES, **{name: data for name, data in RECORDED.items() if detect_image_format(data)}}
 
 
 def damage(data: bytes) -> str | None:
@@ -24,17 +24,14 @@ def test_whole_images_of_every_sort_have_no_damage(subtests: pytest.Subtests) ->
         with subtests.test(name=name):
             assert damage(WHOLE[name]) is None
             assert damage(WHOLE[name] + b"\0" * 500) is None
-            assert "gif" in name or damage(WHOLE[name] + b"what a phone appended" * 90_000) is None
+            assert damage(WHOLE[name] + b"what a phone appended" * 90_000) is None
 
 
 def test_an_image_is_refused_wherever_it_is_cut(subtests: pytest.Subtests) -> None:
-    for name in sorted(name for name in WHOLE if name not in ("two_pictures.mpo", "animated_comment.gif")):
+    for name in sorted(name for name in WHOLE if name != "two_pictures.mpo"):
         with subtests.test(name=name):
-            needed = len(WHOLE[name]) - {"palette.bmp": 3, "bits.bmp": 1}.get(
-                name, 0
-            )  # less the padding of the last row
             passed = [length for length in range(len(WHOLE[name])) if damage(WHOLE[name][:length]) is None]
-            assert passed == [*range(needed, len(WHOLE[name]))]
+            assert not passed
 
 
 def test_only_the_first_picture_of_two_has_to_be_whole() -> None:
@@ -49,9 +46,6 @@ def test_what_is_wrong_is_said(subtests: pytest.Subtests) -> None:
         (jpeg()[:-2] + b"\0" * 5000, "is cut off: its JPEG end marker (EOI) is missing"),  # room for the rest was there
         (jpeg(segment(0xE1, jpeg()))[:-2], "is cut off: its JPEG end marker (EOI) is missing"),  # a preview has one
         (vp8()[:-1], f"is cut off: it has {len(vp8()) - 1} of {len(vp8())} bytes"),
-        (gif()[:-4], "is cut off: its GIF trailer is missing"),
-        (gif() + b"appended" * 100, "is cut off: its GIF trailer is missing"),
-        (bmp()[:-4], "is cut off: it has 3650 of 3654 bytes"),
     ]:
         with subtests.test(data=data, said=said):
             assert damage(data) == said
@@ -59,8 +53,6 @@ def test_what_is_wrong_is_said(subtests: pytest.Subtests) -> None:
 
 def test_what_readers_put_up_with_and_what_is_not_understood_passes(subtests: pytest.Subtests) -> None:
     for data in [
-        IMAGES["bmp"][:2] + b"\xff\xff\0\0" + IMAGES["bmp"][6:],  # the length that it says it has is wrong
-        IMAGES["bmp"][:30] + b"\1" + IMAGES["bmp"][31:60],  # compressed: how long it is, is not known
         png().replace(b"IDAT", b"IDAX"),  # what is between both ends is not looked at
         png()[:29] + b"\0\0\0\0" + png()[33:],  # nor is a checksum
         vp8(tag=1),
