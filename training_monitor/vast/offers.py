@@ -308,8 +308,12 @@ def _preference(gpu: str, preferred: tuple[str, ...]) -> int | None:
     words = _words(gpu)
     wanted = [_words(name) for name in preferred]
     exact = (place for place, name in enumerate(wanted) if "".join(name) == "".join(words))
-    parts = (place for place, name in enumerate(wanted) if any(words[at : at + len(name)] == name for at in range(len(words))))
+    parts = (place for place, name in enumerate(wanted) if _has_words(words, name))
     return next(chain(exact, parts), None)
+
+
+def _has_words(words: list[str], wanted: list[str]) -> bool:
+    return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
 
 
 def _words(name: str) -> list[str]:
