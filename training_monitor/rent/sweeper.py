@@ -130,19 +130,19 @@ def sweep_instances(
         except AlreadySupervised:
             return report
         report["skipped"] = False
-        _Sweep(
-            report=report,
-            all_instances=all_instances,
-            owner=owner or load_owner(store, os.environ),
-            config=config or load_service_config(),
-            store=store,
-            queue=TrainingQueue(store, clock=clock),
-            outbox=outbox,
-            on_event=on_event,
-            stopping=stopping or threading.Event(),
-            transport=transport or LocalTransport(),
-            clock=clock,
-        ).run()
+        service = Service(
+            store,
+            TrainingQueue(store, clock=clock),
+            config or load_service_config(),
+            f"{_NAME}{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}",
+            owner or load_owner(store, os.environ),
+            clock,
+            stopping or threading.Event(),
+            transport or LocalTransport(),
+            outbox,
+            on_event,
+        )
+        _Sweep(service, report, all_instances).run()
     return report
 
 
@@ -183,26 +183,20 @@ def watch_sweeps(
 class _Sweep:
     """One sweep, which fills the report."""
 
+    service: Service
     report: SweepReport
     all_instances: bool
-    owner: str
-    config: ServiceConfig
-    store: Store
-    queue: TrainingQueue
-    outbox: Outbox | None
-    on_event: OnEvent | None
-    stopping: threading.Event
-    transport: Transport
-    clock: Clock
     memory: SweepMemory = SweepMemory()
     doomed: dict[str, JudgedInstance] = field(default_factory=dict)  # machines that go with their jobs, by job
 
     def run(self) -> None:
         # Keys of a later version are dropped: the listing shows the facts again.
-        self.memory = self.store.load_run(f"sweep {self.owner}", SweepMemory, drop_unknown=True) or SweepMemory()
-        asked_at = self.clock.time()
+        self.memory = (
+            self.service.store.load_run(f"sweep {self.service.owner}", SweepMemory, drop_unknown=True) or SweepMemory()
+        )
+        asked_at = self.service.clock.time()
         try:
-            rows = list_instances(transport=self.transport)
+            rows = list_instances(transport=self.service.transport)
         except TrainingMonitorError as error:
             self._add_error(None, error)
             self._note_outage(error)
@@ -212,10 +206,10 @@ class _Sweep:
         if not self.report["dry_run"]:
             for job in self._unfinished():  # of sweeps that were killed: this one holds the lock of all sweeps
                 if job.worker and job.worker.startswith(_NAME):
-                    self.queue.release(job.id, job.worker)
+                    self.service.queue.release(job.id, job.worker)
             for row in ours.values():
-                record_sight(self.store, row.get("label"), row, asked_at)
-        self._remember(self.memory.see(ours.keys(), self.clock.time()))
+                record_sight(self.service.store, row.get("label"), row, asked_at)
+        self._remember(self.memory.see(ours.keys(), self.service.clock.time()))
         if not self.report["dry_run"]:
             self._end_outage()
             self._end_earlier({str(row["id"]) for row in rows})
@@ -234,7 +228,7 @@ class _Sweep:
             self._tell("detected", f"instance {row['id']}: {judged['reason']}", judged["job_id"])
         if judged["kind"] == "orphan" and not self.report["dry_run"]:
             about = _about(row["id"], judged["job_id"])
-            self._post(templates.orphan_instance(about, grace=self.config.orphan_grace))
+            self._post(templates.orphan_instance(about, grace=self.service.config.orphan_grace))
         if judged["kind"] == "foreign":
             self.report["foreign"].append(judged)
         if judged["action"] == "keep":
@@ -247,12 +241,12 @@ class _Sweep:
 
     def _judge(self, row: Mapping[str, Any]) -> tuple[JudgedInstance, QueuedJob | None]:
         """Judge an instance; return also the job in its label."""
-        now, job = self.clock.time(), self._find_job(self._job_id(row))
+        now, job = self.service.clock.time(), self._find_job(self._job_id(row))
         number = str(row["id"])
         if job:
             self.memory = self.memory.see_worker(number, job.worker if is_held(job, now) else None, now)
         first_seen, since = self.memory.first_seen.get(number, now), self.memory.worker_since(number)
-        judged = decide_sweep(row, job, self.owner, first_seen, now, self.config, worker_since=since)
+        judged = decide_sweep(row, job, self.service.owner, first_seen, now, self.service.config, worker_since=since)
         if self.all_instances and judged["action"] != "terminate":
             judged["action"], judged["seconds_left"] = "terminate", None
             judged["reason"] = f"All instances are to be destroyed ({judged['reason']})"
@@ -260,17 +254,17 @@ class _Sweep:
 
     def _find_job(self, job_id: str | None) -> QueuedJob | None:
         """Return the job; None if there is no such job. Raises StateError where that cannot be known."""
-        if self.store.is_blank:
-            raise StateError(f"which machines are needed is unknown: {self.store.problem}")
+        if self.service.store.is_blank:
+            raise StateError(f"which machines are needed is unknown: {self.service.store.problem}")
         try:
-            return self.queue.get(job_id) if job_id else None
+            return self.service.queue.get(job_id) if job_id else None
         except JobNotFound:
             return None
 
     def _job_id(self, row: Mapping[str, Any]) -> str | None:
         """Return the job in our label; None for any other label."""
         label = read_label(row.get("label"))
-        return label[1] if label and label[0] == self.owner else None
+        return label[1] if label and label[0] == self.service.owner else None
 
     # ---------------------------------------------------------------- destroying
 
@@ -280,16 +274,16 @@ class _Sweep:
         A single listing without the instance proves nothing: it is then judged by the earlier row.
         """
         number = seen["id"]
-        row = next((each for each in list_instances(transport=self.transport) if each["id"] == number), seen)
+        row = next((each for each in list_instances(transport=self.service.transport) if each["id"] == number), seen)
         judged, job = self._judge(row)
         if judged["action"] != "terminate":
             self._tell("refused", f"instance {number} is kept after all: {judged['reason']}", judged["job_id"])
             self.report["kept"].append(judged)
             return
-        if job and is_at_work(row, job) and job.state is not JobState.REPLACING and not self.store.problem:
+        if job and is_at_work(row, job) and job.state is not JobState.REPLACING and not self.service.store.problem:
             if why_over(job) is None:
-                self.queue.request_end(job.id, JobState.FAILED, judged["reason"])
-            if not is_held(job, self.clock.time()):
+                self.service.queue.request_end(job.id, JobState.FAILED, judged["reason"])
+            if not is_held(job, self.service.clock.time()):
                 self.doomed[job.id] = judged
                 self._remember_destroying(judged)
                 return
@@ -307,7 +301,9 @@ class _Sweep:
         self._remember_destroying(judged)
         self._tell("stopping", f"destroying instance {number}: {judged['reason']}", judged["job_id"])
         try:
-            done = destroy_instance(str(number), store=self.store, transport=self.transport, clock=self.clock)
+            done = destroy_instance(
+                str(number), store=self.service.store, transport=self.service.transport, clock=self.service.clock
+            )
         except (CommandFailed, AccessDenied) as error:
             about = _about(number, judged["job_id"])
             self._post(templates.instance_not_destroyed(about, reason=judged["reason"], error=error.what))
@@ -322,7 +318,9 @@ class _Sweep:
         """
         for number in sorted(set(self.memory.destroying) - listed):
             try:
-                done = destroy_instance(number, store=self.store, transport=self.transport, clock=self.clock)
+                done = destroy_instance(
+                    number, store=self.service.store, transport=self.service.transport, clock=self.service.clock
+                )
                 self._end_destroying(number, done)
             except TrainingMonitorError as error:
                 self._add_error(int(number), error)
@@ -348,11 +346,11 @@ class _Sweep:
 
     def _end_jobs(self, listed: Collection[int]) -> None:
         """End the jobs that are ending and have no worker; record which machines of the others are gone."""
-        if self.store.problem:  # a job is only claimed where that can be recorded
+        if self.service.store.problem:  # a job is only claimed where that can be recorded
             return
         for job in self._unfinished():
-            now = self.clock.time()
-            if is_held(job, now) or isinstance(job.state, UnknownState) or self.stopping.is_set():
+            now = self.service.clock.time()
+            if is_held(job, now) or isinstance(job.state, UnknownState) or self.service.stopping.is_set():
                 continue
             try:
                 if reason := why_over(job):
@@ -364,7 +362,9 @@ class _Sweep:
 
     def _unfinished(self) -> list[QueuedJob]:
         """Return the unfinished jobs that can be read; what is wrong with the others is an error of their machines."""
-        return self.queue.list_jobs(_UNFINISHED, on_damaged=lambda job_id, error: get_logger().warning("%s", error))
+        return self.service.queue.list_jobs(
+            _UNFINISHED, on_damaged=lambda job_id, error: get_logger().warning("%s", error)
+        )
 
     def _end_job(self, job: QueuedJob, reason: str) -> None:
         swept = SweptJob(job_id=job.id, state=str(job.state), reason=reason)
@@ -372,15 +372,13 @@ class _Sweep:
         if self.report["dry_run"]:
             self._tell("detected", f"{job.id} would be ended: {reason}", job.id)
             return
-        name = f"{_NAME}{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
-        claimed = self.queue.claim(name, self.config.lease_seconds, job.id)
+        claimed = self.service.queue.claim(self.service.worker, self.service.config.lease_seconds, job.id)
         if claimed is None:
             return  # a worker was faster
         self._tell("stopping", f"ending {job.id}, which no worker has: {reason}", job.id)
-        given = (self.store, self.queue, self.config, name, self.owner, self.clock, self.stopping, self.transport)
         judged = self.doomed.get(job.id)
         try:
-            claimed = finish_job(Service(*given, self.outbox, self.on_event), claimed)
+            claimed = finish_job(self.service, claimed)
         except AlreadySupervised:
             raise
         except TrainingMonitorError:
@@ -388,7 +386,7 @@ class _Sweep:
                 self._destroy_now(judged)
             raise
         finally:
-            self.queue.release(job.id, name)
+            self.service.queue.release(job.id, self.service.worker)
         swept["state"] = str(claimed.state)
         for each in claimed.work.rentals:
             if judged and each.instance_id == judged["instance_id"] and each.ended_at is not None:
@@ -399,8 +397,11 @@ class _Sweep:
         for rental in job.work.rentals:
             number = rental.instance_id
             is_open = rental.ended_at is None and number not in listed
-            if is_open and find_instance(str(number), transport=self.transport, clock=self.clock) is None:
-                record_life(self.store, number, note_end)
+            if (
+                is_open
+                and find_instance(str(number), transport=self.service.transport, clock=self.service.clock) is None
+            ):
+                record_life(self.service.store, number, note_end)
 
     # ---------------------------------------------------------------- a listing that fails
 
@@ -408,15 +409,17 @@ class _Sweep:
         """Record since when the listing fails, and send one notice when that lasts."""
         if self.report["dry_run"]:
             return
-        now = self.clock.time()
+        now = self.service.clock.time()
         memory = self.memory.fail(now)
         seconds = now - (now if memory.outage_since is None else memory.outage_since)
-        if seconds >= self.config.outage_after and not memory.outage_told:
+        if seconds >= self.service.config.outage_after and not memory.outage_told:
             reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
             alert = report_of(SweepAlert, None, type="LISTING_FAILED", reason=reason, seconds=seconds)
             self.report["alerts"].append(alert)
             number = memory.outages
-            self._post(templates.listing_failed(self.owner, seconds=seconds, error=error.what, generation=number))
+            self._post(
+                templates.listing_failed(self.service.owner, seconds=seconds, error=error.what, generation=number)
+            )
             memory = replace(memory, outage_told=True)
         self._remember(memory)
 
@@ -425,15 +428,15 @@ class _Sweep:
         if memory.outage_since is None:
             return
         if memory.outage_told:
-            seconds = max(0.0, self.clock.time() - memory.outage_since)
-            self._post(templates.listing_works(self.owner, seconds=seconds, generation=memory.outages))
+            seconds = max(0.0, self.service.clock.time() - memory.outage_since)
+            self._post(templates.listing_works(self.service.owner, seconds=seconds, generation=memory.outages))
         self._remember(memory.recover())
 
     # ---------------------------------------------------------------- memory, events and notices
 
     def _remember(self, memory: SweepMemory) -> None:
         self.memory = memory
-        self.store.save_run(f"sweep {self.owner}", memory, finished=False)
+        self.service.store.save_run(f"sweep {self.service.owner}", memory, finished=False)
 
     def _add_error(self, number: int | None, error: TrainingMonitorError) -> None:
         self.report["errors"].append({"instance_id": number, "error": str(error)})
@@ -441,11 +444,11 @@ class _Sweep:
         self._tell("unreachable", f"{what}: {error}")
 
     def _post(self, notice: Notice) -> None:
-        if self.outbox:
-            self.outbox.post(notice)
+        if self.service.outbox:
+            self.service.outbox.post(notice)
 
     def _tell(self, kind: str, text: str, job_id: str | None = None) -> None:
-        _tell(self.on_event, Event(kind, text, job_id))
+        _tell(self.service.on_event, Event(kind, text, job_id))
 
 
 def _tell(on_event: OnEvent | None, event: Event) -> None:
