@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
 from training_monitor.core.shown import shown_cell
 from training_monitor.runs.files import write_atomically
-from training_monitor.runs.rows import ADDED, DOCUMENTED, MIB
+from training_monitor.runs.rows import IN_FILES, MIB
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
@@ -44,7 +44,7 @@ _OVERALL: Mapping[str, Callable[[RunsSnapshot, RunRow], Scalar]] = {
     "Run_RAM": lambda snapshot, row: _megabytes(row.rss_bytes),
     "Run_GPU": lambda snapshot, row: row.gpu_mib,
 }
-MATRIX_HEADER = ("Timestamp", *DOCUMENTED, *ADDED)
+MATRIX_HEADER = ("Timestamp", *(column.title for column in IN_FILES))
 OVERALL_HEADER = ("Timestamp", *_OVERALL)
 HISTORY_HEADER = ("Metric", "Step", "Value")
 
@@ -104,7 +104,7 @@ class RunCsv:
             return
         matrix, overall = (os.path.join(self.folder, f"{self._name(run)}_{kind}.csv") for kind in ("matrix", "overall"))
         time = _moment(snapshot.timestamp)
-        values = _line((time, *(_cell(title, of(row)) for title, of in (*DOCUMENTED.items(), *ADDED.items()))))
+        values = _line((time, *(_cell(each.title, each.value(row) if each.value else None) for each in IN_FILES)))
         if run.path not in self._ready:
             last = _make_ready(matrix, _line(MATRIX_HEADER))
             _make_ready(overall, _line(OVERALL_HEADER))

@@ -500,45 +500,80 @@ def status_word(row: RunRow) -> str:
     return row.status if row.status != RUNNING or state in ("running", "unknown") else state
 
 
-def _estimate(part: Callable[[RunRow], Estimate], title: str) -> dict[str, Callable[[RunRow], Scalar]]:
-    return {
-        f"{title} Elapsed": lambda row: part(row).elapsed,
-        f"{title} Remaining": lambda row: part(row).remaining,
-        f"{title} Total": lambda row: part(row).total,
+@dataclass(frozen=True, slots=True)
+class RunColumn:
+    """A column of `top`: what it shows of a run on the screen, and what CSV files have of it.
+
+    Attributes:
+        title: on the screen, to sort by, and in CSV files.
+        value: by which runs are sorted; None: they cannot be. Times in seconds, CPU in per cent of one core, RAM in MB
+            of 2**20 bytes, GPU in MiB, Rate in batches a second, Done in per cent; None is unknown.
+        unit: how the screen shows a value: text, number, rate, percent, memory, duration, whole; drawn: see ui/top.
+        least, most: its width on the screen, in cells; 0: it is not there.
+        heading: above the column, instead of the title. align: < or >.
+        total: what a value counts up to, which is shown behind it.
+        place: in CSV files, never another column's; 0: they have what it follows from.
+    """
+
+    title: str
+    value: Callable[[RunRow], Scalar] | None = None
+    unit: str = "text"
+    least: int = 0
+    most: int = 0
+    heading: str = ""
+    align: str = ">"
+    total: Callable[[Run], int | None] | None = None
+    place: int = 0
+
+
+def _spans(title: str, place: int, part: Callable[[Run], Estimate]) -> tuple[RunColumn, ...]:
+    """Return the columns of one estimate."""
+    parts: dict[str, Callable[[RunRow], Scalar]] = {
+        "Elapsed": lambda row: part(row.run).elapsed,
+        "Remaining": lambda row: part(row.run).remaining,
+        "Total": lambda row: part(row.run).total,
     }
+    return tuple(
+        RunColumn(f"{title} {name}", of, "duration", 7, 9, place=number)
+        for number, (name, of) in enumerate(parts.items(), place)
+    )
 
 
-# Title -> value. Times in seconds, CPU in per cent of one core, RAM in MB of 2**20 bytes, GPU in MiB, Rate in batches
-# a second, Done in per cent; None is unknown.
-DOCUMENTED: Mapping[str, Callable[[RunRow], Scalar]] = {
-    "Run Name": lambda row: row.run.name,
-    "Status": lambda row: row.status,
-    "Phase": lambda row: row.run.phase,
-    "Epoch": lambda row: row.run.epoch,
-    "Batch": lambda row: row.run.batch,
-    **_estimate(lambda row: row.run.run, "Run"),
-    **_estimate(lambda row: row.run.epoch_time, "Epoch"),
-    **_estimate(lambda row: row.run.training, "Train"),
-    "Val Time": lambda row: row.run.validation_seconds,
-    **_estimate(lambda row: row.run.validation, "Val"),
-    "CPU": lambda row: row.cpu_percent,
-    "RAM": lambda row: None if row.rss_bytes is None else row.rss_bytes / MIB,
-    "GPU": lambda row: row.gpu_mib,
-    "Procs": lambda row: row.processes,
-    "Threads": lambda row: row.threads,
-    "PID": lambda row: row.run.process.pid if row.run.process else None,
-    "Wandb URL": lambda row: row.run.wandb_url,
-}
-ADDED: Mapping[str, Callable[[RunRow], Scalar]] = {
-    "Rate": lambda row: row.rate,
-    "Val Batch": lambda row: row.run.validation_batch,
-    "Loss": lambda row: loss_of(row.run),
-    "ETA": lambda row: row.eta_seconds,
-    "State": lambda row: None if row.verdict.state == "unknown" else row.verdict.state,
-}
-# As on the screen; CSV files have what these follow from.
-DERIVED: Mapping[str, Callable[[RunRow], Scalar]] = {"Status": status_word, "Done": percent_done}
-COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {**DOCUMENTED, **ADDED, **DERIVED}
+# In the order of the screen. The first ones, up to GPU, fit beside a name on a screen of 80 columns.
+RUN_COLUMNS = (
+    RunColumn("Run Name", lambda row: row.run.name, place=1),
+    RunColumn("Status", lambda row: row.status, place=2),
+    RunColumn("Status", status_word, "drawn", 8, 11, align="<"),
+    RunColumn("Done", percent_done, "drawn", 4, 4),
+    RunColumn("Rate", lambda row: row.rate, "rate", 6, 8, place=26),
+    RunColumn("ETA", lambda row: row.eta_seconds, "duration", 6, 9, place=29),
+    RunColumn("Loss", lambda row: loss_of(row.run), "number", 5, 8, place=28),
+    RunColumn("CPU", lambda row: row.cpu_percent, "percent", 4, 7, place=19),
+    RunColumn("RAM", lambda row: None if row.rss_bytes is None else row.rss_bytes / MIB, "memory", 7, 7, "RAM GiB",
+              place=20),
+    RunColumn("GPU", lambda row: row.gpu_mib, "memory", 7, 7, "GPU GiB", place=21),
+    RunColumn("Phase", lambda row: row.run.phase, "text", 10, 20, align="<", place=3),
+    RunColumn("Epoch", lambda row: row.run.epoch, "whole", 5, 17, total=lambda run: run.total_epochs, place=4),
+    RunColumn("Batch", lambda row: row.run.batch, "whole", 9, 17, total=lambda run: run.total_batches, place=5),
+    RunColumn("Val Batch", lambda row: row.run.validation_batch, "whole", 9, 17,
+              total=lambda run: run.total_validation_batches, place=27),
+    RunColumn("Loss Curve", None, "drawn", 12, 12, align="<"),
+    *_spans("Run", 6, lambda run: run.run),
+    *_spans("Epoch", 9, lambda run: run.epoch_time),
+    *_spans("Train", 12, lambda run: run.training),
+    RunColumn("Val Time", lambda row: row.run.validation_seconds, "duration", 7, 9, place=15),
+    *_spans("Val", 16, lambda run: run.validation),
+    RunColumn("CPU Share", None, "drawn", 9, 9),
+    RunColumn("RAM Share", None, "drawn", 9, 9),
+    RunColumn("GPU Share", None, "drawn", 9, 9),
+    RunColumn("Procs", lambda row: row.processes, "whole", 9, 9, "Processes", place=22),
+    RunColumn("Threads", lambda row: row.threads, "whole", 7, 7, place=23),
+    RunColumn("PID", lambda row: row.run.process.pid if row.run.process else None, "whole", 3, 10, place=24),
+    RunColumn("Wandb URL", lambda row: row.run.wandb_url, "text", 9, 60, align="<", place=25),
+    RunColumn("State", lambda row: None if row.verdict.state == "unknown" else row.verdict.state, place=30),
+)  # fmt: skip
+IN_FILES = sorted((each for each in RUN_COLUMNS if each.place), key=lambda each: each.place)
+COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {each.title: each.value for each in RUN_COLUMNS if each.value}
 
 
 def filter_rows(rows: Sequence[RunRow], status: str | None, words: str) -> tuple[RunRow, ...]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import floor
+from typing import Any
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import known_number, plural
-from training_monitor.runs.rows import COLUMNS as VALUES, MIB, loss_of, losses_of, percent_done, status_word
-from training_monitor.runs.values import PROCESS, RUNNING, STATUSES, UNKNOWN, Run, RunRow, RunsSnapshot, TreeRow, Usage
+from training_monitor.runs.rows import (
+    COLUMNS as VALUES,
+    MIB,
+    RUN_COLUMNS,
+    RunColumn,
+    losses_of,
+    percent_done,
+    status_word,
+)
+from training_monitor.runs.values import PROCESS, RUNNING, STATUSES, UNKNOWN, RunRow, RunsSnapshot, TreeRow, Usage
 from training_monitor.ui.kit.charts import draw_curve
 from training_monitor.ui.kit.text import (
     NOT_KNOWN,
@@ -32,10 +42,8 @@ from training_monitor.ui.top.view import Item, Place, TopView, run_row, shown_it
 NAME = "Run Name"
 _RATE_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))
 _LEAST_NAME, _MOST_NAME = 10, 40
-CURVE, _CURVE_CELLS = "Loss Curve", 12
 _INDENT, _LEAST_LABEL = 2, 8
 _NODE_NAME = 0.3  # the part of the width that the name of a process takes at least
-_GIB = 2.0**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +60,6 @@ class Cell:
 
 
 # ---------------------------------------------------------------- cells
-
-
-def _outside(value: object, glyphs: Glyphs) -> str:
-    return NOT_KNOWN if value in (None, "") else safe(value, glyphs)
 
 
 def status_text(row: RunRow) -> str:
@@ -99,42 +103,29 @@ def whole_percent(percent: float | None) -> str:
     return NOT_KNOWN if known is None else f"{known:.0f}%"
 
 
-def _gib(used: float | None, unit: float) -> str:
-    """Format `used` units of `unit` bytes in GiB."""
+def _gib(used: float | None) -> str:
+    """Format MiB in GiB."""
     known = known_number(used)
-    return NOT_KNOWN if known is None else format_short(known * unit / _GIB)
+    return NOT_KNOWN if known is None else format_short(known / 1024)
 
 
-def _share(title: str, used: Callable[[RunRow], float | None], limit: Callable[[Usage], float | None]) -> Column[Cell]:
-    """Return a column of the used shares of all there is."""
-    return Column(
-        *(title, ">", lambda cell, width: whole_percent(share_percent(used(cell.row), limit(cell.usage)))),
-        *(title, len(title), len(title)),
-    )
+_FORMATS: dict[str, Callable[[Any], str]] = {  # by unit
+    "number": format_number,
+    "rate": format_rate,
+    "percent": whole_percent,
+    "memory": _gib,
+    "duration": lambda seconds: format_seconds(known_number(seconds)),
+    "whole": format_whole,
+}
 
 
-def _duration(title: str, least: int = 7) -> Column[Cell]:
-    return Column(
-        title, ">", lambda cell, width: format_seconds(known_number(VALUES[title](cell.row))), title, least, 9
-    )
-
-
-def _whole(title: str, heading: str, most: int) -> Column[Cell]:
-    return Column(title, ">", lambda cell, width: format_whole(VALUES[title](cell.row)), heading, len(heading), most)
-
-
-def _counted(title: str, least: int, total: Callable[[Run], int | None]) -> Column[Cell]:
-    """Return a column of the form AT/TOTAL."""
-
-    def show(cell: Cell, width: int) -> str:
-        at, of = format_whole(VALUES[title](cell.row)), total(cell.row.run)
-        return at if at == NOT_KNOWN or of is None else f"{at}/{format_whole(of)}"
-
-    return Column(title, ">", show, title, least, 17)
-
-
-def _times(title: str) -> tuple[Column[Cell], ...]:
-    return tuple(_duration(f"{title} {part}") for part in ("Elapsed", "Remaining", "Total"))
+def _show(column: RunColumn, cell: Cell, width: int) -> str:
+    """Format a value by its unit, and behind it its total."""
+    value = column.value(cell.row) if column.value else None
+    if column.unit == "text":
+        return NOT_KNOWN if value in (None, "") else safe(value, cell.glyphs)
+    at, of = _FORMATS[column.unit](value), column.total(cell.row.run) if column.total else None
+    return at if at == NOT_KNOWN or of is None else f"{at}/{format_whole(of)}"
 
 
 def _label(cell: Cell, width: int) -> str:
@@ -171,40 +162,24 @@ def resource_texts(node: TreeRow) -> tuple[str, ...]:
 
 _NAME: Column[Cell] = Column(NAME, "<", _label, NAME, _LEAST_NAME, _MOST_NAME)
 _NODE: Column[Cell] = Column("", "<", _node_text)
-# The first ones fit beside a name on a screen of 80 columns, and take its width when it is long.
-_FIRST: tuple[Column[Cell], ...] = (
-    Column("Status", "<", lambda cell, width: safe(status_text(cell.row), cell.glyphs), "Status", 8, 11),
-    Column("Done", ">", _done, "Done", 4, 4),
-    Column("Rate", ">", lambda cell, width: format_rate(cell.row.rate), "Rate", 6, 8),
-    _duration("ETA", 6),
-    Column("Loss", ">", lambda cell, width: format_number(loss_of(cell.row.run)), "Loss", 5, 8),
-    Column("CPU", ">", lambda cell, width: whole_percent(cell.row.cpu_percent), "CPU", 4, 7),
-    Column("RAM", ">", lambda cell, width: _gib(cell.row.rss_bytes, 1), "RAM GiB", 7, 7),
-    Column("GPU", ">", lambda cell, width: _gib(cell.row.gpu_mib, MIB), "GPU GiB", 7, 7),
-)
-COLUMNS: tuple[Column[Cell], ...] = (
-    *_FIRST,
-    Column("Phase", "<", lambda cell, width: _outside(cell.row.run.phase, cell.glyphs), "Phase", 10, 20),
-    _counted("Epoch", 5, lambda run: run.total_epochs),
-    _counted("Batch", 9, lambda run: run.total_batches),
-    _counted("Val Batch", 9, lambda run: run.total_validation_batches),
+_DRAWN: dict[str, Callable[[Cell, int], str]] = {  # what depends on more than the value
+    "Status": lambda cell, width: safe(status_text(cell.row), cell.glyphs),
+    "Done": _done,
+    "Loss Curve": lambda cell, width: draw_curve(losses_of(cell.row.run), width, cell.glyphs),
+    "CPU Share": lambda cell, width: whole_percent(share_percent(cell.row.cpu_percent, cores_percent(cell.usage))),
+    "RAM Share": lambda cell, width: whole_percent(share_percent(cell.row.rss_bytes, cell.usage.max_rss_bytes)),
+    "GPU Share": lambda cell, width: whole_percent(share_percent(cell.row.gpu_mib, cell.usage.max_gpu_mib)),
+}
+COLUMNS: tuple[Column[Cell], ...] = tuple(
     Column(
-        *(CURVE, "<", lambda cell, width: draw_curve(losses_of(cell.row.run), _CURVE_CELLS, cell.glyphs)),
-        *(CURVE, _CURVE_CELLS, _CURVE_CELLS),
-    ),
-    *_times("Run"),
-    *_times("Epoch"),
-    *_times("Train"),
-    _duration("Val Time"),
-    *_times("Val"),
-    _share("CPU Share", lambda row: row.cpu_percent, cores_percent),
-    _share("RAM Share", lambda row: row.rss_bytes, lambda usage: usage.max_rss_bytes),
-    _share("GPU Share", lambda row: row.gpu_mib, lambda usage: usage.max_gpu_mib),
-    _whole("Procs", "Processes", 9),
-    _whole("Threads", "Threads", 7),
-    _whole("PID", "PID", 10),
-    Column("Wandb URL", "<", lambda cell, width: _outside(cell.row.run.wandb_url, cell.glyphs), "Wandb URL", 9, 60),
+        *(each.title, each.align, _DRAWN.get(each.title) or partial(_show, each)),
+        *(each.heading or each.title, each.least, each.most),
+    )
+    for each in RUN_COLUMNS
+    if each.most
 )
+# They take the width of a name when that is long.
+_FIRST = COLUMNS[: [column.title for column in COLUMNS].index("GPU") + 1]
 SORTS = (NAME, *(column.title for column in COLUMNS if column.title in VALUES))
 TABLE: Table[TopView, RunsSnapshot, Item] = Table(
     "run",
