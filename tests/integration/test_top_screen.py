@@ -248,7 +248,7 @@ def test_the_mouse_selects_sorts_and_scrolls(screen: TopScreen) -> None:
     assert screen.tmux("display-message", "-p", "#{mouse_any_flag}") == "0\n"
 
 
-def test_the_chosen_columns_are_there_at_the_next_start_and_a_damaged_choice_is_a_message(screen: TopScreen) -> None:
+def test_the_chosen_columns_are_there_at_the_next_start_and_an_unusable_state_is_a_message(screen: TopScreen) -> None:
     screen.fill()
     screen.open()
     screen.shows("Run Name +Status +Done")
@@ -264,11 +264,11 @@ def test_the_chosen_columns_are_there_at_the_next_start_and_a_damaged_choice_is_
     screen.press("q")
     screen.ended(0)
     screen.forget()
-    (screen.folder / "state" / "top_columns.json").write_text("damaged")
+    (screen.folder / "state").chmod(0o777)
     screen.open("150x30")
     screen.shows("Run Name +Status +Done")
     screen.press("m")
-    screen.shows("all columns are shown: .*top_columns.json cannot be read")
+    screen.shows("all columns are shown: .*written to by others")
     screen.press("q")
     screen.ended(0)
 

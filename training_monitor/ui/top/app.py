@@ -7,7 +7,8 @@ from typing import Any
 
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import replace
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.store import Store
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.values import RUNNING, UNKNOWN, Run, RunsSnapshot
@@ -39,7 +40,6 @@ from training_monitor.ui.kit.text import gain
 from training_monitor.ui.kit.view import Do, Frame, cancel, go_back, said
 from training_monitor.ui.top import acts
 from training_monitor.ui.top.acts import Act, on_run
-from training_monitor.ui.top.columns import keep_hidden_columns, load_hidden_columns
 from training_monitor.ui.top.main import draw_header, draw_main
 from training_monitor.ui.top.pages import (
     draw_columns,
@@ -67,6 +67,7 @@ from training_monitor.ui.top.view import (
 )
 
 _ASIDE = 10
+_KEPT_AS = "columns of top"
 _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
 _SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
@@ -241,6 +242,26 @@ APP: App[TopView, RunsSnapshot] = App(
         "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
     },
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """The titles of the columns that are not shown, kept from one start to the next."""
+
+    hidden: tuple[str, ...] = ()
+
+
+def load_hidden_columns() -> frozenset[str]:
+    """Return the titles of the hidden columns; none where nobody chose any. Raises TrainingMonitorError."""
+    kept = Store().load_run(_KEPT_AS, ColumnChoice, finished=True, drop_unknown=True)
+    return frozenset(kept.hidden if kept else ())
+
+
+def keep_hidden_columns(hidden: frozenset[str]) -> str:
+    """Keep the titles of the hidden columns, and return the path of the file. Raises StateError if it cannot."""
+    store = Store()
+    store.save_run(_KEPT_AS, ColumnChoice(tuple(sorted(hidden))), finished=True)
+    return store.path
 
 
 def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
