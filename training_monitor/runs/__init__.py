@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from training_monitor.runs.integrations import *
     from training_monitor.runs.local_runs import *
     from training_monitor.runs.monitor import *
+    from training_monitor.runs.remote_runs import *
     from training_monitor.runs.values import *
 
 __all__, __getattr__, __dir__ = export_names(
@@ -16,6 +17,7 @@ __all__, __getattr__, __dir__ = export_names(
         "runs.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
         "runs.local_runs": "open_runs",
         "runs.monitor": "TrainingMonitor",
-        "runs.values": "Run RunRow RunSource RunsSnapshot",
+        "runs.remote_runs": "RemoteRuns",
+        "runs.values": "Run RunRow RunsSnapshot",
     },
 )

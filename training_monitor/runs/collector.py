@@ -18,6 +18,7 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.values import Observation
+from training_monitor.runs.remote_runs import RemoteRuns
 from training_monitor.runs.rows import (
     epochs_done,
     judge_look,
@@ -38,7 +39,6 @@ from training_monitor.runs.values import (
     Limits,
     Message,
     RunRow,
-    RunSource,
     RunsSnapshot,
     Usage,
 )
@@ -171,7 +171,7 @@ class RunCollector(Engine):
 
     def __init__(
         self,
-        source: RunSource,
+        source: RemoteRuns,
         *,
         interval: float = 2.0,
         limits: Limits = _NO_LIMITS,

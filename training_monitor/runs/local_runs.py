@@ -29,7 +29,7 @@ from training_monitor.runs.files import (
 from training_monitor.runs.progress_file import Edit, check_edits, merge_edits, read_edits
 from training_monitor.runs.remote_runs import RemoteRuns
 from training_monitor.runs.resources import GpuReader, with_gpus
-from training_monitor.runs.values import FolderLook, OutputChunk, Run, RunSize, RunSource
+from training_monitor.runs.values import FolderLook, OutputChunk, Run, RunSize
 from training_monitor.targets.kinds import list_folder_forms, one_of
 from training_monitor.targets.proc_stat import MachineSample
 from training_monitor.targets.procfs import MachineReader
@@ -45,7 +45,7 @@ _Signature = tuple[int, ...]  # empty for a missing file
 _MISSING: _Signature = ()
 
 
-def open_runs(where: str, *, namespace: str = "default", transport: Transport | None = None) -> RunSource:
+def open_runs(where: str, *, namespace: str = "default", transport: Transport | None = None) -> RemoteRuns:
     """Return the runs in a folder, here or elsewhere; nothing is asked yet.
 
     Args:
@@ -73,7 +73,7 @@ def _split_where(where: str, namespace: str) -> tuple[Target, str]:
 
 
 class LocalRuns(RemoteRuns):
-    """A RunSource over a folder of this machine, whose looks start no shell. Unchanged files are not read again."""
+    """The access to a folder of this machine, whose looks start no shell. Unchanged files are not read again."""
 
     def __init__(
         self, folder: str | os.PathLike[str], *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK

@@ -117,7 +117,7 @@ def signal_question(
 ) -> Question[tuple[str, ...]]:
     """Signal each process that is still the same, and watch it for up to a second; answers with a sentence each.
 
-    Takes the same as `RunSource.send_signal`.
+    Takes the same as `RemoteRuns.send_signal`.
     """
     word, known = os.urandom(8).hex(), {STOP: "STOP", CONTINUE: "CONT"}.get(number, "OTHER")
     words = " ".join(map(_format_identity, processes))
@@ -178,7 +178,10 @@ class _Once:
 
 
 class RemoteRuns:
-    """A RunSource over a folder of a target; every question and every change is one round trip, a deletion two."""
+    """The access to a folder of runs on a target: every question and every change is one round trip, a deletion two.
+
+    Every method raises TrainingMonitorError if it cannot ask.
+    """
 
     def __init__(
         self,
@@ -205,6 +208,9 @@ class RemoteRuns:
     def look(self, threads_of: frozenset[int]) -> FolderLook:
         """Read all files and processes in one round trip; a hanging nvidia-smi costs at most five seconds of it.
 
+        Args:
+            threads_of: the processes whose threads are read.
+
         Raises:
             CommandError: The target did not answer, or the folder does not exist or cannot be read.
         """
@@ -222,7 +228,10 @@ class RemoteRuns:
         return FolderLook(runs, machine, timestamp, look.machine_error, look.processes_at)
 
     def read_output(self, path: str, start: int, length: int) -> OutputChunk:
-        """Read at most MAX_CHUNK bytes of a file that a run of the last look names as its output."""
+        """Read at most MAX_CHUNK bytes of a file that a run of the last look names as its output.
+
+        A negative `start` counts from its end.
+        """
         self._check_output(path)
         length = max(0, min(length, MAX_CHUNK))
         return self._ask_one(output_question(path, start, length, str(self.target)))
@@ -235,7 +244,8 @@ class RemoteRuns:
     def edit(self, run: Run, values: Mapping[str, str]) -> str:
         """Write edits into the control file of a run, beside the unanswered ones, and verify that they are there.
 
-        If the file was changed since the last look, it is tried once more with the new content.
+        Returns the id that the run's answer will carry. If the file was changed since the last look, it is tried once
+        more with the new content.
 
         Raises:
             TrainingMonitorError: The run has ended or has no such variable, the file cannot be written, or it keeps
@@ -273,6 +283,9 @@ class RemoteRuns:
         self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
     ) -> tuple[str, ...]:
         """Send a signal to those that are still the same processes; return a sentence for each.
+
+        `runs` are those to which each process belongs, by their progress files: one of these must belong to the user
+        of the process, or to root. Without them, whoever calls vouches for the processes.
 
         Raises:
             CommandError: The target did not answer; whether signals were sent is unknown.

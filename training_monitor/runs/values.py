@@ -5,8 +5,7 @@ None is unknown, never zero. Only its run writes a progress file: readers never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
@@ -225,34 +224,6 @@ class RunSize:
     files: int
     bytes: int
     kept: tuple[str, ...] = ()
-
-
-class RunSource(Protocol):
-    """The access to a folder of runs; every method is one round trip. Raises TrainingMonitorError if it cannot ask."""
-
-    def look(self, threads_of: frozenset[int]) -> FolderLook:
-        """Read all progress files, control files and processes; threads only of the processes `threads_of`."""
-
-    def read_output(self, path: str, start: int, length: int) -> OutputChunk:
-        """Read a piece of an output file; a negative `start` counts from its end."""
-
-    def edit(self, run: Run, values: Mapping[str, str]) -> str:
-        """Ask the run to set variables, given as text; return the id that its answer will carry."""
-
-    def send_signal(
-        self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
-    ) -> tuple[str, ...]:
-        """Send a signal to each process that is still the same; return a sentence with the result for each.
-
-        `runs` are those to which each process belongs, by their progress files: one of these must belong to the user
-        of the process, or to root. Without them, whoever calls vouches for the processes.
-        """
-
-    def measure(self, run: Run) -> RunSize:
-        """Measure what `delete` would remove."""
-
-    def delete(self, run: Run) -> None:
-        """Delete a run's folder, or its progress and control file in the flat layout; verify that they are gone."""
 
 
 # ---------------------------------------------------------------- what is shown

@@ -13,7 +13,8 @@ from tests.unit.runs.run_world import look, machine, process, run
 from training_monitor.cli.commands.top import look_twice_if_needed, snapshot_keys
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.runs.collector import RunCollector
-from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, FolderLook, RunSource
+from training_monitor.runs.remote_runs import RemoteRuns
+from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, FolderLook
 from training_monitor.targets.proc_stat import Identity
 
 
@@ -33,7 +34,7 @@ class Folder:
 def collect(answer: Callable[[FakeClock, int], FolderLook]) -> tuple[RunCollector, Folder]:
     clock = FakeClock()
     folder = Folder(clock, lambda number: answer(clock, number))
-    return RunCollector(cast(RunSource, folder), where="/runs", clock=clock), folder
+    return RunCollector(cast(RemoteRuns, folder), where="/runs", clock=clock), folder
 
 
 def busy(clock: FakeClock, number: int) -> FolderLook:

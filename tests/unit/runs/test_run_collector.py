@@ -21,7 +21,7 @@ PATIENCE = 10.0
 
 
 class Folder:
-    """A RunSource with one run; `answer` gives its looks, and is told how many there were."""
+    """A RemoteRuns with one run; `answer` gives its looks, and is told how many there were."""
 
     def __init__(self, clock: FakeClock, answer: Callable[[int], FolderLook] | None = None) -> None:
         self.clock, self.answer = clock, answer or self.usual

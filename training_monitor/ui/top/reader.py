@@ -13,7 +13,8 @@ from training_monitor.core.logger import get_logger
 from training_monitor.runs.file_pieces import Read, Span
 from training_monitor.runs.output_pages import OutputPages
 from training_monitor.runs.output_search import OutputSearch
-from training_monitor.runs.values import Run, RunSource
+from training_monitor.runs.remote_runs import RemoteRuns
+from training_monitor.runs.values import Run
 from training_monitor.ui.kit.view import Do
 from training_monitor.ui.top.view import BOTH, SEARCHES, Pane, Searching
 
@@ -42,7 +43,7 @@ class OutputReader(Engine):
     subject = "output"
     most_threads = 0
 
-    def __init__(self, source: RunSource, run: Run, tell: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, source: RemoteRuns, run: Run, tell: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(FOLLOW_SECONDS, clock)
         self._panes: tuple[Pane, ...] = (Pane("stdout", run.stdout_path), Pane("stderr", run.stderr_path))
         self._reads = {pane.name: _reads(source, pane.path) for pane in self._panes if pane.path is not None}
@@ -212,5 +213,5 @@ def _none(words: str, backwards: bool) -> str:
     return f"no {words} after here; N searches from the beginning"
 
 
-def _reads(source: RunSource, path: str) -> Read:
+def _reads(source: RemoteRuns, path: str) -> Read:
     return lambda start, length: source.read_output(path, start, length)
