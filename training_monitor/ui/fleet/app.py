@@ -42,9 +42,8 @@ from training_monitor.ui.kit.keys import (
     toggle,
 )
 from training_monitor.ui.kit.loop import Session, run_screen
-from training_monitor.ui.kit.page import help_page
 from training_monitor.ui.kit.terminal import terminal_glyphs
-from training_monitor.ui.kit.view import Do, Frame, asked, go_back, opened, said
+from training_monitor.ui.kit.view import Do, asked, go_back, opened, said
 
 _ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
 
@@ -181,10 +180,6 @@ def _quit(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
 # ---------------------------------------------------------------- tables
 
 
-def _draw_help(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
-    return help_page(APP, view)
-
-
 _AGAIN = "the same letter once more: the other way round"
 SORTS = {each.title: each.letter for each in FLEET_COLUMNS if each.letter}
 _QUIT = replace(QUIT, act=_quit)
@@ -242,7 +237,7 @@ APP: App[FleetView, FleetSnapshot] = App(
         "comparison": Screen(draw_comparison, _PAGE),
         "alerts": Screen(draw_alerts, _ALERTS, section="alerts", click=_click_alert),
         "totals": Screen(draw_totals, _PAGE),
-        "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
+        "help": Screen(None, tuple(key for key in _PAGE if key is not HELP)),
         "confirm": Screen(draw_confirm, question_keys(_confirm), "> ", "stop and destroy", changes=True),
     },
     {"k": "up", "j": "down", "g": "home", "G": "end"},

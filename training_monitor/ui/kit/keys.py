@@ -41,13 +41,14 @@ class Key(Generic[V, S]):
 
 @dataclass(frozen=True, slots=True)
 class Screen(Generic[V, S]):
-    """One screen; `draw` returns its lines, between header and footer, for the width and height of the view.
+    """One screen; `draw` returns its lines, between header and footer, for the width and height of the view; None: the
+    help.
 
     `prompt` precedes the text typed there, if any; `section` is its title in the help. `changes`: not available when
     read-only; `note` is added to its help. `click` answers a click; None: nothing does.
     """
 
-    draw: Callable[[S, V], Frame[V]]
+    draw: Callable[[S, V], Frame[V]] | None
     keys: tuple[Key[V, S], ...]
     prompt: str = ""
     section: str = ""
@@ -60,13 +61,14 @@ class Screen(Generic[V, S]):
 class App(Generic[V, S]):
     """Screens over one table, by name; `header` formats the first line.
 
-    `aliases` map keys to other keys where nothing is typed.
+    `aliases` map keys to other keys where nothing is typed. `notes` (name, text) are at the end of the help.
     """
 
     table: Table[V, S, Any]
     header: Callable[[S, V], Line]
     screens: Mapping[str, Screen[V, S]]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 def update(app: App[V, S], view: V, key: str, snapshot: S) -> tuple[V, tuple[Any, ...]]:

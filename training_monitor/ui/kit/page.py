@@ -63,7 +63,8 @@ def render_screen(app: App[V, S], snapshot: S, view: V, width: int, height: int)
     above = (app.header(snapshot, view), *stale_line(snapshot, view))
     below = _footer(app, view)
     view = replace(view, heading_line=len(above), height=height - len(above) - len(below))
-    frame = app.screens[view.screen].draw(snapshot, view)
+    draw = app.screens[view.screen].draw
+    frame = draw(snapshot, view) if draw else help_page(app, view)
     return Frame((*above, *frame.lines, *below), frame.view)
 
 
@@ -165,10 +166,10 @@ def question(view: V, title: str, body: Body) -> Frame[V]:
 # ---------------------------------------------------------------- help
 
 
-def help_page(app: App[V, S], view: V, notes: Iterable[tuple[str, str]] = ()) -> Frame[V]:
-    """Draw what every key does, from the tables that `update` uses, with `notes` (name, text) at the end."""
+def help_page(app: App[V, S], view: V) -> Frame[V]:
+    """Draw what every key does, from the tables that `update` uses."""
     body: list[Sequence[Piece]] = []
-    for title, rows in (*_help_sections(app, view), *([("columns", list(notes))] if notes else [])):
+    for title, rows in (*_help_sections(app, view), *([("columns", app.notes)] if app.notes else [])):
         body.append([(title, "bold")])
         body += [line for name, text in rows for line in fact(f"  {name}", text, view, "good")]
     return page(view, [("keys", "bold")], body)

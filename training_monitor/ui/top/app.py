@@ -34,10 +34,9 @@ from training_monitor.ui.kit.keys import (
     toggle,
 )
 from training_monitor.ui.kit.loop import Session, run_screen
-from training_monitor.ui.kit.page import help_page
 from training_monitor.ui.kit.terminal import terminal_glyphs
 from training_monitor.ui.kit.text import gain
-from training_monitor.ui.kit.view import Do, Frame, cancel, go_back, said
+from training_monitor.ui.kit.view import Do, cancel, go_back, said
 from training_monitor.ui.top import acts
 from training_monitor.ui.top.acts import Act, on_run
 from training_monitor.ui.top.main import draw_header, draw_main
@@ -130,10 +129,6 @@ def _close_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
 
 
 # ---------------------------------------------------------------- tables
-
-
-def _draw_help(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
-    return help_page(APP, view, _COLUMN_HELP)
 
 
 _SIGNAL = Key("k", "send a signal to the selected run or process", on_run(acts.ask_signal), "signal", changes=True)
@@ -239,8 +234,9 @@ APP: App[TopView, RunsSnapshot] = App(
             draw_confirm, question_keys(acts.confirm), "> ", "the question before anything is done", changes=True
         ),
         "messages": Screen(draw_messages, _PAGE),
-        "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
+        "help": Screen(None, tuple(key for key in _PAGE if key is not HELP)),
     },
+    notes=_COLUMN_HELP,
 )
 
 

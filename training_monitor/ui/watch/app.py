@@ -34,10 +34,9 @@ from training_monitor.ui.kit.keys import (
     scroll,
 )
 from training_monitor.ui.kit.loop import Session, run_beside
-from training_monitor.ui.kit.page import help_page
 from training_monitor.ui.kit.terminal import terminal_glyphs
 from training_monitor.ui.kit.text import gain
-from training_monitor.ui.kit.view import Frame, Table, opened, said
+from training_monitor.ui.kit.view import Table, opened, said
 from training_monitor.ui.watch.pages import draw_events, draw_header, draw_log, draw_main
 from training_monitor.ui.watch.view import ProcessFacts, WatchSnapshot, WatchView
 
@@ -64,10 +63,6 @@ def _scroll_log(by: By) -> Callable[[WatchView, WatchSnapshot], WatchView]:
     return lambda view, snapshot: replace(view, log_top=max(0, view.top + by(view)))
 
 
-def _draw_help(snapshot: WatchSnapshot, view: WatchView) -> Frame[WatchView]:
-    return help_page(APP, view)
-
-
 _QUIT = replace(QUIT, help="leave; the training continues, and Ctrl+C does the same")
 _LOG = Key("l", "the log alone, to scroll in", _open("log"), "log")
 _EVENTS = Key("e", "all events, and what was notified", _open("events"), "events")
@@ -82,7 +77,7 @@ APP: App[WatchView, WatchSnapshot] = App(
         "main": Screen(draw_main, _MAIN, section="what is watched"),
         "log": Screen(draw_log, (BACK, *_ALL, *moves(_scroll_log), REDRAW)),
         "events": Screen(draw_events, (BACK, *_ALL, *SCROLLS)),
-        "help": Screen(_draw_help, (BACK, _QUIT, _REFRESH, _LOG, _EVENTS, *SCROLLS)),
+        "help": Screen(None, (BACK, _QUIT, _REFRESH, _LOG, _EVENTS, *SCROLLS)),
     },
     {"k": "up", "j": "down", "g": "home", "G": "end"},
 )
