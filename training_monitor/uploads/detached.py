@@ -19,7 +19,7 @@ from training_monitor.core.errors import (
     last_lines,
 )
 from training_monitor.core.masking import redact
-from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question
+from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.core.shown import shown
 from training_monitor.jobs.process_jobs import (
     PREFIX,
@@ -29,7 +29,8 @@ from training_monitor.jobs.process_jobs import (
     start_question,
     stop_question,
 )
-from training_monitor.targets.asking import Site, read_text
+from training_monitor.targets.asking import Site, quote_path, read_text
+from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 
 LOOK_SECONDS = 2.0
@@ -185,6 +186,23 @@ class DetachedTries:
             return view
         self.stop()
         return self.site.ask_one(look_question(self._job_id()))
+
+
+def source_question(
+    function: str, path: str, problems: Mapping[str, str], *more: str
+) -> Question[dict[str, str] | str]:
+    """Ask for the `state` (file | folder) and the `identity` of what is to be uploaded, and for `more`, such as `size`.
+
+    A text as answer says why it cannot be uploaded: one of `problems`, by the state.
+    """
+
+    def parse(reply: Reply) -> dict[str, str] | str:
+        fields, _ = parse_fields(reply.output)
+        if all(fields.get(key) for key in ("identity", *more)) and fields.get("size", "0").isdecimal():
+            return fields
+        return problems.get(fields.get("state", ""), "the target does not say what it is")
+
+    return Question("source", format_call("upload_sources", function, path=quote_path(path)), parse, 60.0)
 
 
 def ran_too_long(view: JobView) -> bool:

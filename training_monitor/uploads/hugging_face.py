@@ -23,15 +23,14 @@ from typing import Any
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import JobStatus, Question, Reply
+from training_monitor.core.models import JobStatus
 from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import Site, quote_path
-from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call, read_file
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.detached import MOST_TRIES, DetachedTries
+from training_monitor.uploads.detached import MOST_TRIES, DetachedTries, source_question
 
 INCOMPLETE_TAG = "incomplete"
 _PLAIN = regex(r"[A-Za-z](?:[A-Za-z0-9_./:-]*[A-Za-z0-9_])?")
@@ -47,6 +46,7 @@ _FINAL = {
     "denied": "no permission to enter the folder",
     "disk-full": "the run directory cannot be written (disk full?)",
 }
+_PROBLEMS = {"missing": "there is no such file or folder", "denied": "no permission to read it"}
 _UNLISTED = "what arrived could not be listed"
 _COLOUR = regex(r"\x1b\[[0-9;]*[A-Za-z]")
 _ERROR = regex(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
@@ -167,7 +167,7 @@ def upload_to_hugging_face(
     _check(repo_id, token_env, path_in_repo, revision)
     shown = f"hf://{repo_id}{f'@{revision}' if revision else ''}{f'/{path_in_repo}' if path_in_repo else ''}"
     site = Site.of(target, namespace, transport, clock)
-    source: Any = site.ask_one(_look_question(path))
+    source: Any = site.ask_one(source_question("look_at_model", path, _PROBLEMS))
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
     inside = path_in_repo or (posixpath.basename(path) if source["state"] == "file" else "")
@@ -202,20 +202,6 @@ def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str
     for key, value in (("path_in_repo", path_in_repo), ("revision", revision)):
         if value is not None and (not value or "\0" in value or value.startswith("/") or ".." in value.split("/")):
             raise SettingsError(key, value, "a text that is not empty, a relative path without '..'")
-
-
-def _look_question(path: str) -> Question[dict[str, str] | str]:
-    """Ask for `state` (file | folder) and `identity` of a path; a text as answer says why it cannot be uploaded."""
-
-    def parse(reply: Reply) -> dict[str, str] | str:
-        fields, _ = parse_fields(reply.output)
-        problems = {"missing": "there is no such file or folder", "denied": "no permission to read it"}
-        state = fields.get("state", "")
-        if state not in ("file", "folder") or not fields.get("identity"):
-            return problems.get(state, "the target does not say what it is")
-        return fields
-
-    return Question("model", format_call("upload_sources", "look_at_model", path=quote_path(path)), parse, 60.0)
 
 
 def _upload(job: DetachedTries, command: str, env: Mapping[str, str]) -> HubListing:

@@ -21,15 +21,12 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
-from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadedFile, UploadReport
-from training_monitor.targets.asking import Site, quote_path
-from training_monitor.targets.replies import parse_fields
-from training_monitor.targets.scripts import format_call
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.detached import DetachedTries
+from training_monitor.uploads.detached import DetachedTries, source_question
 from training_monitor.uploads.pieces import (
     MIB,
     NO_CURL,
@@ -108,9 +105,10 @@ def upload_to_presigned_url(
     _check(destination, part_bytes)
     shown = destination.address if isinstance(destination, Storage) else destination.partition("?")[0]
     site = Site.of(target, namespace, transport, clock)
-    source: Any = site.ask_one(_look_question(path))
-    if isinstance(source, str):
-        return UploadReport(shown, False, error=f"{path}: {source}")
+    found: Any = site.ask_one(source_question("look_at_file", path, _PROBLEMS, "size"))
+    if isinstance(found, str):
+        return UploadReport(shown, False, error=f"{path}: {found}")
+    source = SourceFile(path, int(found["size"]), found["identity"])
     identity = ("presigned", path, shown, source.identity)
     job = DetachedTries(site, "upload", identity, timeout=timeout, on_progress=on_progress)
     try:
@@ -129,21 +127,6 @@ def _check(destination: str | Storage, part_bytes: int | None) -> None:
         raise SettingsError("url", "(not shown)", "a presigned http(s) URL")
     if part_bytes is not None and (part_bytes % MIB or not MIN_PART_BYTES <= part_bytes <= MAX_PART_BYTES):
         raise SettingsError("part_bytes", part_bytes, "whole MiB, 5 MiB to 5 GiB")
-
-
-def _look_question(path: str) -> Question[SourceFile | str]:
-    """Ask about the file; a text as answer says why it cannot be sent."""
-
-    def parse(reply: Reply) -> SourceFile | str:
-        fields, _ = parse_fields(reply.output)
-        state = fields.get("state", "")
-        if state != "file":
-            return _PROBLEMS.get(state) or "the target does not say what it is"
-        if not fields.get("size", "").isdigit():
-            return "stat on the target does not tell its size"
-        return SourceFile(path, int(fields["size"]), fields.get("identity", ""))
-
-    return Question("file", format_call("upload_sources", "look_at_file", path=quote_path(path)), parse)
 
 
 def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedTries, limit: int) -> UploadReport:
