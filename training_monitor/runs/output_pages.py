@@ -33,11 +33,6 @@ class OutputPages(FilePieces):
         self.is_following = True
         self.notice = ""
 
-    @property
-    def percent(self) -> float:
-        """How far the window is in the file: 100 at the end."""
-        return 100.0 if self.is_following or not self.size else 100.0 * self.start / self.size
-
     def open_at_end(self, lines: int) -> None:
         """Show the last `lines` lines; one read, whatever the size, unless they are very long."""
         self._height = max(1, lines)

@@ -108,9 +108,7 @@ def _processes_of(item: Item) -> tuple[str, list[tuple[Identity, str]]]:
             found = [(run.process, _named(run.name, run.script or "its process", run.process))]
         return f"run {run.name}", found
     above = reversed(row.tree[: row.tree.index(node) + 1])
-    process = next((each for each in above if each.kind == PROCESS), None)
-    if process is None:
-        return f"thread {node.identity.pid}", []
+    process = next(each for each in above if each.kind == PROCESS)  # a tree begins with one
     name = _named(run.name, process.name, process.identity)
     return f"process {process.identity.pid} of run {run.name}", [(process.identity, name)]
 
