@@ -266,20 +266,12 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
             last_look=StatusKeys | None,
         ),
     ),
-    "terminate": (
-        *_EVENTS_OF_TARGET,
-        document(
-            "TerminateResult",
-            "How a training was ended, as `TerminationReport` defines it.",
-            values.TerminationReport,
-            _TARGET,
-            kind=Literal["result"],
-        ),
-    ),
     "upload": document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, _TARGET),
     "stop": document(
         "StopDocument",
-        "A stopped job; `job_id` is None for a process that is no job.",
+        "How a training was ended, as `TerminationReport` defines it; `job_id` is null for a process that is no job. "
+        "Without --upload, --destroy and --notify, its checkpoints are not looked at.",
+        values.TerminationReport,
         _TARGET,
         job_id=str | None,
         name=str,

@@ -41,7 +41,6 @@ ENDLESS = {
     "metrics",
     "rent worker",
     "restart",
-    "terminate",
     "rent sweep",
     "demo",
     "watch",

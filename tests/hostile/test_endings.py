@@ -56,7 +56,6 @@ WORDS: dict[str, tuple[str, ...]] = {
     "run": ("--target", "TARGET", "--name", "a", "--checkpoint-dir", "FOLDER/c", "--", "sleep", "986"),
     "restart": ("TARGET", "a"),
     "watch": ("TARGET", "process:a"),
-    "terminate": ("TARGET", "process:a"),
     "upload": ("TARGET", "/out", "hf:me/x"),
     "stop": ("TARGET", "process:a"),
     "health": ("TARGET", "--job", "process:a", "--pods", "other"),

@@ -372,7 +372,7 @@ class World:
             "upload": ("upload", target, f"{home}/out/checkpoint-20", "hf:me/x"),
             "run": ("run", "--target", target, "--name", "brief", "--max-retries", "1", "--", "true"),
             "restart": ("restart", target, "mine", "--max-retries", "1", "--checkpoint-dir", f"{home}/out"),
-            "terminate": ("terminate", target, "process:other"),
+            "stop and save": ("stop", target, "process:other", "--upload", "hf:me/x", "--output-dir", f"{home}/out"),
             "stop Ray job": ("stop", target, "raysubmit_1", "--stop-grace", "1"),
             "stop pid": ("stop", target, pid, "--stop-grace", "1"),
             "stop": ("stop", target, job, "--stop-grace", "1"),
@@ -574,7 +574,7 @@ def judge(
         report.add("control characters in its output", name, name, f"{what}: {bad[0][max(0, at - 60) : at + 60]!r}")
 
 
-_LINES = ("run", "restart", "terminate")  # one document a line
+_LINES = ("run", "restart")  # one document a line
 
 
 def _json_fault(out: str, name: str) -> str | None:

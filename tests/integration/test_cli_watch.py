@@ -157,17 +157,17 @@ def test_an_interrupted_watch_leaves_the_run_alone(start: object) -> None:
     assert watching.returncode == -signal.SIGINT and "nothing was stopped" in said and run.process.poll() is None
 
 
-def test_terminate_ends_a_run_and_says_what_is_left(start: object, surroundings: Surroundings) -> None:
+def test_stop_ends_a_run_and_says_what_is_left(start: object, surroundings: Surroundings) -> None:
     run = start(2, "sleep 301 & sleep 302")  # type: ignore[operator]
-    done = cli("terminate", "local", *run.options, "--output-dir", str(run.folder), "--stop-grace", "0.5")
+    done = cli("stop", "local", *run.options[1:], "--output-dir", str(run.folder), "--stop-grace", "0.5")
     assert done.returncode == 0 and "nothing of it is left" in done.stdout, done.stderr
     assert run.process.wait(10) == -signal.SIGTERM
     assert not [line for line in surroundings.processes().values() if "sleep 30" in line]
 
 
-def test_terminate_without_anything_that_tells_the_processes_is_refused(start: object) -> None:
+def test_stop_without_anything_that_tells_the_processes_is_refused(start: object) -> None:
     run = start(2)  # type: ignore[operator]
-    done = cli("terminate", "local", *run.options[:2])
+    done = cli("stop", "local", run.options[1])
     assert done.returncode == 2 and "pid_file" in done.stderr and run.process.poll() is None
 
 

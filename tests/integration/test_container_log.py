@@ -89,7 +89,7 @@ def test_its_pid_and_its_log_are_what_it_is_called(train: Pod) -> None:
     assert "step 3/1000" in run_command("logs", "train", "container:").stdout
 
 
-@pytest.mark.parametrize("words", [("terminate",), ("watch", "--terminate")])
+@pytest.mark.parametrize("words", [("stop",), ("stop", "--notify"), ("watch", "--terminate")])
 def test_process_1_is_not_to_be_ended_by_us(train: Pod, words: tuple[str, ...]) -> None:
     refused = run_command(words[0], "train", "1", *words[1:])
     assert refused.returncode == 2 and "delete the pod" in refused.stderr, refused

@@ -160,7 +160,7 @@ def test_the_skill_and_the_tools_for_agents(tmp_path: Path) -> None:
 
 def test_a_process_that_is_no_job_is_stopped(process: tuple[Path, Path]) -> None:
     stopped = document("stop", "local", process[1].read_text(), "--stop-grace", "1")
-    assert (stopped["job_id"], stopped["status"]) == (None, "STOPPED")
+    assert (stopped["job_id"], stopped["status"], stopped["success"]) == (None, "STOPPED", True)
 
 
 def test_a_watch_that_streams_prints_an_object_each_line(local: Place) -> None:
@@ -176,11 +176,12 @@ def test_a_watch_that_streams_prints_an_object_each_line(local: Place) -> None:
     assert all(each["target"] == "local" for each in found)
 
 
-def test_a_training_is_ended(process: tuple[Path, Path]) -> None:
+def test_a_training_is_ended_and_cannot_be_saved(process: tuple[Path, Path]) -> None:
     log, pid_file = map(str, process)
-    given = ("--log", log, "--pid-file", pid_file, "--output-dir", os.path.dirname(log), "--stop-grace", "0.5")
-    result = documents("terminate", "local", *given)[-1]
-    assert (result["kind"], result["success"], result["stopped"]) == ("result", True, True)
+    given = (log, "--pid-file", pid_file, "--output-dir", os.path.dirname(log), "--stop-grace", "0.5")
+    found = document("stop", "local", *given, "--upload", "hf:me/model", status=1)
+    assert (found["success"], found["stopped"], found["status"]) == (False, True, "STOPPED")
+    assert "no checkpoint" in found["uploads"][0]["error"]
 
 
 def test_an_upload_that_fails_is_a_document(local: Place) -> None:

@@ -59,9 +59,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "supervise a command: run it and restart it from its checkpoints",
         "restart": "supervise a Ray job and restart it from its checkpoints",
         "watch": "follow a training on a screen, send notices, and end it when it stalls, if you say so",
-        "terminate": "end a training: stop it, upload its newest checkpoint, destroy what was rented",
+        "stop": "end a training and see it gone; upload its newest checkpoint, destroy what was rented",
         "upload": "upload a file or folder from the target, and see that it arrived",
-        "stop": "stop a job and see it gone",
     },
     "read one thing": {
         "health": "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",

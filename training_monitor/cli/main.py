@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from training_monitor.cli.ending import Ending
 
 _GUESSING = {"check": "what", "why": "what", "wait": "what", "logs": "job"}  # and how the argument is called
-_JOB_COMMANDS = ("status", "logs", "stop", "watch", "terminate")
+_JOB_COMMANDS = ("status", "logs", "stop", "watch")
 
 
 def _open_what_is_closed() -> None:
@@ -200,7 +200,7 @@ def _refuse_defect(error: Exception, args: Namespace) -> int:
 
 def _read_alone(args: Namespace) -> None:
     """Interpret a PID, a path or `process:NAME` without a target as one on this machine."""
-    if not hasattr(args, "what") and args.subcommand not in ("status", "logs"):
+    if not hasattr(args, "what") and args.subcommand not in ("status", "logs", "stop"):
         return
     from training_monitor.look.meant import is_path, is_pid
 

@@ -9,11 +9,9 @@ from training_monitor.cli.argument_types import (
     STALL_AFTER,
     STALLS,
     STOP_GRACE,
-    WHAT,
     CommandParser,
     count,
     seconds_from,
-    some_name,
 )
 
 
@@ -48,13 +46,9 @@ def add_supervision(command: CommandParser) -> None:
     command.outage_after()
 
 
-def add_watched(command: CommandParser) -> None:
-    """Declare what is watched, and the notices and actions of `watch` and `terminate`."""
-    which = command.add_mutually_exclusive_group()
-    which.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
-    which.add_argument("--log", metavar="FILE", help="what the training writes, a file or pattern on the target")
-    which.add_argument("--job", type=some_name, metavar="JOB", help="a Ray submission id, or process:NAME")
-    command.value("--pid-file", "FILE", "the file with the pid of the training, with --log")
+def add_ending(command: CommandParser) -> None:
+    """Declare what is told of a training that is watched or ended, and how its end is notified and saved."""
+    command.value("--pid-file", "FILE", "the file with the pid of a training that is named by its log")
     command.value("--output-dir", "DIR", "the folder of its checkpoints on the target (default: found, if it can be)")
     command.value("--name", "NAME", "what notices call it (default: job or log)")
     command.notify()

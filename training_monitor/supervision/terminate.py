@@ -120,8 +120,7 @@ def terminate_training(
 
 def check_plan(watcher: TrainingWatcher, plan: TerminationPlan) -> None:
     """Raise SettingsError for a plan that is impossible with this run."""
-    if watcher.job.pid == 1:
-        raise SettingsError("pid", 1, "a process beside process 1, which ends only with its container: delete the pod")
+    watcher.check_can_end()
     for destination in plan.upload_to:
         check_destination(destination)
     if plan.upload_to and watcher.job.output_dir is None:

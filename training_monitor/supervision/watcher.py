@@ -177,6 +177,12 @@ class TrainingWatcher:
         """
         return not self.stop_run(self.config.stop_grace if grace is None else grace)
 
+    def check_can_end(self) -> None:
+        """Raise SettingsError for a run that no signal can end."""
+        if self.job.pid == 1:
+            expected = "a process beside process 1, which ends only with its container: delete the pod"
+            raise SettingsError("pid", 1, expected)
+
     def stop_run(self, grace: float, only: Identity | None = None) -> list[str]:
         """End the run, and return what survived SIGKILL; with `only`, no process but this one is touched."""
         if self.job.job_id is None:
@@ -191,6 +197,7 @@ class TrainingWatcher:
 
     def _stop_processes(self, grace: float, only: Identity | None) -> list[str]:
         """Do the same for a run without a job id; survivors are given as `PID STATE`."""
+        self.check_can_end()
         look = self.look(with_log=False)
         if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
             raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")

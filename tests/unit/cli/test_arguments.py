@@ -23,7 +23,7 @@ from training_monitor.cli.parsing import build_parser
 COMMANDS = {
     STALL_AFTER: ["check local", "wait local", "run", "restart local x", "watch local"],
     INTERVAL: ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "metrics", "top x"],
-    STOP_GRACE: ["stop local x", "watch local", "terminate local"],
+    STOP_GRACE: ["stop local x", "watch local"],
     SOFT_LIMIT: ["watch local", "rent launch"],
     HARD_LIMIT: ["watch local", "rent launch"],
 }

@@ -60,10 +60,10 @@ def terminate_training(
         upload_to: hf:OWNER/NAME or s3://BUCKET/PREFIX, the next where one fails; env:NAME for a presigned URL.
         destroy: destroy the vast.ai instance once the upload is verified.
         reason: why, for notices.
-        more: more options of `training-monitor terminate`.
+        more: more options of `training-monitor stop`.
     """
     given = options(namespace=namespace, upload=list(upload_to), destroy=destroy, reason=reason)
-    words = ["terminate", *given, *more, *positional(target=target, what=what)]
+    words = ["stop", *given, *more, *positional(target=target, what=what)]
     return _start(confirm, f"end the training {what or 'that runs'} on {target}", *words)
 
 

@@ -6,6 +6,9 @@ from argparse import Namespace
 
 from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.command_table import Command
+from training_monitor.cli.notifying import typed_or_variable
+from training_monitor.cli.output import BAD, OK, complain, hint, print_json, say
+from training_monitor.core.units import plural
 
 
 def declare(command: CommandParser) -> None:
@@ -15,9 +18,18 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.cli.watching import upload
+    from training_monitor.targets.target import parse_target
+    from training_monitor.uploads.checkpoint import upload_checkpoint
 
-    return upload(args)
+    target = parse_target(args.target, namespace=args.namespace)
+    destination = typed_or_variable("destination", args.destination)
+    report = upload_checkpoint(target, args.path, destination, on_progress=None if args.json else hint)
+    if not print_json(args, report):
+        if report.verified:
+            say(f"{report.destination}: {plural(len(report.files), 'file')} verified")
+        else:
+            complain(f"{report.destination}: {report.error}")
+    return OK if report.verified else BAD
 
 
 COMMAND = Command(

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.argument_types import (
     HARD_LIMIT,
@@ -10,16 +16,57 @@ from training_monitor.cli.argument_types import (
     SOFT_LIMIT,
     STALL_AFTER,
     STALLS,
+    WHAT,
     CommandParser,
     amount,
+    some_name,
 )
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.options import add_watched
+from training_monitor.cli.keys import event_keys, progress_keys, status_keys
+from training_monitor.cli.live import LiveLine, progress_parts
+from training_monitor.cli.notifying import open_heartbeat, open_outbox
+from training_monitor.cli.options import add_ending
+from training_monitor.cli.output import (
+    BAD,
+    EXITS,
+    OK,
+    UNKNOWN,
+    can_show_screen,
+    format_unlisted,
+    hint,
+    interrupted_status,
+    is_in_foreground,
+    paint,
+    print_json,
+    put,
+    say,
+)
+from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.frozen import keys_of
+from training_monitor.core.models import Event, JobStatus, Progress
+from training_monitor.core.shown import shown, shown_lines
+from training_monitor.core.units import format_bytes
+from training_monitor.core.values import LogUpdate, TerminationPlan, TrainingStatus, WatchedJob, WatchReport
+from training_monitor.logs.job_progress import format_standing, job_progress
+from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
+
+if TYPE_CHECKING:
+    from training_monitor.core.store import Store
+    from training_monitor.supervision import TrainingWatcher
+    from training_monitor.ui.watch.app import WatchSession
+
+PLAIN_SECONDS = 1.0
+SAME_SECONDS = 30.0  # between two identical plain lines
+_ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
 
 
 def declare(command: CommandParser) -> None:
     command.target()
-    add_watched(command)
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
+    which.add_argument("--log", metavar="FILE", help="what the training writes, a file or pattern on the target")
+    which.add_argument("--job", type=some_name, metavar="JOB", help="a Ray submission id, or process:NAME")
+    add_ending(command)
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
@@ -54,9 +101,237 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.cli.watching import watch
+    """Show a training until it ends; with --terminate also end it when it stalls."""
+    from training_monitor.cli.watched import explained, make_plan, make_watcher
+    from training_monitor.core.best_effort_store import BestEffortStore
 
-    return watch(args)
+    store = BestEffortStore()
+    watcher = make_watcher(args, _watched_job(args, store), store)
+    if args.once:
+        with open_heartbeat(args.heartbeat) as heartbeat:
+            status = watcher.poll()
+            if heartbeat:
+                heartbeat.beat()
+        return _show_once(status, args)
+    stream = args.stream or (sys.stdout.isatty() and not args.poll)
+    plan = make_plan(args) if args.terminate else None
+    if plan is None and (args.upload or args.destroy or args.destroy_without_upload or args.hard_limit):
+        raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
+    for option, given in (("--terminate-busy", args.terminate_busy), ("--terminate-eta", args.terminate_on_eta)):
+        if plan is None and given:
+            raise SettingsError(option, True, "--terminate with it")
+    follow = _follow_on_screen if _wants_screen(args) else _follow
+    with explained(watcher):
+        report = follow(watcher, plan, args, stream=stream)
+    assert report
+    return _show_end(report, args)
+
+
+def _watched_job(args: Namespace, store: Store) -> WatchedJob:
+    """Return the job to watch, from the options or found on the target."""
+    from training_monitor.cli.watched import find_job, with_options
+    from training_monitor.look.meant import job_at
+
+    if args.log is not None:
+        job = job_at(args.log)
+    elif args.job is not None:
+        job = WatchedJob(job_id=args.job)
+    else:
+        job = find_job(args, args.what, store, lambda known: not args.once)
+    return with_options(job, args)
+
+
+def _wants_screen(args: Namespace) -> bool:
+    """Return whether to show a screen; where the terminal is not fit for one, say why a line must do."""
+    if args.json or args.plain or not can_show_screen() or not is_in_foreground():
+        return False
+    from training_monitor.ui.kit.terminal import check_terminal
+
+    try:
+        check_terminal()
+    except TrainingMonitorError as error:
+        hint(f"no screen: {error.what}")
+        return False
+    return True
+
+
+def _follow(
+    watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
+) -> WatchReport | None:
+    """Watch a training and print what happens, as lines or JSON objects."""
+    from training_monitor.supervision import watch_training
+
+    display = _Display(watcher, args)
+    with ExitStack() as stack:
+        outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
+        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
+        stack.callback(display.clear)
+        return watch_training(
+            watcher,
+            plan=plan,
+            outbox=outbox,
+            heartbeat=heartbeat,
+            on_status=display.status,
+            on_line=display.line if stream else None,
+            on_event=display.event,
+            take_over=args.take_over,
+        )
+
+
+def _follow_on_screen(
+    watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
+) -> WatchReport | None:
+    """Do the same on a screen; when it closes, print the events, which it takes with it."""
+    from training_monitor.supervision import watch_training
+    from training_monitor.ui.watch.app import WatchSession, run_watch
+
+    session, live = WatchSession(watcher, ends=plan is not None, streams=stream), LiveLine(PLAIN_SECONDS)
+    with _left_by_key(watcher), ExitStack() as stack:
+        outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
+        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat, session.tell))
+        stack.callback(_print_events, session, live)
+        work = partial(
+            watch_training,
+            watcher,
+            plan=plan,
+            outbox=outbox,
+            heartbeat=heartbeat,
+            on_status=session.status,
+            on_line=session.line if stream else None,
+            on_event=session.event,
+            on_look=session.looked,
+            refresh=session.refresh,
+            take_over=args.take_over,
+        )
+        return run_watch(session, work)
+
+
+@contextmanager
+def _left_by_key(watcher: TrainingWatcher) -> Iterator[None]:
+    """Say after `q` that nothing was stopped, in other words than after an interrupt."""
+    from training_monitor.supervision.terminate import is_terminating
+    from training_monitor.ui.kit.loop import ScreenLeft
+
+    try:
+        yield
+    except ScreenLeft as left:
+        if is_terminating(watcher):
+            raise
+        hint("left; nothing was stopped")
+        raise SystemExit(interrupted_status(left)) from None
+
+
+def _print_events(session: WatchSession, live: LiveLine) -> None:
+    for elapsed, event in session.events:
+        live.print_event(event, elapsed)
+
+
+class _Display:
+    """Shows updates as one live line on a terminal, else as plain lines or JSON objects."""
+
+    def __init__(self, watcher: TrainingWatcher, args: Namespace) -> None:
+        self._watcher, self._args, self._live = watcher, args, LiveLine(PLAIN_SECONDS)
+        self._missing: str | None = None  # the log that was said to be missing
+        self._status: TrainingStatus | None = None
+        self._shown: Progress | None = None
+        self._drawn: tuple[object, ...] | None = None
+        self._drawn_at = 0.0
+
+    def line(self, update: LogUpdate) -> None:
+        """Show a new line of a streamed log."""
+        if self._args.json:
+            seen = {**keys_of(update, progress=""), **progress_keys(update.progress)}
+            print_json(self._args, {"kind": "line", **seen})
+        elif update.progress != self._shown:
+            self._shown = update.progress
+            self._draw(update)
+
+    def status(self, status: TrainingStatus) -> None:
+        """Show a poll, and once that its log is not there yet."""
+        self._status = status
+        missing, before = self._watcher.missing_log, self._missing
+        self._missing = missing
+        if missing and missing != before:
+            self.event(Event("waiting", f"there is no log {missing} yet", self._watcher.job.job_id))
+        if not print_json(self._args, _look_keys(status)):
+            self._draw(status)
+
+    def event(self, event: Event) -> None:
+        if not print_json(self._args, event_keys(event)):
+            self._live.print_event(event)
+
+    def clear(self) -> None:
+        self._live.clear()
+
+    def _draw(self, seen: TrainingStatus | LogUpdate) -> None:
+        now, shown = time.monotonic(), (job_progress(seen.progress).step, seen.progress.loss, seen.stall.is_stalling)
+        if not sys.stdout.isatty() and shown == self._drawn and now - self._drawn_at < SAME_SECONDS:
+            return
+        self._drawn, self._drawn_at = shown, now
+        stalled = seen.stall.is_stalling
+        parts = progress_parts(seen.progress, seen.progress.steps_per_second, stalled=stalled)
+        if self._status and self._status.status is JobStatus.PENDING:
+            parts = [format_standing(self._status.status, seen.progress, self._status.message)]
+        if stalled:
+            parts.append(f"STALLED: {seen.stall.reason}")
+        if self._status and self._status.is_running is None:
+            parts.append(f"? {self._status.message or 'not known whether it runs'}")
+        parts += [f"? {error}" for error in (self._status.errors if self._status else ())]
+        self._live.draw(*parts)
+
+
+def _look_keys(status: TrainingStatus) -> dict[str, Any]:
+    """Return one look: `end` is how the training ended, as far as that look tells."""
+    from training_monitor.supervision.watch_state import decide_end
+
+    ended = decide_end(status)
+    return {"kind": "status", **status_keys(status), "end": ended[0] if ended else None}
+
+
+def _show_once(status: TrainingStatus, args: Namespace) -> int:
+    verdict = status.verdict or NOBODY_LOOKED
+    code = EXITS[verdict.verdict]
+    if print_json(args, _look_keys(status)):
+        return code
+    running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
+    stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
+    parts = [running, *progress_parts(status.progress, speed, stalled=stalled)]
+    if status.status is JobStatus.PENDING:
+        parts = [format_standing(status.status, status.progress, status.message)]
+    say("  ".join(parts))
+    say(f"  {verdict.state.upper() if code == BAD else verdict.state}: {verdict.reason}")
+    if status.message and status.status is not JobStatus.PENDING:
+        say(f"  {status.message}")
+    for checkpoint in (status.checkpoints or ())[-3:]:
+        say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")
+    if status.unlisted_checkpoints:
+        say(f"  {format_unlisted(status.unlisted_checkpoints)}")
+    for error in status.errors:
+        hint(f"  not known: {error}")
+    return code
+
+
+def _show_end(report: WatchReport, args: Namespace) -> int:
+    from training_monitor.cli.watched import print_termination
+
+    last = _look_keys(report.status) if report.status else None
+    if not print_json(args, {"kind": "result", **keys_of(report, status=""), "last_look": last}):
+        said, more = _end_and_rest(report)
+        colour = "green" if report.end == "finished" else "red"
+        put(paint(shown(said), colour, sys.stdout) + shown_lines(f"{more}\n"))
+        if report.termination:
+            print_termination(report.termination)
+    if report.termination and not report.termination.success:
+        return BAD
+    return _ENDS.get(report.end, BAD)
+
+
+def _end_and_rest(report: WatchReport) -> tuple[str, str]:
+    """Return how it ended, and the details; the reason of a judged end includes them."""
+    if report.end in ENDS:
+        return report.reason, ""
+    step = job_progress(report.status.progress).step if report.status else None
+    return report.end, f" at step {'?' if step is None else step}: {report.reason}"
 
 
 COMMAND = Command(
