@@ -79,7 +79,12 @@ def test_without_its_name_it_is_not_listed(plain: subprocess.Popen[bytes]) -> No
 
 
 def test_commands_that_act_never_guess_and_a_word_of_nothing_stays_an_error(plain: subprocess.Popen[bytes]) -> None:
-    for words in (("stop", NAME), ("stop", NAME, "--upload", "hf:me/x"), ("watch", NAME, "--once"), ("check", "no-such-7351.py")):
+    for words in (
+        ("stop", NAME),
+        ("stop", NAME, "--upload", "hf:me/x"),
+        ("watch", NAME, "--once"),
+        ("check", "no-such-7351.py"),
+    ):
         done = run_command(*words, **ELSEWHERE)
         assert done.returncode == 3 and "taken for" not in done.stderr, done
     assert plain.poll() is None
