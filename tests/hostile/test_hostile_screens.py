@@ -175,7 +175,7 @@ def test_no_text_steers_a_screen(
     assert b"KeyboardInterrupt" in written
 
 
-@pytest.mark.parametrize("options", [("--once",), ("--plain", "--poll-interval", "0.2")], ids=["once", "live"])
+@pytest.mark.parametrize("options", [("--once",), ("--plain", "--interval", "0.2")], ids=["once", "live"])
 def test_no_line_of_a_log_steers_what_watch_prints(
     start: Callable[..., Terminal], tmp_path: Path, options: tuple[str, ...]
 ) -> None:

@@ -117,9 +117,9 @@ def test_logs_cannot_steer_the_terminal(pod: Pod) -> None:
 
 
 def test_stall_is_1_when_silent_and_0_when_not(job: str) -> None:
-    assert cli("check", "head", job, "--threshold", "300", "--sample", "0").returncode == 0
+    assert cli("check", "head", job, "--stall-after", "300", "--sample", "0").returncode == 0
     time.sleep(2.1)
-    done = cli("check", "head", job, "--threshold", "2")
+    done = cli("check", "head", job, "--stall-after", "2")
     assert done.returncode == 1 and done.stdout.startswith("STALLED ")
 
 
@@ -131,7 +131,7 @@ def test_wait_says_why_it_returned(pod: Pod, job: str) -> None:
 
 
 def test_stop_ends_the_job_and_says_so(job: str) -> None:
-    done = cli("stop", "head", job, "--grace", "1")
+    done = cli("stop", "head", job, "--stop-grace", "1")
     assert done.returncode == 0 and f"{job} STOPPED" in done.stdout
     assert cli("status", "head", job).returncode == 1
 
@@ -279,14 +279,14 @@ def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) ->
 
 def test_run_keeps_a_command_in_a_pod_going(pod: Pod) -> None:
     command = "n=$(cat count 2>/dev/null || echo 0); echo $((n+1)) >count; echo step $n/2; [ $n -ge 2 ]"
-    options = ["--checkpoint-dir", "none", "--retry-delay", "0.1", "--check-interval", "0.2", "--name", "counted"]
+    options = ["--checkpoint-dir", "none", "--retry-delay", "0.1", "--interval", "0.2", "--name", "counted"]
     done = cli("run", "--target", "head", *options, "--", command)
     assert done.returncode == 0 and "2 restarts" in done.stdout and "Training finished" in done.stdout, done.stdout
     assert "Ctrl-C leaves it running" in done.stderr
 
 
 def test_a_command_in_a_pod_that_ended_and_was_stopped_is_not_started_again(pod: Pod, tmp_path: Path) -> None:
-    words = "run --target head --name again --checkpoint-dir c --retry-delay 30 --check-interval 0.2 -- sh -c".split()
+    words = "run --target head --name again --checkpoint-dir c --retry-delay 30 --interval 0.2 -- sh -c".split()
     command = [sys.executable, "-m", "training_monitor", *words, "echo step 1/9; exit 3"]
     with subprocess.Popen(command, env=environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert wait_until(lambda: "again-attempt-1 " in cli("status", "head").stdout)

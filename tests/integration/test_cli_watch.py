@@ -88,7 +88,7 @@ def test_a_run_that_nobody_can_see_is_unknown(surroundings: Surroundings) -> Non
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--log", "x", "--poll-interval", "0"], "poll_interval"),
+        (["--log", "x", "--interval", "0"], "poll_interval"),
         (["--log", "x", "--soft-limit", "9", "--hard-limit", "5"], "soft_limit"),
         (["--log", "x", "--destroy"], "--terminate"),
         (["--log", "x", "--terminate"], "pid_file"),
@@ -107,7 +107,7 @@ def test_what_cannot_be_is_said_before_anything_is_done(
 
 def test_a_watched_run_is_shown_to_its_end_in_plain_lines(start: object) -> None:
     run = start(40, "exit 0")  # type: ignore[operator]
-    done = cli("watch", "local", *run.options, "--stream", "--poll-interval", "0.5")
+    done = cli("watch", "local", *run.options, "--stream", "--interval", "0.5")
     assert done.returncode == 0, done.stderr
     assert "\r" not in done.stdout and "\x1b" not in done.stdout
     assert done.stdout.splitlines()[-1] == "finished at step 40 of 40"
@@ -135,7 +135,7 @@ def test_a_log_that_is_not_there_yet_is_named_once(start: object, way: str) -> N
 
 def test_every_line_is_an_object_with_json(start: object) -> None:
     run = start(40, "exit 0")  # type: ignore[operator]
-    done = cli("watch", "local", *run.options, "--stream", "--poll-interval", "0.5", "--json")
+    done = cli("watch", "local", *run.options, "--stream", "--interval", "0.5", "--json")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     lines = [row["step"] for row in rows if row["kind"] == "line"]
     assert lines == list(range(1, 41)) and rows[-1]["kind"] == "result" and rows[-1]["end"] == "finished"
@@ -143,7 +143,7 @@ def test_every_line_is_an_object_with_json(start: object) -> None:
 
 def test_a_run_that_fails_is_named_with_its_evidence(start: object) -> None:
     run = start(2, "echo 'RuntimeError: CUDA error: an illegal memory access was encountered'; exit 1")  # type: ignore[operator]
-    done = cli("watch", "local", *run.options, "--poll", "--poll-interval", "0.2")
+    done = cli("watch", "local", *run.options, "--poll", "--interval", "0.2")
     assert done.returncode == 1 and "failed at step 2" in done.stdout and "illegal memory access" in done.stdout
 
 

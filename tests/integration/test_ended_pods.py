@@ -66,7 +66,7 @@ def test_the_fleet_says_how_it_ended_and_where(how: str, train: Pod) -> None:
 
 @pytest.mark.parametrize("how", ENDS)
 def test_its_supervision_ends_with_it(how: str, train: Pod) -> None:
-    words = [PYTHON, "-m", "training_monitor", "run", "--target", train.name, "--name", "llm", "--check-interval", "1"]
+    words = [PYTHON, "-m", "training_monitor", "run", "--target", train.name, "--name", "llm", "--interval", "1"]
     supervisor = subprocess.Popen(
         [*words, "--json", "--", sys.executable, "train.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -119,7 +119,7 @@ class Watcher:
             *argv,
             "--poll",
             "--json",
-            "--poll-interval",
+            "--interval",
             "0.3",
         ]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -63,7 +63,7 @@ def supervise(tmp_path: Path, output: Path) -> subprocess.Popen[bytes]:
         "--retry-delay",
         "0.4",
     ]
-    options += ["--check-interval", "0.3", "--stagnation-threshold", "1.5", "--max-retries", "5", "--json"]
+    options += ["--interval", "0.3", "--stall-after", "1.5", "--max-retries", "5", "--json"]
     environ = {
         **os.environ,
         "PYTHONPATH": str(PACKAGE.parent),

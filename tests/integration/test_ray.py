@@ -437,7 +437,7 @@ class TestCheck:
             "unknown",
             "starting",
         ]
-        assert main(["check", HEAD, "silent", "--threshold", "0.5"]) == 1
+        assert main(["check", HEAD, "silent", "--stall-after", "0.5"]) == 1
         assert main(["check", HEAD, "nope"]) == 2
 
 

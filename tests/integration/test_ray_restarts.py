@@ -53,7 +53,7 @@ class Rival(threading.Thread):
         self.machine, self.out, self.up = name, folder / f"{name}.out", threading.Event()
         self.over, self.process = threading.Event(), None
         options = [HEAD, "again", "--checkpoint-dir", str(folder / "c"), "--entrypoint", entrypoint, "--json"]
-        options += ["--retry-delay", "1", "--check-interval", "1", "--max-retries", "50"]
+        options += ["--retry-delay", "1", "--interval", "1", "--max-retries", "50"]
         naming = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
         self._words = [*naming, sys.executable, "-m", "training_monitor", "restart", *options]
         state = str(folder / f"state {name}")

@@ -171,7 +171,7 @@ def test_the_notice_of_the_restart_says_why(
 ) -> None:
     with Services() as services:
         monkeypatch.setenv("TRAINING_MONITOR_WEBHOOK", services.webhook)
-        options = ["--name", "hangs", "--retry-delay", "0.1", "--stagnation-threshold", "2", "--check-interval", "0.5"]
+        options = ["--name", "hangs", "--retry-delay", "0.1", "--stall-after", "2", "--interval", "0.5"]
         done = run_command("run", *options, "--notify", "--json", "--", *command_of(place))
         assert done.returncode == 0, done
         assert wait_until(lambda: len(services.hooked) >= 2, 60)

@@ -285,7 +285,7 @@ def test_a_supervised_training_is_waited_for_over_its_attempts(local: Place) -> 
     train = [sys.executable, str(TRAINING), "--output", str(out), "--step-seconds", "0.05", "--steps", "60"]
     train += ["--save-every", "10", "--crash-at", "30"]
     options = ["--checkpoint-dir", str(out), "--name", "again", "--resume-argument=--resume", "--retry-delay", "3"]
-    command = [sys.executable, "-m", "training_monitor", "run", *options, "--check-interval", "0.3", "--", *train]
+    command = [sys.executable, "-m", "training_monitor", "run", *options, "--interval", "0.3", "--", *train]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ) as supervisor:
         try:

@@ -6,7 +6,7 @@ Every start of the command line imports this module, so it imports argparse and 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import nan
 from typing import Any, NoReturn
 
@@ -19,13 +19,6 @@ TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups"
 
 WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
 STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
-
-# One name per meaning, then its earlier names, which are still accepted.
-INTERVAL = ("--interval", "--poll-interval", "--check-interval")
-STALL_AFTER = ("--stall-after", "--threshold", "--stagnation-threshold")
-STOP_GRACE = ("--stop-grace", "--grace")
-SOFT_LIMIT = ("--soft-limit", "--soft-timeout")
-HARD_LIMIT = ("--hard-limit", "--hard-timeout")
 
 
 def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Callable[[str], float]:
@@ -132,7 +125,7 @@ class CommandParser(argparse.ArgumentParser):
 
     @property
     def options(self) -> list[str]:
-        """The options of this command that begin with --, also those that are not shown."""
+        """The options of this command that begin with --."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
@@ -157,19 +150,15 @@ class CommandParser(argparse.ArgumentParser):
 
     def duration(
         self,
-        names: Sequence[str],
+        name: str,
         help: str,
         default: float | None = None,
         type: Callable[[str], float] = SECONDS,
         short: str = "",
     ) -> None:
-        """Declare an option for a duration under the first of its names; the others are accepted, but hidden."""
-        shown, *earlier = names
-        dest = shown.removeprefix("--").replace("-", "_")
-        flags = [short, shown] if short else [shown]
-        self.add_argument(*flags, dest=dest, type=type, default=default, metavar="DURATION", help=help)
-        for name in earlier:
-            self.add_argument(name, dest=dest, type=type, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        """Declare an option for a duration."""
+        flags = [short, name] if short else [name]
+        self.add_argument(*flags, type=type, default=default, metavar="DURATION", help=help)
 
     def target(self, *, is_optional: bool = False) -> None:
         """Declare TARGET, with --namespace."""
@@ -194,7 +183,7 @@ class CommandParser(argparse.ArgumentParser):
     def roll_call(self) -> None:
         """Declare --roll-call-timeout."""
         self.duration(
-            ["--roll-call-timeout"],
+            "--roll-call-timeout",
             "for a look at all ranks (see `why`) before a hang is ended, at least 5s (default: 20s; 0: none)",
             default=20.0,
         )
@@ -215,4 +204,4 @@ class CommandParser(argparse.ArgumentParser):
     def outage_after(self) -> None:
         """Declare --outage-after."""
         help = "send a notice when looks fail, or the state folder cannot be used, for this long (default: 10m)"
-        self.duration(["--outage-after"], help)
+        self.duration("--outage-after", help)

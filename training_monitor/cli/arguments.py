@@ -37,16 +37,15 @@ def every_command(only: str | None = None) -> Mapping[str, list[Argument]]:
 def _arguments(parser: CommandParser) -> Iterator[Argument]:
     expand = parser._get_formatter()._expand_help
     for action in parser._actions:
-        if action.help is not argparse.SUPPRESS:
-            yield Argument(
-                names=tuple(action.option_strings),
-                metavar=action.metavar if isinstance(action.metavar, str) else action.dest.upper(),
-                help=" ".join(expand(action).split()) if action.help else "",
-                values=_values(action.nargs),
-                completes=parser.completes.get(action.dest, ""),
-                choices=tuple(map(str, action.choices or ())),
-                is_repeatable=isinstance(action, (argparse._AppendAction, argparse._ExtendAction)),
-            )
+        yield Argument(
+            names=tuple(action.option_strings),
+            metavar=action.metavar if isinstance(action.metavar, str) else action.dest.upper(),
+            help=" ".join(expand(action).split()) if action.help else "",
+            values=_values(action.nargs),
+            completes=parser.completes.get(action.dest, ""),
+            choices=tuple(map(str, action.choices or ())),
+            is_repeatable=isinstance(action, (argparse._AppendAction, argparse._ExtendAction)),
+        )
 
 
 def _values(nargs: object) -> str:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from training_monitor.cli.argument_types import (
-    INTERVAL,
     MEMBER_GROUPS,
     MEMBERS,
-    STALL_AFTER,
     STALLS,
-    STOP_GRACE,
     CommandParser,
     count,
     seconds_from,
@@ -21,10 +18,10 @@ def add_supervision(command: CommandParser) -> None:
         "--max-retries", "N", "restarts without progress in between (default: %(default)s)", type=count, default=10
     )
     command.duration(
-        ["--retry-delay"], "before a restart; doubles while there is no progress (default: 1m)", default=60.0
+        "--retry-delay", "before a restart; doubles while there is no progress (default: 1m)", default=60.0
     )
-    command.duration(STALL_AFTER, f"{STALLS} (default: 5m)", default=300.0)
-    command.duration(INTERVAL, "between looks (default: 30s)", default=30.0)
+    command.duration("--stall-after", f"{STALLS} (default: 5m)", default=300.0)
+    command.duration("--interval", "between looks (default: 30s)", default=30.0)
     command.value(
         "--resume-argument",
         "OPTION",
@@ -63,7 +60,7 @@ def add_ending(command: CommandParser) -> None:
     command.value("--tag", "TAG", "a tag for the README of a model that is not finished", action="append", default=[])
     command.flag("--destroy", "destroy the vast.ai instance once the upload is verified")
     command.flag("--destroy-without-upload", "destroy it even without a verified upload: what is on it is lost")
-    command.duration(STOP_GRACE, "between TERM and KILL (default: 10s)")
+    command.duration("--stop-grace", "between TERM and KILL (default: 10s)")
 
 
 def add_any_members(command: CommandParser) -> None:
@@ -91,7 +88,7 @@ def add_screen(command: CommandParser) -> None:
 
 
 def add_fleet_looks(command: CommandParser) -> None:
-    command.duration(INTERVAL, "between refreshes (default: 10s)", type=seconds_from(1, below=1e6))
+    command.duration("--interval", "between refreshes (default: 10s)", type=seconds_from(1, below=1e6))
     command.value(
         "--log-path",
         "PATTERN",

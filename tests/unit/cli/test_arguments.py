@@ -1,4 +1,4 @@
-"""Options that mean the same have one name and one reader; earlier names are taken, and not shown."""
+"""Options that mean the same have one name, one reader and one form in all commands."""
 
 from __future__ import annotations
 
@@ -6,26 +6,17 @@ import argparse
 
 import pytest
 
-from training_monitor.cli.argument_types import (
-    HARD_LIMIT,
-    INTERVAL,
-    SOFT_LIMIT,
-    STALL_AFTER,
-    STOP_GRACE,
-    count,
-    port,
-    positive_count,
-)
+from training_monitor.cli.argument_types import count, port, positive_count
 from training_monitor.cli.command_table import list_commands
 from training_monitor.cli.main import main
 from training_monitor.cli.parsing import build_parser
 
 COMMANDS = {
-    STALL_AFTER: ["check local", "wait local", "run", "restart local x", "watch local"],
-    INTERVAL: ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "metrics", "top x"],
-    STOP_GRACE: ["stop local x", "watch local"],
-    SOFT_LIMIT: ["watch local", "rent launch"],
-    HARD_LIMIT: ["watch local", "rent launch"],
+    "--stall-after": ["check local", "wait local", "run", "restart local x", "watch local"],
+    "--interval": ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "metrics", "top x"],
+    "--stop-grace": ["stop local x", "watch local"],
+    "--soft-limit": ["watch local", "rent launch"],
+    "--hard-limit": ["watch local", "rent launch"],
 }
 
 
@@ -33,27 +24,28 @@ def parse(words: str) -> argparse.Namespace:
     return build_parser().parse_args(words.split())
 
 
-def test_every_name_of_an_option_takes_seconds_and_durations(subtests: pytest.Subtests) -> None:
-    for names, commands in COMMANDS.items():
-        for words in (f"{command} {name}" for command in commands for name in names):
-            with subtests.test(words=words):
-                field = names[0].removeprefix("--").replace("-", "_")
-                assert getattr(parse(f"{words} 90"), field) == getattr(parse(f"{words} 1m30s"), field) == 90
-
-
-def test_only_the_first_name_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    for names, commands in COMMANDS.items():
+def test_a_duration_is_read_alike_by_all_commands(
+    subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, commands in COMMANDS.items():
         for command in commands:
-            with pytest.raises(SystemExit):
-                parse(f"{command} --help")
-            shown = capsys.readouterr().out
-            assert f"{names[0]} DURATION" in shown and not [name for name in names[1:] if f"{name} " in shown]
-
-
-def test_the_last_of_several_names_counts() -> None:
-    assert parse("check local --threshold 5 --stall-after 6").stall_after == 6
-    assert parse("check local --stall-after 6 --threshold 5").stall_after == 5
+            with subtests.test(words=f"{command} {name}"):
+                field = name.removeprefix("--").replace("-", "_")
+                given = [getattr(parse(f"{command} {name} {text}"), field) for text in ("90", "1m30s")]
+                assert given == [90, 90]
+                with pytest.raises(SystemExit):
+                    parse(f"{command} --help")
+                assert f"{name} DURATION" in capsys.readouterr().out
     assert parse("check local").stall_after is None and parse("top x -i 5s").interval == 5
+
+
+@pytest.mark.parametrize("command", ["watch local", "rent launch"])
+def test_a_budget_and_a_soft_limit_are_above_zero(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(f"{command} --budget 2.5").budget == 2.5
+    for words in ("--budget 0", "--budget $5", "--soft-limit 0", "--hard-limit 0s"):
+        with pytest.raises(SystemExit):
+            parse(f"{command} {words}")
+        assert "expected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "1e9", "15min", "m", ""])

@@ -33,7 +33,6 @@ def test_every_command_is_described_with_what_its_parser_takes() -> None:
     assert {"-h", "--help", "--json", "-n", "--namespace", "--tail"} == {*options(COMMANDS["logs"])}
     [priority] = [each for each in COMMANDS["notify"] if "--priority" in each.names]
     assert priority.choices == ("low", "normal", "high", "urgent") and "default: normal" in priority.help
-    assert "--poll-interval" not in options(COMMANDS["watch"]), "an earlier name is accepted, but not shown"
     values = {name: each.values for each in COMMANDS["fleet"] for name in each.names or (each.metavar,)}
     assert (values["TARGET"], values["--notify"], values["--once"]) == (SEVERAL, OPTIONAL, NO_VALUE)
     assert find_candidates([""])[1]["rent"] == "train on rented machines"

@@ -8,7 +8,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from training_monitor.cli.argument_types import STALL_AFTER, STALLS, CommandParser
+from training_monitor.cli.argument_types import STALLS, CommandParser
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import EXITS, OK, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say
 from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
@@ -27,10 +27,8 @@ _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
     command.what()
-    command.duration(STALL_AFTER, f"{STALLS} (default: by the evidence)")
-    command.duration(
-        ["--sample"], "look once more after this time where the first look does not tell (default: 0)", 0.0
-    )
+    command.duration("--stall-after", f"{STALLS} (default: by the evidence)")
+    command.duration("--sample", "look once more after this time where the first look does not tell (default: 0)", 0.0)
     command.value(
         "--field",
         "KEY",

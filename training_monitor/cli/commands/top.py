@@ -7,7 +7,7 @@ import threading
 from argparse import Namespace
 from typing import Any
 
-from training_monitor.cli.argument_types import FOLDERS, INTERVAL, CommandParser, positive_number, seconds_from
+from training_monitor.cli.argument_types import FOLDERS, CommandParser, positive_number, seconds_from
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, hint, print_json, put_lines, table_width
@@ -38,11 +38,11 @@ def declare(command: CommandParser) -> None:
         FOLDERS,
     )
     command.namespace()
-    command.duration(INTERVAL, "between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
+    command.duration("--interval", "between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
     command.value("--max-cpus", "CORES", "that the runs may use (default: all)", type=positive_number)
     command.value("--max-ram", "GB", "of memory that they may use (default: all)", type=positive_number)
     command.value("--max-gpu", "GB", "of GPU memory that they may use (default: all)", type=positive_number)
-    command.duration(["--csv-interval"], "between rows in CSV files (default: no CSV)", type=_SECONDS)
+    command.duration("--csv-interval", "between rows in CSV files (default: no CSV)", type=_SECONDS)
     command.value("--csv-dir", "PATH", "the folder of the CSV files (default: %(default)s)", FOLDERS, default=CSV_DIR)
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--headless", action="store_true", help="no screen: only CSV, or with --json a line each time")

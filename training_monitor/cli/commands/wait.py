@@ -7,7 +7,7 @@ import time
 from argparse import Namespace
 from typing import Any
 
-from training_monitor.cli.argument_types import INTERVAL, STALL_AFTER, STALLS, CommandParser
+from training_monitor.cli.argument_types import STALLS, CommandParser
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
@@ -33,9 +33,9 @@ def declare(command: CommandParser) -> None:
     )
     command.value("--handle", "NAME", "for the wait; with it alone, go on with a wait whose caller died")
     command.flag("--list", "list the waits that are kept")
-    command.duration(["--timeout"], "wait no longer than this (default: no limit)")
-    command.duration(INTERVAL, "between looks (default: 30s; with --for 2s to 1m, the longer it waits the more)")
-    command.duration(STALL_AFTER, f"{STALLS} (default: by the evidence, as check does)")
+    command.duration("--timeout", "wait no longer than this (default: no limit)")
+    command.duration("--interval", "between looks (default: 30s; with --for 2s to 1m, the longer it waits the more)")
+    command.duration("--stall-after", f"{STALLS} (default: by the evidence, as check does)")
     command.value("--checkpoint-dir", "DIR", "of its checkpoints, for --for checkpoint (default: found, if it can be)")
 
 

@@ -11,14 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.argument_types import (
-    HARD_LIMIT,
-    INTERVAL,
-    SOFT_LIMIT,
-    STALL_AFTER,
+    SECONDS_ABOVE_ZERO,
     STALLS,
     WHAT,
     CommandParser,
     amount,
+    positive_number,
     some_name,
 )
 from training_monitor.cli.command_table import Command
@@ -91,13 +89,13 @@ def declare(command: CommandParser) -> None:
         help="with --terminate: end it also when its ETA does not converge although its speed has not halved",
     )
     command.flag("--no-stall-detection", "never call it stalled")
-    command.duration(INTERVAL, "between looks (default: 1m)")
-    command.duration(["--grace-period"], "from the notice of a stall to the end (default: 15m)")
-    command.duration(STALL_AFTER, f"{STALLS} (default: by what is seen of it)")
-    command.duration(SOFT_LIMIT, "send a notice after this run time")
-    command.duration(HARD_LIMIT, "end it after this run time, with --terminate")
-    command.value("--cost-per-hour", "MONEY", "what the machine costs", type=amount)
-    command.value("--budget", "MONEY", "send a notice when it is spent", type=amount)
+    command.duration("--interval", "between looks (default: 1m)")
+    command.duration("--grace-period", "from the notice of a stall to the end (default: 15m)")
+    command.duration("--stall-after", f"{STALLS} (default: by what is seen of it)")
+    command.duration("--soft-limit", "send a notice after this run time", type=SECONDS_ABOVE_ZERO)
+    command.duration("--hard-limit", "end it after this run time, with --terminate", type=SECONDS_ABOVE_ZERO)
+    command.value("--cost-per-hour", "DOLLARS", "what the machine costs", type=amount)
+    command.value("--budget", "DOLLARS", "send a notice when it has spent this", type=positive_number)
 
 
 def run(args: Namespace) -> int:

@@ -27,7 +27,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--also", "TARGET", "another host of the same training; again for more", TARGETS, action="append", default=[]
     )
-    command.duration(["--timeout"], "for all of it (default: 20s)", default=20.0, type=seconds_from(5, below=600))
+    command.duration("--timeout", "for all of it (default: 20s)", default=20.0, type=seconds_from(5, below=600))
     command.value("--py-spy", "FILE", "a py-spy that is sent to the hosts, and removed again", FILES)
     command.flag("--stacks", "print the stacks of all threads")
 

@@ -7,9 +7,7 @@ from argparse import Namespace
 from training_monitor.cli.argument_types import (
     FILES,
     FOLDERS,
-    HARD_LIMIT,
     SECONDS_ABOVE_ZERO,
-    SOFT_LIMIT,
     CommandParser,
     positive_count,
     positive_number,
@@ -47,10 +45,10 @@ def declare(command: CommandParser) -> None:
     )
     command.value("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=positive_number)
     command.value("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)", type=positive_number)
-    command.value("--budget", "DOLLARS", "the job ends when it has spent this", type=positive_number)
-    command.duration(SOFT_LIMIT, "send a notice after this time on rented machines", type=SECONDS_ABOVE_ZERO)
+    command.value("--budget", "DOLLARS", "end the job when it has spent this", type=positive_number)
+    command.duration("--soft-limit", "send a notice after this time on rented machines", type=SECONDS_ABOVE_ZERO)
     command.duration(
-        HARD_LIMIT, "save and end the job after this time on rented machines (default: 4h)", type=SECONDS_ABOVE_ZERO
+        "--hard-limit", "save and end the job after this time on rented machines (default: 4h)", type=SECONDS_ABOVE_ZERO
     )
     command.value("--num-gpus", "N", "(default: 1)", type=positive_count)
     command.flag("--bid", "a cheaper machine that may be taken away at any time")
