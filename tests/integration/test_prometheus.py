@@ -28,7 +28,7 @@ from tests.loopback.vast import VastApi
 from tests.loopback.vast_rows import KEY
 from tests.metrics_text import Metrics, parse_metrics
 from tests.requirements import require
-from training_monitor.cli.metrics import write_textfile
+from training_monitor.cli.commands.metrics import write_textfile
 from training_monitor.core.errors import SettingsError
 from training_monitor.fleet import MockFleet
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, TrainingMetrics

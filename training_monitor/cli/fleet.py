@@ -1,4 +1,4 @@
-"""`vast` and `fleet`: many trainings on one screen, or once as a table or JSON."""
+"""Many trainings, opened and shown as the command line says, for `vast`, `fleet`, `web` and `metrics`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from training_monitor.fleet import (
     MemberSpec,
     MockFleet,
     TrainingMetrics,
-    load_fleet_config,
 )
 from training_monitor.fleet.config import parse_member
 from training_monitor.fleet.history import History, mock_history
@@ -45,28 +44,6 @@ COSTS = {  # sums, and their names in JSON
     "hidden_dollars_per_hour": "hidden_cost_per_hour",
 }
 ALIKE = 0.8  # how alike a word and a name of the settings are that is probably meant, from 0 to 1
-
-
-def vast(args: Namespace) -> int:
-    """Run `vast` and return the exit status."""
-    if args.mock:
-        config = changed_config(FleetConfig(), args)
-        mock = _open_mock(args, config, args.instances or ())
-        _check_group(args.group, mock.snapshot().groups)
-        return _show(mock, args, "vast.ai (mock)", config)
-    config = changed_config(load_fleet_config(), args)
-    _check_group(args.group, config.groups)
-    specs = [spec for number in args.instances or () for spec in config.specs_of(f"vast://{number}")]
-    with open_monitor(specs, args, config, whole_account=not specs) as monitor:
-        return _show(monitor, args, "vast.ai", config)
-
-
-def fleet(args: Namespace) -> int:
-    """Run `fleet` and return the exit status."""
-    config = changed_config(load_fleet_config(), args)
-    _check_group(args.group, config.groups)
-    with open_monitor(read_specs(args.targets, config), args, config) as monitor:
-        return _show(monitor, args, "fleet", config)
 
 
 def read_specs(words: Sequence[str], config: FleetConfig) -> list[MemberSpec]:
@@ -105,7 +82,7 @@ def changed_config(config: FleetConfig, args: Namespace) -> FleetConfig:
     return replace(config, log_paths=tuple(args.log_path)) if args.log_path else config
 
 
-def _check_group(name: str | None, groups: Collection[str]) -> None:
+def check_group(name: str | None, groups: Collection[str]) -> None:
     if name is not None and name not in groups:
         known = closest(name, groups) if groups else "none is set: [fleet.groups] in the settings file"
         raise SettingsError("--group", name, f"a group ({known})")
@@ -116,12 +93,12 @@ def open_meant(args: Namespace, config: FleetConfig) -> AbstractContextManager[F
     if args.mock and (args.targets or args.vast):
         args.parser.error("--mock makes up its members: give it neither TARGET nor --vast")
     if args.mock:
-        return nullcontext(_open_mock(args, config))
+        return nullcontext(open_mock(args, config))
     specs = read_specs(args.targets, config) if args.targets or not args.vast else []
     return open_monitor(specs, args, config, whole_account=args.vast)
 
 
-def _open_mock(args: Namespace, config: FleetConfig, instances: Sequence[int] = ()) -> MockFleet:
+def open_mock(args: Namespace, config: FleetConfig, instances: Sequence[int] = ()) -> MockFleet:
     history = None if args.no_history else mock_history(keep_days=config.keep_days)
     return MockFleet(instances, config=config, history=history)
 
@@ -151,7 +128,7 @@ def open_monitor(
         )
 
 
-def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig) -> int:
+def show_fleet(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig) -> int:
     if can_show_screen() and not (args.once or args.json):
         from training_monitor.ui.fleet.app import run_fleet
 

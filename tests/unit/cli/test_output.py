@@ -16,7 +16,7 @@ import pytest
 from tests.fakes import FakeClock
 from training_monitor.cli.live import LiveDisplay, LiveLine
 from training_monitor.cli.output import complain, hint, interrupted_status, print_json, put, put_masked, say
-from training_monitor.cli.service import ServiceDisplay
+from training_monitor.cli.rented_jobs import ServiceDisplay
 from training_monitor.core import masking
 from training_monitor.core.models import Event, RunOutcome
 

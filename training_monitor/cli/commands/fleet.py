@@ -15,9 +15,13 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.cli.fleet import fleet
+    from training_monitor.cli.fleet import changed_config, check_group, open_monitor, read_specs, show_fleet
+    from training_monitor.fleet import load_fleet_config
 
-    return fleet(args)
+    config = changed_config(load_fleet_config(), args)
+    check_group(args.group, config.groups)
+    with open_monitor(read_specs(args.targets, config), args, config) as monitor:
+        return show_fleet(monitor, args, "fleet", config)
 
 
 COMMAND = Command(run, declare, ("my-pod ssh://me@gpu1 vast://30007012", "nightly --notify --once"))

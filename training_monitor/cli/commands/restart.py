@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Any
 
 from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.command_table import Command
@@ -18,9 +19,17 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.cli.supervising import restart
+    """Supervise a Ray job: adopt it if it runs, else restart it from its newest complete checkpoint."""
+    from training_monitor.cli.supervising import let_read, named_folder, supervise
 
-    return restart(args)
+    config: dict[str, Any] | None = None
+    if args.entrypoint:
+        config = {"entrypoint": args.entrypoint}
+        if args.resume_argument:
+            config["resume_argument"] = args.resume_argument
+    named = named_folder(args.entrypoint) if args.entrypoint and not args.checkpoint_dir else None
+    let_read(args, named)
+    return supervise(args, args.job_name, args.checkpoint_dir or named, config)
 
 
 COMMAND = Command(run, declare, ("my-head-pod my-training --checkpoint-dir /checkpoints/my-training",))

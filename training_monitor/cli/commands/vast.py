@@ -28,9 +28,19 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from training_monitor.cli.fleet import vast
+    from training_monitor.cli.fleet import changed_config, check_group, open_mock, open_monitor, show_fleet
+    from training_monitor.fleet import FleetConfig, load_fleet_config
 
-    return vast(args)
+    if args.mock:
+        config = changed_config(FleetConfig(), args)
+        mock = open_mock(args, config, args.instances or ())
+        check_group(args.group, mock.snapshot().groups)
+        return show_fleet(mock, args, "vast.ai (mock)", config)
+    config = changed_config(load_fleet_config(), args)
+    check_group(args.group, config.groups)
+    specs = [spec for number in args.instances or () for spec in config.specs_of(f"vast://{number}")]
+    with open_monitor(specs, args, config, whole_account=not specs) as monitor:
+        return show_fleet(monitor, args, "vast.ai", config)
 
 
 COMMAND = Command(run, declare, ("", "--mock", "--once"))
