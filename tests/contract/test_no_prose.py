@@ -51,7 +51,6 @@ READERS = {
     "a traceback of Python's": ("targets/transport.py:without_frames",),
     "kubectl exec, of a container that does not run": ("targets/asking.py", "targets/asking.py:_ask_there"),
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
-    "earlier versions, whose states have no outcome": ("supervision/run_state.py:load_run_state",),
     "OpenSSL, for the first and the last line of a key": ("core/masking.py",),
     "no words: the name of a key": ("ui/kit/keys.py:_answered",),
     "no words: whole texts, each kept once": ("rent/job_context.py:warn",),

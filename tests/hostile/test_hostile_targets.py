@@ -50,8 +50,8 @@ from training_monitor.targets.transport import LocalTransport
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
 ACTING = ("destroy", "stop", "create", "start", "reboot", "recycle")
 # What a garbled answer is there, if not unknown: `doctor` reports a target that does not answer as broken, and
-# `upload` and `stop --upload` one that does not answer as not uploaded and not ended.
-OF_GARBAGE = {"doctor": (OK, BAD), "upload": (BAD, UNKNOWN), "stop and save": (BAD, UNKNOWN)}
+# `upload` and `stop --notify` one that does not answer as not uploaded and not ended.
+OF_GARBAGE = {"doctor": (OK, BAD), "upload": (BAD, UNKNOWN), "stop and notify": (BAD, UNKNOWN)}
 # A job waits until vast.ai answers, and a worker has none here.
 OF_JOBS = {"launch": (UNKNOWN, INTERRUPTED), "worker": (OK, UNKNOWN)}
 # Supervision continues until the target answers again.

@@ -57,11 +57,11 @@ case "$1 $2 $3 $*" in
   *) exit 1 ;;
 esac
 """
-# What cannot ask keeps asking; `stop --upload` and `upload` say what they could not do.
-GOES_ON = ("wait", "upload", "stop and save", "run", "restart")
+# What cannot ask keeps asking; `stop --notify` and `upload` say what they could not do.
+GOES_ON = ("wait", "upload", "stop and notify", "run", "restart")
 # It finds all trainings of this machine, also those of tests that run beside this one.
 OF_OTHERS = {"check": (OK, BAD)}
-NOT_HERE = {"doctor": (OK, BAD), "upload": (BAD, UNKNOWN), "stop and save": (BAD, UNKNOWN)}
+NOT_HERE = {"doctor": (OK, BAD), "upload": (BAD, UNKNOWN), "stop and notify": (BAD, UNKNOWN)}
 LOOKS = (
     "check", "check field", "check job", "check log", "check pid", "status", "status job", "logs", "fleet", "top",
     "health", "gpu", "health EFA", "health Ray alone", "checkpoints", "doctor", "watch", "watch job", "watch log",

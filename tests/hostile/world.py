@@ -372,7 +372,7 @@ class World:
             "upload": ("upload", target, f"{home}/out/checkpoint-20", "hf:me/x"),
             "run": ("run", "--target", target, "--name", "brief", "--max-retries", "1", "--", "true"),
             "restart": ("restart", target, "mine", "--max-retries", "1", "--checkpoint-dir", f"{home}/out"),
-            "stop and save": ("stop", target, "process:other", "--upload", "hf:me/x", "--output-dir", f"{home}/out"),
+            "stop and notify": ("stop", target, "process:other", "--notify"),
             "stop Ray job": ("stop", target, "raysubmit_1", "--stop-grace", "1"),
             "stop pid": ("stop", target, pid, "--stop-grace", "1"),
             "stop": ("stop", target, job, "--stop-grace", "1"),

@@ -1,4 +1,4 @@
-"""`notify`: test the channels, send a notice, or list the notices sent."""
+"""What the options --notify and --heartbeat open, and how --upload, --heartbeat and others read env:NAME."""
 
 from __future__ import annotations
 

@@ -336,7 +336,6 @@ class Claiming:
                 found = self.site.ask_one(look_question(self.name))
                 continue
             taken = self.site.ask_one(take_question(self.name, me, token, found.number if found else 0, self._lease))
-            assert taken
             if taken.token == token:
                 if found and found.held and not me.is_same_place(found.owner):
                     self._tell("detected", f"{self.name} taken over from {found}")

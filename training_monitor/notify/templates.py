@@ -90,11 +90,9 @@ def finished(about: About, *, runtime: float | None = None, cost: float | None =
     return _notice("finished", "🎉 Training Finished", about, [*_progress(about), *_spent(runtime, cost)])
 
 
-def failed(about: About, *, reason: str, evidence: str | None = None, explanation: str | None = None) -> Notice:
-    """Report that a run failed, with the line of its log that says why."""
+def failed(about: About, *, reason: str, explanation: str | None = None) -> Notice:
+    """Report that a run failed, and why."""
     fields = [*_progress(about), ("Reason", reason), *_why(explanation)]
-    if evidence:
-        fields.append(("Log", evidence))
     return _notice("failed", "❌ Training Failed", about, fields, _saved(about), "high")
 
 
@@ -117,7 +115,7 @@ def budget_passed(about: About, *, cost: float, budget: float) -> Notice:
 
 def milestone(about: About, *, percent: int, done: int, runtime: float | None = None) -> Notice:
     """Report that `done` per cent of the steps are done, and with it the milestone `percent`, an event of its own."""
-    fields = [*_progress(about), *_spent(runtime, None)]
+    fields = [*_progress(about), *_spent(runtime)]
     return _notice(f"milestone_{percent}", f"📈 Training {done}% Done", about, fields, "", "low")
 
 
@@ -127,11 +125,10 @@ def soft_limit(about: About, *, reason: str) -> Notice:
     return _notice("soft_limit", "⚠️ Limit Passed", about, fields, "No action will be taken.")
 
 
-def upload_finished(about: About, *, destination: str, files: int | None = None) -> Notice:
+def upload_finished(about: About, *, destination: str, files: int) -> Notice:
     """Report that a checkpoint was uploaded and verified."""
-    fields = [("Destination", destination), ("Checkpoint", _step(about.checkpoint_step))]
-    if files is not None:
-        fields.append(("Verified", plural(files, "file")))
+    saved = ("Checkpoint", _step(about.checkpoint_step))
+    fields = [("Destination", destination), saved, ("Verified", plural(files, "file"))]
     return _notice("upload_finished", "📦 Upload Finished", about, fields)
 
 
@@ -142,10 +139,9 @@ def upload_failed(about: About, *, destination: str, reason: str) -> Notice:
     return _notice("upload_failed", "❌ Upload Failed", about, fields, text, "high")
 
 
-def instance_destroyed(about: About, *, runtime: float | None = None, cost: float | None = None) -> Notice:
-    """Report that the rented instance was destroyed, and is gone. runtime: seconds; cost: dollars."""
-    fields = _spent(runtime, cost)
-    return _about_machine("instance_destroyed", "🗑️ Instance Destroyed", about, fields, "It costs no more.", "normal")
+def instance_destroyed(about: About) -> Notice:
+    """Report that the rented instance was destroyed, and is gone."""
+    return _about_machine("instance_destroyed", "🗑️ Instance Destroyed", about, [], "It costs no more.", "normal")
 
 
 def instance_gone(about: About) -> Notice:
@@ -164,7 +160,7 @@ def instance_swept(
     about: About, *, reason: str, runtime: float | None = None, cost_per_hour: float | None = None
 ) -> Notice:
     """Report that a sweep destroyed an instance that no job needs. runtime: seconds; cost_per_hour: dollars."""
-    fields = [("Reason", reason), *_spent(runtime, None)]
+    fields = [("Reason", reason), *_spent(runtime)]
     if cost_per_hour is not None:
         fields.append(("Cost", f"{_dollars(cost_per_hour)} per hour"))
     return _about_machine("instance_swept", "🧹 Instance Swept", about, fields, "It is gone and costs no more.")
@@ -268,7 +264,7 @@ def _saved(about: About) -> str:
     return f"Latest checkpoint: {_step(about.checkpoint_step)}"
 
 
-def _spent(runtime: float | None, cost: float | None) -> _Fields:
+def _spent(runtime: float | None, cost: float | None = None) -> _Fields:
     time = [] if runtime is None else [("Runtime", format_duration(runtime))]
     return time + ([] if cost is None else [("Cost", _dollars(cost))])
 

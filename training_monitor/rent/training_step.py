@@ -24,7 +24,7 @@ from training_monitor.rent.job_context import JobContext
 from training_monitor.rent.limits import seconds_left
 from training_monitor.rent.sync import SyncReport, fetch_folder
 from training_monitor.supervision.restart_notices import RestartNotices
-from training_monitor.supervision.run_state import RunState, load_run_state
+from training_monitor.supervision.run_state import RunState
 from training_monitor.supervision.supervisor import Supervisor
 from training_monitor.supervision.watch_state import decide_alerts
 from training_monitor.supervision.watcher import TrainingWatcher
@@ -95,14 +95,14 @@ class TrainingStep:
         ctx, store = self.ctx, self.ctx.service.store
         name, target = ctx.run_name, self._supervisor.site.target
         key = f"{target} {name}"
-        if ended := load_run_state(store, key, finished=True):
+        if ended := store.load_run(key, RunState, finished=True):
             return ended
         self._closing.enter_context(store.hold(key))
         request, env = ctx.job.request, {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **ctx.job.request.env}
         config = {"command": training_command(request, ctx.folder), "env": env, "working_dir": ctx.folder}
         self._supervisor.plain = config
         new = RunState(key, str(target), name, ctx.checkpoint_dir, ctx.clock.time(), config=config)
-        kept = load_run_state(store, key)
+        kept = store.load_run(key, RunState)
         return self._supervisor.go_on(kept, new) if kept else self._supervisor.begin(new, None)
 
     # ------------------------------------------------------------ one look

@@ -105,9 +105,7 @@ def auto_restart(
 
 def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None) -> RestartReport:
     """Run to the end, continuing from where an earlier supervisor stopped."""
-    from training_monitor.supervision.run_state import load_run_state
-
-    kept = load_run_state(supervisor.store, new.key)
+    kept = supervisor.store.load_run(new.key, type(new))
     run = supervisor.go_on(kept, new) if kept else supervisor.begin(new, initial_job_id)
     while run.phase != "done":
         run = supervisor.step(run)
@@ -131,10 +129,9 @@ def find_run(
     head_pod: str | Target, job_name: str, namespace: str = "default", *, finished: bool = False
 ) -> RunState | None:
     """Return this machine's unfinished run that `auto_restart` would continue, or the one that has `finished`."""
-    from training_monitor.supervision.run_state import load_run_state
+    from training_monitor.supervision.run_state import RunState
 
-    key = _key(parse_target(head_pod, namespace=namespace), job_name)
-    return load_run_state(Store(), key, finished=finished)
+    return Store().load_run(_key(parse_target(head_pod, namespace=namespace), job_name), RunState, finished=finished)
 
 
 def _key(target: Target, job_name: str) -> str:

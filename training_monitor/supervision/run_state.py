@@ -17,7 +17,6 @@ from typing import Any
 from training_monitor.core.frozen import asdict, dataclass, field, replace, shared_fields
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport, report_of
-from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing, KeptRollCall, Observation, WatchedJob
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.logs.training_log import ProgressReader, parse_progress
@@ -72,15 +71,6 @@ class RunState:
             duration=ended - self.started_at,
             explanation=next((text for each in reversed(self.attempts) if (text := each["explanation"])), None),
         )
-
-
-def load_run_state(store: Store, key: str, *, finished: bool = False) -> RunState | None:
-    """Load the state of a run. Earlier versions wrote its outcome only as the first word of its reason."""
-    run = store.load_run(key, RunState, finished=finished)
-    if run is None or run.outcome is not None:
-        return run
-    outcome = (run.reason or "").partition(":")[0]
-    return replace(run, outcome=RunOutcome(outcome)) if outcome in RunOutcome._value2member_map_ else run
 
 
 def plan_attempt(

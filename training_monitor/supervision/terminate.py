@@ -129,7 +129,7 @@ def check_plan(watcher: TrainingWatcher, plan: TerminationPlan) -> None:
 
 def is_terminating(watcher: TrainingWatcher) -> bool:
     """Return whether the end of this run was begun and is not done."""
-    return watcher.store.load_run(_key(watcher), dict) is not None
+    return termination_phase(watcher) is not None
 
 
 def termination_phase(watcher: TrainingWatcher) -> str | None:

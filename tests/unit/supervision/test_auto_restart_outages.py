@@ -14,11 +14,10 @@ from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingStore, KillingTransport
 from tests.unit.supervision.test_auto_restart import Bench
 from training_monitor.core.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
-from training_monitor.core.models import CommandResult, RunOutcome
+from training_monitor.core.models import CommandResult
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.jobs.stopping import stop_job
-from training_monitor.supervision.run_state import load_run_state
 
 CRASH = Behaviour(crash_after=120)
 HANG = Behaviour(hang_after=120)
@@ -342,17 +341,6 @@ def test_a_state_of_an_earlier_version_goes_on(bench: Bench) -> None:
     del state["bad_checkpoints"], state["attempts"][0]["failure"], state["attempts"][0]["progress"]
     Store(bench.folder).save_run("local run", state, finished=False)
     assert bench.restart()["success"] and len(bench.jobs.starts) == 2
-
-
-def test_the_outcome_of_a_run_that_ended_under_an_earlier_version_is_known(bench: Bench) -> None:
-    state = interrupted(bench) | {"phase": "done", "reason": "stopped: stopped by a person"}
-    del state["outcome"]
-    outcomes = []
-    for reason in (state["reason"], "unexpected_exit"):
-        Store(bench.folder).save_run("local run", state | {"reason": reason}, finished=True)
-        run = load_run_state(Store(bench.folder), "local run", finished=True)
-        outcomes.append(run.outcome if run else "none")
-    assert outcomes == [RunOutcome.STOPPED, None]
 
 
 def test_a_state_of_a_later_version_is_refused_in_words(bench: Bench) -> None:
