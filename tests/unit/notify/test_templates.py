@@ -118,7 +118,7 @@ def test_the_texts_of_the_other_events() -> None:
     texts = {notice.kind: render(notice, PLAIN) for notice in every_notice()}
     progress = "Training: run\nProgress: 10/40 (25%)\nRuntime: 1h05m\nCost: $1.50"
     assert texts["finished"] == f"🎉 Training Finished\n\n{progress}"
-    assert "Log: CUDA out of memory\n" in texts["failed"] and texts["failed"].endswith("Latest checkpoint: step 5")
+    assert "Reason: out of memory\n" in texts["failed"] and texts["failed"].endswith("Latest checkpoint: step 5")
     assert "Resumes from: /out/step_60\nAttempt: 2" in texts["restarted"]
     assert "Cost: $10.50 of $10.00" in texts["budget_passed"]
     assert texts["milestone_50"].startswith("📈 Training 50% Done\n")
