@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport, wait_until
-from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, page_token, stop_request
+from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, stop_request
 from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
@@ -20,11 +20,10 @@ from training_monitor.core.errors import (
     InstanceNotFound,
     TargetUnreachable,
 )
-from training_monitor.vast import asking, instances
+from training_monitor.vast import instances
 from training_monitor.vast.instances import (
     Destruction,
     destroy_instance,
-    find_instance,
     list_instances,
     show_instance,
     stop_instance,
@@ -76,11 +75,6 @@ def test_a_row_is_as_the_service_describes_it(vast: VastApi, transport: WatchedT
     assert list_instances(transport=transport)[0] == row
 
 
-def test_an_account_without_instances_is_empty(vast: VastApi, transport: WatchedTransport) -> None:
-    vast.instances.clear()
-    assert listed(transport) == []
-
-
 def test_an_invalid_key_is_access_denied_not_an_empty_account(
     vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,46 +93,10 @@ def test_a_service_that_fails_is_an_error_not_an_empty_account(
         assert type(error) is kind and "something broke" in str(error)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [failure("busy", "try later"), {**failure("busy", "try later"), "instances": []}, {"instances": None}, b"<html>"],
-    ids=["refused", "refused with no instances", "null", "html"],
-)
-def test_an_answer_that_is_no_list_is_an_error_not_an_empty_account(
-    vast: VastApi, transport: WatchedTransport, answer: dict[str, object] | bytes
-) -> None:
-    vast.answers[LIST] = (200, answer)
-    assert {type(error) for error in failures(transport)} == {TargetUnreachable}
-
-
-def test_a_second_page_that_fails_leaves_no_list(vast: VastApi, transport: WatchedTransport) -> None:
-    for number in range(10, 50):
-        vast.add_instance(number)
-    vast.answers[f"{LIST} after 31"] = (500, failure("server_error", "something broke"))
-    with pytest.raises(TargetUnreachable, match="500"):
-        destroy(transport, number=99)
-
-
-def test_pages_in_a_circle_are_no_list(vast: VastApi, transport: WatchedTransport) -> None:
-    circle = {**vast.page(), "next_token": page_token(8)}
-    vast.answers |= {LIST: (200, circle), f"{LIST} after 8": (200, circle)}
-    with pytest.raises(TargetUnreachable, match="does not end"):
-        destroy(transport, number=99)
-
-
 def test_a_service_that_is_down_is_unreachable(vast: VastApi, transport: WatchedTransport) -> None:
     vast.stop()
     for error in failures(transport):
         assert type(error) is TargetUnreachable and "refused" in str(error)
-
-
-def test_a_service_that_hangs_is_left_after_the_time_limit(
-    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vast.hang = LIST
-    monkeypatch.setattr(asking, "VAST_TIMEOUT", 0.3)
-    with pytest.raises(CommandTimedOut):
-        destroy(transport)
 
 
 def test_a_service_that_hangs_as_the_cli_starts_is_left_after_the_time_limit(
@@ -177,29 +135,6 @@ def test_one_that_is_gone_is_asked_to_go_all_the_same_and_is_not_called_destroye
     assert vast.destroyed() == [destroy_request(7), destroy_request(99)]
 
 
-@pytest.mark.parametrize(("count", "share"), [(2, 0.0), (6, 0.5)], ids=["two empty", "six partial"])
-def test_however_often_a_listing_lacks_it_an_instance_that_runs_on_is_not_gone(
-    vast: VastApi, transport: WatchedTransport, count: int, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
-    vast.lying_listings, vast.lying_share = count, share
-    vast.keeps_destroyed = True
-    with pytest.raises(CommandFailed, match="instance 7 is still there"):
-        destroy(transport)
-    assert find_instance("8", transport=transport, clock=FakeClock()) is not None and vast.destroyed()
-
-
-def test_an_instance_that_stays_listed_for_some_seconds_is_waited_for(
-    vast: VastApi, transport: WatchedTransport
-) -> None:
-    vast.keeps_destroyed = True
-    clock = FakeClock()
-    clock.at(3.0, lambda: vast.instances.__delitem__(7))
-    destroy(transport, clock)
-    assert clock.elapsed >= 3.0
-    assert set(vast.destroyed()) == {destroy_request(7)}
-
-
 def refused_destroy(vast: VastApi, code: int, answer: dict[str, object]) -> None:
     vast.answers[destroy_request(7)] = (code, answer)
 
@@ -228,26 +163,6 @@ def test_an_instance_that_never_goes_is_named_with_what_vastai_said_and_what_to_
     assert "instance 7 is still there" in str(caught.value) and f"(vastai said: {said})" in str(caught.value)
     assert "vastai destroy instance 7 -y" in str(caught.value)
     assert sorted(vast.instances) == [6, 7, 8]
-
-
-@pytest.mark.parametrize("code", [401, 403])
-def test_a_key_that_may_not_destroy_is_access_denied(vast: VastApi, transport: WatchedTransport, code: int) -> None:
-    refused_destroy(vast, code, failure("auth_error", "the key lacks instance_write"))
-    with pytest.raises(AccessDenied, match="the key lacks instance_write") as caught:
-        destroy(transport)
-    assert KEY not in f"{caught.value} {caught.value.result}"
-
-
-def test_a_list_that_fails_after_the_destroy_leaves_it_unknown_and_a_second_call_finds_out(
-    vast: VastApi, transport: WatchedTransport
-) -> None:
-    clock = FakeClock()
-    clock.at(1.0, lambda: setattr(vast, "fail_with", 500))
-    with pytest.raises(TargetUnreachable, match="500"):
-        destroy(transport, clock)
-    vast.fail_with = 0
-    assert destroy(transport) == Destruction(7, acknowledged=False)  # the first answer was heard by nobody who knows
-    assert vast.destroyed() == [destroy_request(7)] * 2
 
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["and it took effect", "and it did not"])

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport
-from tests.loopback.vast import ADD_SSH_KEY, KEY, SEARCH, SSH_KEYS, USER, VastApi, failure
+from tests.loopback.vast import ADD_SSH_KEY, KEY, SEARCH, VastApi, failure
 from tests.requirements import require
 from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandFailed,
-    CommandTimedOut,
     SettingsError,
     TargetUnreachable,
 )
-from training_monitor.vast import asking, offers
 from training_monitor.vast.account import Balance, account_balance, check_ssh_keys, list_ssh_keys, setup_ssh_key
 from training_monitor.vast.offers import OfferQuery, search_offers
 
@@ -134,34 +132,6 @@ def test_a_bid_is_priced_at_what_it_must_beat(vast: VastApi, transport: WatchedT
     assert (found.price_per_hour, found.min_bid) == (4.0, 4.0)
 
 
-def test_a_market_larger_than_one_answer_is_found_whole(
-    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offers, "MOST_ROWS", 2)
-    for number in range(1, 5):
-        vast.add_offer(number, price=number / 10)
-    vast.add_offer(5, "H100 SXM", 0.5)
-    assert search(transport, OfferQuery(("H100",))) == [5, 1, 2, 3, 4]
-    assert len(vast.searches) == 5
-
-
-def test_an_empty_market_is_empty(vast: VastApi, transport: WatchedTransport) -> None:
-    assert search(transport) == []
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [failure("busy", "try later"), {"offers": None}, {"offers": {}}, {"offers": [None]}, b"<html>"],
-    ids=["refused", "null", "a dict", "no rows", "html"],
-)
-def test_an_answer_that_is_none_is_an_error_not_an_empty_market(
-    vast: VastApi, transport: WatchedTransport, answer: dict[str, object] | bytes
-) -> None:
-    vast.answers[SEARCH] = (200, answer)
-    with pytest.raises(TargetUnreachable):
-        search(transport)
-
-
 def test_the_end_of_a_quota_is_told_and_not_retried(vast: VastApi, transport: WatchedTransport) -> None:
     vast.answers[SEARCH] = (429, failure("search_quota_exceeded", "daily search quota exceeded"))
     with pytest.raises(TargetUnreachable, match="daily search quota exceeded"):
@@ -191,20 +161,6 @@ def test_a_service_that_is_down_is_unreachable(vast: VastApi, transport: Watched
         assert type(error) is TargetUnreachable and "refused" in str(error)
 
 
-def test_a_service_that_hangs_is_left_after_the_time_limit(
-    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vast.hang = SEARCH
-    monkeypatch.setattr(asking, "VAST_TIMEOUT", 0.3)
-    with pytest.raises(CommandTimedOut):
-        search(transport)
-
-
-@pytest.mark.usefixtures("ended_2fa_session")
-def test_a_2fa_session_that_ended_gives_way_to_the_saved_key(transport: WatchedTransport) -> None:
-    assert account_balance(transport=transport).credit == 12.5
-
-
 def test_the_variables_that_people_set_reach_the_cli_and_win(
     vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,15 +183,6 @@ def test_the_money_of_the_account_is_told(vast: VastApi, transport: WatchedTrans
     assert account_balance(transport=transport).credit == -0.25
 
 
-@pytest.mark.parametrize("answer", [failure("busy", "try later"), {"id": 1}, {"credit": None}, b"<html>"], ids=repr)
-def test_an_answer_without_credit_is_an_error_not_an_account_without_money(
-    vast: VastApi, transport: WatchedTransport, answer: dict[str, object] | bytes
-) -> None:
-    vast.answers[USER] = (200, answer)
-    with pytest.raises(TargetUnreachable):
-        account_balance(transport=transport)
-
-
 # ---------------------------------------------------------------- ssh keys
 
 
@@ -254,16 +201,6 @@ def test_a_pair_is_made_registered_and_found_and_a_second_call_changes_nothing(
     assert keys(transport) == [made.public_key]
 
 
-def test_a_key_of_the_environment_is_registered_as_it_is(
-    vast: VastApi, transport: WatchedTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    public = make_key(tmp_path / "mine")
-    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(tmp_path / "mine"))
-    assert not check_ssh_keys(transport=transport).registered
-    assert setup_ssh_key(transport=transport).usable
-    assert keys(transport) == [public]
-
-
 def test_a_key_with_a_passphrase_is_known_by_its_public_file(
     vast: VastApi, transport: WatchedTransport, tmp_path: Path
 ) -> None:
@@ -278,13 +215,6 @@ def test_a_key_that_lost_its_public_file_is_derived(vast: VastApi, transport: Wa
     vast.add_ssh_key(make_key(tmp_path / "mine"))
     (tmp_path / "mine.pub").unlink()
     assert check_ssh_keys(str(tmp_path / "mine"), transport=transport).registered
-
-
-def test_a_key_that_others_may_read_is_reported(vast: VastApi, transport: WatchedTransport, tmp_path: Path) -> None:
-    vast.add_ssh_key(make_key(tmp_path / "mine"))
-    (tmp_path / "mine").chmod(0o644)
-    report = check_ssh_keys(str(tmp_path / "mine"), transport=transport)
-    assert report.registered and report.open_to_others
 
 
 def test_a_file_that_is_no_key_is_refused_and_kept(vast: VastApi, transport: WatchedTransport, tmp_path: Path) -> None:
@@ -313,16 +243,6 @@ def test_a_key_that_the_service_does_not_take_is_a_failure_with_what_it_said(
     with pytest.raises(kind, match="no more keys") as caught:
         setup_ssh_key(str(tmp_path / "mine"), transport=transport)
     assert type(caught.value) is kind
-
-
-def test_nothing_is_registered_while_the_list_is_unknown(
-    vast: VastApi, transport: WatchedTransport, tmp_path: Path
-) -> None:
-    make_key(tmp_path / "mine")
-    vast.answers[SSH_KEYS] = (200, failure("busy", "try later"))
-    with pytest.raises(TargetUnreachable):
-        setup_ssh_key(str(tmp_path / "mine"), transport=transport)
-    assert vast.requests.count(ADD_SSH_KEY) == 0
 
 
 # ---------------------------------------------------------------- the tool itself

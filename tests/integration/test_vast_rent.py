@@ -12,15 +12,10 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.integration.conftest import SshServer, Surroundings, WatchedTransport, plain, wait_until
-from tests.loopback.vast import LIST, VastApi, create_request
+from tests.loopback.vast import VastApi, create_request
 from tests.loopback.vast_rows import failure, no_such_ask
 from training_monitor.core.errors import (
-    AccessDenied,
     CommandError,
-    CommandFailed,
-    CommandTimedOut,
-    InstanceNotFound,
-    NoOffers,
     TrainingMonitorError,
 )
 from training_monitor.targets.asking import ask
@@ -117,13 +112,6 @@ def test_a_second_call_takes_what_the_first_one_rented(vast: VastApi, transport:
     assert [row["id"] for row in find_rented(LABEL, transport=transport)] == vast.rented(LABEL) == [first.id]
 
 
-def test_of_two_with_the_label_one_is_left(vast: VastApi, transport: WatchedTransport) -> None:
-    for number, label in ((5, LABEL), (6, LABEL), (7, LABEL + "1"), (8, None)):
-        vast.add_instance(number, label=label)
-    assert rent(transport).id == 5
-    assert sorted(vast.instances) == [5, 7, 8] and creates(vast) == []
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -141,36 +129,6 @@ def test_an_offer_that_is_refused_is_followed_by_the_next_and_none_is_asked_for_
     assert creates(vast) == [1, 2] and len(vast.created) == 1
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (429, failure("rate_limit", "API requests too frequent")),
-        (500, failure("server_error", "something broke")),
-        (200, b"<html>"),
-    ],
-    ids=["429", "500", "html"],
-)
-def test_an_offer_that_is_not_refused_for_good_is_asked_for_again(
-    vast: VastApi, transport: WatchedTransport, answer: tuple[int, Any]
-) -> None:
-    vast.answers[CREATE] = answer
-    clock, told = FakeClock(), list[str]()
-    clock.at(11.0 if answer[0] == 429 else 21.0, vast.answers.clear)  # it is asked for after 10 s
-    assert rent(transport, clock, create_timeout=20.0, on_event=told.append).offer_id == 1
-    assert set(creates(vast)) == {1} and len(vast.created) == 1
-    assert any("offer 1 is asked for again in" in text for text in told)
-
-
-@pytest.mark.parametrize(("count", "share"), [(2, 0.0), (6, 0.5)], ids=["two empty", "six partial"])
-def test_however_often_a_listing_lies_what_an_earlier_call_asked_for_is_found(
-    vast: VastApi, transport: WatchedTransport, count: int, share: float
-) -> None:
-    vast.add_instance(1, label="somebody else's")
-    rent(transport)
-    vast.lying_listings, vast.lying_share = count, share
-    assert rent(transport, asked_at=1.0).id == 70001 and creates(vast) == [1]
-
-
 @pytest.mark.parametrize("late", [0, 4])
 def test_an_answer_that_is_lost_rents_nothing_more(vast: VastApi, transport: WatchedTransport, late: int) -> None:
     vast.lost, vast.late = {CREATE}, late
@@ -183,43 +141,6 @@ def test_a_create_that_hangs_is_ended_and_looked_after(vast: VastApi, transport:
     vast.hang_after = CREATE
     assert rent(transport, create_timeout=5.0).id == 70001
     assert creates(vast) == [1] and len(vast.created) == 1
-
-
-def test_a_market_that_takes_everything_away_has_no_offers(vast: VastApi, transport: WatchedTransport) -> None:
-    vast.answers = {create_request(number): (404, no_such_ask(number)) for number in (1, 2, 3)}
-    with pytest.raises(NoOffers, match="none of the 3 best offers"):
-        rent(transport)
-    vast.offers.clear()
-    vast.add_offer(4, price=9.0)
-    with pytest.raises(NoOffers, match=r"the cheapest costs \$9\.01"):
-        rent(transport)
-
-
-def test_an_account_without_credit_or_a_key_without_rights_is_told_at_once(
-    vast: VastApi, transport: WatchedTransport
-) -> None:
-    vast.user["credit"] = 0.0
-    with pytest.raises(CommandFailed, match="lacks credit.*pay in"):
-        rent(transport)
-    vast.answers[CREATE] = (403, failure("auth_error", "the key lacks instance_write"))
-    with pytest.raises(AccessDenied, match="instance_write"):
-        rent(transport)
-    assert creates(vast) == [1, 1] and vast.created == []
-
-
-def test_a_bid_is_one_that_wins(vast: VastApi, transport: WatchedTransport) -> None:
-    assert rent(transport, query=OfferQuery((), kind="bid")).offer_id == 1
-    assert [asked["price"] for asked in vast.asked] == [pytest.approx(0.0525)]
-
-
-def test_nothing_is_rented_while_the_list_is_unknown(
-    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rent_module, "PATIENCE", 4.0)
-    vast.answers[LIST] = (500, failure("server_error", "something broke"))
-    with pytest.raises(CommandError, match="something broke"):
-        rent(transport)
-    assert creates(vast) == []
 
 
 def rent_again_and_again(transport: WatchedTransport, label: str) -> RentedInstance:
@@ -287,33 +208,3 @@ def test_a_create_that_waits_for_something_else_ends_soon_after_its_caller_was_k
     assert wait_until(lambda: not surroundings.processes(), 30)
     vast.released.set()
     assert creates(vast) == []
-
-
-# ---------------------------------------------------------------- until it is ready
-
-
-@pytest.mark.parametrize("status", ["exited", "offline"])
-def test_an_instance_that_never_runs_is_told_with_what_it_said(
-    vast: VastApi, transport: WatchedTransport, status: str
-) -> None:
-    vast.add_instance(7, actual_status=status, status_msg="OCI runtime create failed")
-    error = ready(transport)
-    assert type(error) is CommandFailed and f"{status}: OCI runtime create failed" in str(error)
-
-
-def test_an_instance_that_goes_while_it_boots_is_not_found(vast: VastApi, transport: WatchedTransport) -> None:
-    vast.add_instance(7, actual_status="loading", start_date=None)
-    clock = FakeClock()
-    clock.at(5.0, vast.instances.clear)
-    assert type(ready(transport, clock)) is InstanceNotFound
-
-
-def test_an_instance_that_never_comes_up_is_left_with_how_far_it_got(
-    vast: VastApi, transport: WatchedTransport
-) -> None:
-    vast.add_instance(7, actual_status="loading", status_msg="pulling layer 3 of 12", start_date=None)
-    error = ready(transport, timeout=7.0)
-    assert type(error) is CommandTimedOut and "loading: pulling layer 3 of 12" in str(error)
-    vast.add_instance(7, ssh_host="127.0.0.1", ssh_port=1)
-    error = ready(transport, timeout=7.0)
-    assert type(error) is CommandTimedOut and "running, but not over ssh" in str(error) and "refused" in str(error)

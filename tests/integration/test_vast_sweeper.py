@@ -6,25 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fakes import FakeClock
-from tests.integration.conftest import WRONG_KEY, WatchedTransport, wait_until
+from tests.integration.conftest import WatchedTransport, wait_until
 from tests.job_states import STEPS
 from tests.loopback.vast import LIST, VastApi, destroy_request
-from tests.loopback.vast_rows import KEY, failure
 from training_monitor.core.store import Store
 from training_monitor.rent.queue import TrainingQueue
 from training_monitor.rent.sweep import SweepMemory
-from training_monitor.rent.sweeper import SweepReport, sweep_instances, watch_sweeps
-from training_monitor.vast import instances
+from training_monitor.rent.sweeper import SweepReport, sweep_instances
 from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest, format_label
 
 ROOT = Path(__file__).parents[2]
@@ -121,17 +117,6 @@ def test_a_row_without_a_start_is_judged_by_when_it_was_first_seen(
     assert ids(sweep(transport, clock)["terminated"]) == [1] and sorted(vast.instances) == [2]
 
 
-def test_orphans_on_all_pages_go(
-    vast: VastApi, queue: TrainingQueue, transport: WatchedTransport, clock: NowClock
-) -> None:
-    for number in range(1, 31):
-        vast.add_instance(number, label=ours("nobody") if number in (3, 30) else f"run {number}")
-    see_before(vast, clock)
-    report = sweep(transport, clock)
-    assert report["instances_checked"] == 30 and len(report["foreign"]) == 28
-    assert ids(report["terminated"]) == [3, 30] and len(vast.instances) == 28
-
-
 def test_a_dry_run_sends_nothing_that_changes_anything(
     vast: VastApi, queue: TrainingQueue, transport: WatchedTransport, clock: NowClock
 ) -> None:
@@ -142,106 +127,6 @@ def test_a_dry_run_sends_nothing_that_changes_anything(
     assert ids(report["planned"]) == list(range(1, 31)) and report["terminated"] == []
     assert len(vast.instances) == 30 and vast.about_instances() == [LIST, f"{LIST} after 25"]
     assert {request.split()[0] for request in vast.requests} == {"GET"}
-
-
-@pytest.mark.parametrize("status", [401, 429, 500])
-def test_a_service_that_refuses_is_unknown_and_nothing_goes(
-    vast: VastApi,
-    queue: TrainingQueue,
-    transport: WatchedTransport,
-    clock: NowClock,
-    status: int,
-) -> None:
-    vast.add_instance(1, label=ours("nobody"))
-    see_before(vast, clock)
-    vast.fail_with = status
-    report = sweep(transport, clock)
-    assert report["instances_checked"] is None and report["terminated"] == []
-    [error] = report["errors"]
-    assert error["instance_id"] is None and "something broke" in error["error"]
-    vast.fail_with = 0
-    assert vast.destroyed() == [] and ids(sweep(transport, clock)["terminated"]) == [1]
-
-
-def test_a_wrong_key_is_unknown_and_is_not_shown(
-    vast: VastApi,
-    queue: TrainingQueue,
-    transport: WatchedTransport,
-    clock: NowClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    vast.add_instance(1, label=ours("nobody"))
-    monkeypatch.setenv("VAST_API_KEY", WRONG_KEY)
-    report = sweep(transport, clock)
-    assert report["instances_checked"] is None and WRONG_KEY not in str(report) and KEY not in str(report)
-
-
-@pytest.mark.parametrize(
-    "answer", [{"instances": None}, {**failure("busy", "later"), "instances": []}, b"<html>", b""], ids=str
-)
-def test_an_answer_that_is_no_list_is_unknown_and_nothing_goes(
-    vast: VastApi, queue: TrainingQueue, transport: WatchedTransport, clock: NowClock, answer: Any
-) -> None:
-    vast.add_instance(1, label=ours("nobody"))
-    vast.answers[LIST] = (200, answer)
-    report = sweep(transport, clock)
-    assert report["instances_checked"] is None and len(report["errors"]) == 1 and vast.destroyed() == []
-
-
-def test_a_second_page_that_fails_leaves_all_where_they_are(
-    vast: VastApi, queue: TrainingQueue, transport: WatchedTransport, clock: NowClock
-) -> None:
-    for number in range(1, 31):
-        vast.add_instance(number, label=ours("nobody"))
-    vast.answers[f"{LIST} after 25"] = (500, failure("server_error", "something broke"))
-    report = sweep(transport, clock)
-    assert report["instances_checked"] is None and vast.destroyed() == []
-
-
-@pytest.mark.parametrize("answer", [(500, failure("x", "y")), (200, failure("x", "no"))], ids=["500", "success false"])
-def test_a_destroy_that_is_refused_is_an_error_and_the_others_go(
-    vast: VastApi,
-    queue: TrainingQueue,
-    transport: WatchedTransport,
-    clock: NowClock,
-    monkeypatch: pytest.MonkeyPatch,
-    answer: Any,
-) -> None:
-    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
-    vast.add_instance(1, label=ours("nobody"))
-    vast.add_instance(2, label=ours("nobody"))
-    see_before(vast, clock)
-    vast.answers[destroy_request(1)] = answer
-    report = sweep(transport, clock)
-    assert ids(report["errors"]) == [1] and "still there" in report["errors"][0]["error"]
-    assert ids(report["terminated"]) == [2] and sorted(vast.instances) == [1]
-    vast.answers.clear()
-    assert ids(sweep(transport, clock)["terminated"]) == [1] and vast.instances == {}
-
-
-def test_a_destroy_that_ends_well_and_does_nothing_is_no_success(
-    vast: VastApi,
-    queue: TrainingQueue,
-    transport: WatchedTransport,
-    clock: NowClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
-    vast.add_instance(1, label=ours("nobody"))
-    see_before(vast, clock)
-    vast.keeps_destroyed = True
-    report = sweep(transport, clock)
-    assert report["terminated"] == [] and ids(report["errors"]) == [1]
-
-
-def test_all_instances_are_destroyed_when_that_is_what_is_asked_for(
-    vast: VastApi, queue: TrainingQueue, transport: WatchedTransport, clock: NowClock
-) -> None:
-    add_job(queue, "busy", JobState.TRAINING, instance_id=2)
-    vast.add_instance(1, label="- 'somebody' \"else\"\n")
-    vast.add_instance(2, label=ours("busy"), start_date=clock.time())
-    assert ids(sweep(transport, clock, all_instances=True)["terminated"]) == [1, 2] and vast.instances == {}
-    assert queue.get("busy").to_end is not None
 
 
 KILLED = """
@@ -272,18 +157,3 @@ def test_killed_between_the_end_of_the_job_and_of_its_machine_and_swept_again(
     reason = "Training stuck in TRAINING (no update in 180min)"
     assert reason in report["terminated"][0]["reason"] and queue.get("stuck").to_end == (JobState.FAILED, reason)
     assert queue.get("stuck").state is JobState.FAILED
-
-
-def test_sweeps_go_on_through_an_outage_until_they_are_stopped(
-    vast: VastApi, queue: TrainingQueue, transport: WatchedTransport, clock: NowClock
-) -> None:
-    vast.add_instance(1, label=ours("nobody"))
-    see_before(vast, clock)
-    vast.fail_with = 500
-    stopping, reports = threading.Event(), list[SweepReport]()
-    clock.at(18, lambda: setattr(vast, "fail_with", 0))
-    clock.at(400, stopping.set)
-    sweep = partial(sweep_instances, dry_run=False, owner="me", transport=transport, clock=clock, store=Store())
-    watch_sweeps(sweep, 300, stopping, on_report=reports.append, clock=clock)
-    assert [report["instances_checked"] for report in reports] == [None, None, 1, 0]
-    assert ids(reports[2]["terminated"]) == [1]
