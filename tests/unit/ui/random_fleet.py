@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
+from tests.sweeps import READ_ONLY, WITH_NAN, Press, Shot, Walk, random_walk
 from tests.unit.ui.fleet_screens import TABLES, render, update
 from tests.unit.ui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, member
-from tests.unit.ui.walks import Press, Shot
 from training_monitor.core.values import LossAnalysis, Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
@@ -20,9 +20,8 @@ from training_monitor.ui.kit.text import ASCII, UNICODE
 from training_monitor.ui.kit.view import Do, Frame
 from training_monitor.verdict.judge import STATES, VERDICTS
 
-SEEDS = range(4)
-STEPS = 150
-READ_ONLY, WITH_NAN = {2}, {1}  # walks
+FleetShot = Shot[FleetView, FleetSnapshot]
+FleetPress = Press[FleetView, FleetSnapshot, Do]
 ACTIONS = {"x": "stop", "D": "destroy"}
 ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")
 FIXED = [(40, 10), (40, 14), (41, 11), (80, 24), (80, 24), (120, 40), (200, 60), (300, 100)]
@@ -149,38 +148,24 @@ def keys_to_press(rng: random.Random, view: FleetView) -> list[str]:
 # ---------------------------------------------------------------- the walks
 
 
-@dataclass(frozen=True)
-class FleetShot(Shot[FleetView, FleetSnapshot]):
-    samples: Mapping[str, Sequence[FleetSample]]
-
-    def draw(self, view: FleetView) -> Frame[FleetView]:
-        return render(self.snapshot, view, *self.size, lambda key: self.samples.get(key, ()))
-
-
-FleetPress = Press[FleetView, FleetSnapshot, Do]
-Shots = Sequence[tuple[FleetShot, Frame]]
-
-
 @cache
-def walk(seed: int) -> tuple[Sequence[FleetPress], Shots]:
-    """Press some hundreds of keys, and draw after each of them, and after each text that was pasted."""
+def walk(seed: int) -> Walk[FleetView, FleetSnapshot, Do]:
     rng = random.Random(seed)
     numbers = NUMBERS + NOT_FINITE if seed in WITH_NAN else NUMBERS
-    view = FleetView(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE)
-    shot = FleetShot(view, replace(SNAPSHOT, rows=ROWS[2:], alerts=()), (80, 24), remembered(rng, numbers))
-    presses: list[FleetPress] = []
-    shots = [(shot, shot.draw(view))]
-    for _ in range(STEPS):
-        view, snapshot, size = shots[-1][1].view, shot.snapshot, shot.size
-        for key in keys_to_press(rng, view):
-            after, commands = update(view, key, snapshot)
-            presses.append(FleetPress(view, key, snapshot, after, commands))
-            view = after
-            if {command.name for command in commands} & {"pause", "resume"}:
-                snapshot = replace(snapshot, paused=not snapshot.paused)
+    samples = remembered(rng, numbers)
+
+    def draw(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+        return render(snapshot, view, width, height, lambda key: samples.get(key, ()))
+
+    def later(shot: FleetShot, view: FleetView, presses: Sequence[FleetPress]) -> FleetShot:
+        asked = [command.name for press in presses for command in press.commands]
+        pauses = [name == "pause" for name in asked if name in ("pause", "resume")]
+        snapshot = replace(shot.snapshot, paused=pauses[-1]) if pauses else shot.snapshot
         snapshot = a_fleet(rng, snapshot, numbers) if rng.random() < 0.35 else snapshot
         snapshot = told(rng, snapshot, view) if rng.random() < 0.2 else snapshot
-        view = follow(view, snapshot.rows)
-        shot = FleetShot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size, shot.samples)
-        shots.append((shot, shot.draw(view)))
-    return presses, shots
+        size = any_size(rng) if rng.random() < 0.15 else shot.size
+        return replace(shot, view=follow(view, snapshot.rows), snapshot=snapshot, size=size)
+
+    view = FleetView(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE)
+    shot = Shot(view, replace(SNAPSHOT, rows=ROWS[2:], alerts=()), (80, 24), draw)
+    return random_walk(shot, partial(keys_to_press, rng), update, later)

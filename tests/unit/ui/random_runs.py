@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from tests.sweeps import READ_ONLY, WITH_NAN, Shot, Walk, random_walk
 from tests.unit.ui.random_fleet import NOT_FINITE, any_size, any_text
 from tests.unit.ui.top_runs import NOW, SNAPSHOT, node, row
 from tests.unit.ui.top_screens import TABLES, render_top, update
-from tests.unit.ui.walks import Press, Shot
 from training_monitor.core.values import Verdict
 from training_monitor.runs.values import (
     RUNNING,
@@ -28,13 +28,10 @@ from training_monitor.runs.values import (
 )
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.ui.kit.text import ASCII, UNICODE
-from training_monitor.ui.kit.view import Frame
 from training_monitor.ui.top.view import Command, Pane, TopView
 from training_monitor.verdict.judge import STATES, VERDICTS
 
-SEEDS = range(4)
-STEPS = 150
-READ_ONLY, WITH_NAN = {2}, {1}  # walks
+RunsShot = Shot[TopView, RunsSnapshot]
 ODD_KEYS = ["f12", "", "\x01", "\x1b", "ctrl-z", "insert", *"0123456789äxXqjk漢\u0301"]
 NUMBERS = [None, None, 0.0, 0.5, 12.345, 99.97, 1e-300, 5e-324, 1e300]
 WHOLES = [None, 0, 1, 700, 10**18, 2**63 - 1]
@@ -174,38 +171,22 @@ def keys_to_press(rng: random.Random, view: TopView) -> list[str]:
 # ---------------------------------------------------------------- the walks
 
 
-class RunsShot(Shot[TopView, RunsSnapshot]):
-    def draw(self, view: TopView) -> Frame[TopView]:
-        return render_top(self.snapshot, view, *self.size)
-
-
-RunsPress = Press[TopView, RunsSnapshot, Command]
-
-
 @cache
-def walk(seed: int) -> tuple[Sequence[RunsPress], Sequence[tuple[RunsShot, Frame[TopView]]]]:
-    """Press some hundreds of keys, and draw after each of them, and after each text that was pasted."""
+def walk(seed: int) -> Walk[TopView, RunsSnapshot, Command]:
     rng = random.Random(seed)
     numbers = NUMBERS + NOT_FINITE if seed in WITH_NAN else NUMBERS
-    view = TopView(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE)
-    shot = RunsShot(view, replace(SNAPSHOT, rows=SNAPSHOT.rows[:-1]), (80, 24))
-    presses: list[RunsPress] = []
-    shots = [(shot, shot.draw(view))]
-    for _ in range(STEPS):
-        view, snapshot, size = shots[-1][1].view, shot.snapshot, shot.size
-        for key in keys_to_press(rng, view):
-            after, commands = update(view, key, snapshot)
-            presses.append(RunsPress(view, key, snapshot, after, commands))
-            view = after
+
+    def later(shot: RunsShot, view: TopView, presses: object) -> RunsShot:
+        snapshot = shot.snapshot
         if rng.random() < 0.4 and not view.paused:
             snapshot = some_runs(rng, snapshot, view.selected.path, numbers)
-        view = replace(view, panes=some_panes(rng) if view.screen in ("output", "search") else ())
-        view = replace(
-            view,
-            messages=(*view.messages, Message(rng.choice([NOW, 0.0, 2e11]), any_text(rng)))[-9:]
-            if rng.random() < 0.2
-            else view.messages,
-        )
-        shot = RunsShot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size)
-        shots.append((shot, shot.draw(view)))
-    return presses, shots
+        panes = some_panes(rng) if view.screen in ("output", "search") else ()
+        if rng.random() < 0.2:
+            message = Message(rng.choice([NOW, 0.0, 2e11]), any_text(rng))
+            view = replace(view, messages=(*view.messages, message)[-9:])
+        size = any_size(rng) if rng.random() < 0.15 else shot.size
+        return replace(shot, view=replace(view, panes=panes), snapshot=snapshot, size=size)
+
+    view = TopView(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE)
+    shot = Shot(view, replace(SNAPSHOT, rows=SNAPSHOT.rows[:-1]), (80, 24), render_top)
+    return random_walk(shot, partial(keys_to_press, rng), update, later)

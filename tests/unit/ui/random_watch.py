@@ -7,29 +7,24 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from tests.sweeps import WITH_NAN, Shot, Walk, random_walk
 from tests.unit.ui.random_fleet import NOT_FINITE, any_size, any_text
-from tests.unit.ui.walks import Press, Shot
 from tests.unit.ui.watched import CHECKPOINTS, NOW, PROGRESS, RUNNING, STATUS, gpu, render, update
 from training_monitor.core.models import Event
 from training_monitor.core.values import Verdict
 from training_monitor.ui.kit.text import ASCII, UNICODE
-from training_monitor.ui.kit.view import Do, Frame
+from training_monitor.ui.kit.view import Do
 from training_monitor.ui.watch.app import APP
 from training_monitor.ui.watch.facts import PHASES
 from training_monitor.ui.watch.view import ProcessFacts, WatchSnapshot, WatchView
 from training_monitor.verdict.judge import STATES, VERDICTS
 
-SEEDS = range(4)
-STEPS = 150
-WITH_NAN = {1}  # walks
 KEYS = [name for screen in APP.screens.values() for key in screen.keys for name in key.names]
 ODD_KEYS = ["f12", "", "\x01", "ctrl-z", "click 3 3", "click 30 9", *"0xZkjgG漢"]
 NUMBERS = [None, None, 0.0, 0.5, 12.345, 99.97, 470.0, 1e-300, 5e-324, 1e300]
 WHOLES = [None, 0, 1, 700, 10**18]
 
 WatchShot = Shot[WatchView, WatchSnapshot]
-WatchPress = Press[WatchView, WatchSnapshot, Do]
-Walk = tuple[list[WatchPress], list[tuple[WatchShot, Frame[WatchView]]]]
 
 
 def changed(rng: random.Random, before: WatchSnapshot, numbers: list[float | None]) -> WatchSnapshot:
@@ -93,20 +88,15 @@ def a_look(rng: random.Random, now: float, numbers: list[float | None]) -> dict[
 
 
 @cache
-def walk(seed: int) -> Walk:
-    """Press keys at random, and draw after each of them."""
+def walk(seed: int) -> Walk[WatchView, WatchSnapshot, Do]:
     rng = random.Random(seed)
     numbers: list[float | None] = [*NUMBERS, *(NOT_FINITE if seed in WITH_NAN else [])]
-    snapshot = RUNNING
+
+    def keys_to_press(view: WatchView) -> list[str]:
+        return [rng.choice(ODD_KEYS) if rng.random() < 0.1 else rng.choice(KEYS)]
+
+    def later(shot: WatchShot, view: WatchView, presses: object) -> WatchShot:
+        return replace(shot, view=view, snapshot=changed(rng, shot.snapshot, numbers), size=any_size(rng))
+
     view = WatchView(glyphs=rng.choice([UNICODE, ASCII]))
-    presses: list[WatchPress] = []
-    shots: list[tuple[WatchShot, Frame[WatchView]]] = []
-    for _ in range(STEPS):
-        shot = Shot(view, snapshot, any_size(rng))
-        frame = render(shot.snapshot, shot.view, *shot.size)
-        shots.append((shot, frame))
-        key = rng.choice(ODD_KEYS) if rng.random() < 0.1 else rng.choice(KEYS)
-        after, commands = update(frame.view, key, snapshot)
-        presses.append(Press(frame.view, key, snapshot, after, tuple(commands)))
-        view, snapshot = after, changed(rng, snapshot, numbers)
-    return presses, shots
+    return random_walk(Shot(view, RUNNING, any_size(rng), render), keys_to_press, update, later)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.unit.ui import random_runs
+from tests.sweeps import READ_ONLY, WALK_SEEDS, WITH_NAN, Press
+from tests.unit.ui import random_runs, random_watch, top_screens
 from tests.unit.ui.fleet_screens import TABLES, a_command, render, update
-from tests.unit.ui.random_fleet import ACTIONS, ANSWERS, READ_ONLY, SEEDS, WITH_NAN, walk
+from tests.unit.ui.random_fleet import ACTIONS, ANSWERS, walk
 from tests.unit.ui.snapshots import ROWS, SNAPSHOT, member, misfits
-from tests.unit.ui.walks import Press
 from training_monitor.fleet.values import FleetSnapshot
 from training_monitor.ui.fleet.view import TABLE, FleetView, visible_rows
 from training_monitor.ui.kit.text import Line, cells, safe
 from training_monitor.ui.kit.view import Do, Frame
 
-Walk = Callable[[int], Any]  # of the fleet or of runs, by its seed
+WalkOf = Callable[[int], Any]  # the walk of a seed
 
 
 def text_of(line: Line) -> str:
@@ -32,35 +32,48 @@ def cursor_lines(frame: Frame[FleetView]) -> list[str]:
 
 
 def every_walk(test: Callable[[int], None]) -> Callable[[int], None]:
-    return pytest.mark.parametrize("seed", SEEDS)(test)
+    return pytest.mark.parametrize("seed", WALK_SEEDS)(test)
 
 
 # ---------------------------------------------------------------- what is drawn
 
+# Words of Python that no screen shows, those that a NaN may show too, and what may stand around a word.
+FLEET = (walk, {"True", "False"}, {"nan", "inf", "-inf", "nanC", "infC"}, "$%,;:/")
+TOP = (random_runs.walk, set(), {"nan%", "inf%", "nans", "infs"}, "$,;:/")
+WATCH = (random_watch.walk, {"True", "False"}, {"nan", "inf", "-inf"}, "%,;:/()")
 
-@pytest.mark.parametrize("walk_of", [walk, random_runs.walk])
+
+@pytest.mark.parametrize("walk_of", [FLEET[0], TOP[0], WATCH[0]], ids=["fleet", "top", "watch"])
 @every_walk
-def test_every_frame_has_the_size_of_the_terminal_and_nothing_that_steers_it(seed: int, walk_of: Walk) -> None:
-    for shot, frame in walk_of(seed)[1]:
+def test_every_frame_has_the_size_of_the_terminal_and_no_escape(seed: int, walk_of: WalkOf) -> None:
+    for number, (shot, frame) in enumerate(walk_of(seed)[1]):
         assert len(frame.lines) == shot.size[1]
         assert misfits(frame.lines, shot.size[0]) == []
-        assert all(cells(text_of(line)[0]) for line in frame.lines), "an accent without a letter"
+        assert all(cells(text_of(line)[0]) for line in frame.lines if line), "an accent without a letter"
+        assert number % 2 or shot.draw(frame.view) == frame, "drawn again, it differs"
 
 
-@pytest.mark.parametrize("walk_of", [walk, random_runs.walk])
+@pytest.mark.parametrize(("walk_of", "words", "of_nan", "around"), [FLEET, TOP, WATCH], ids=["fleet", "top", "watch"])
 @every_walk
-def test_a_frame_drawn_again_is_the_same(seed: int, walk_of: Walk) -> None:
-    for shot, frame in walk_of(seed)[1][::2]:
-        assert shot.draw(frame.view) == frame
-
-
-@every_walk
-def test_what_is_not_known_is_never_drawn_as_a_word_of_python(seed: int) -> None:
-    words = {"True", "False"} | (set() if seed in WITH_NAN else {"nan", "inf", "-inf", "nanC", "infC"})
-    for _, frame in walk(seed)[1]:
+def test_unknown_values_are_not_drawn_as_words_of_python(
+    seed: int, walk_of: WalkOf, words: set[str], of_nan: set[str], around: str
+) -> None:
+    for _, frame in walk_of(seed)[1]:
         texts = [text_of(line) for line in frame.lines]
         assert not any(re.search("Non[e…~]", text) for text in texts)
-        assert not words & {word.strip("$%,;:/") for text in texts for word in text.split()}
+        shown = {word.strip(around) for text in texts for word in text.split()}
+        assert not shown & (words if seed in WITH_NAN else words | of_nan)
+
+
+@pytest.mark.parametrize(
+    ("walk_of", "typing"), [(walk, {"filter", "confirm"}), (random_runs.walk, top_screens.TYPING)], ids=["fleet", "top"]
+)
+@every_walk
+def test_the_end_of_what_is_typed_is_visible(seed: int, walk_of: WalkOf, typing: Collection[str]) -> None:
+    for shot, frame in walk_of(seed)[1]:
+        if frame.view.screen in typing and shot.is_large_enough:
+            typed = safe(frame.view.typed, frame.view.glyphs)
+            assert f"{typed[-8:]}_" in text_of(frame.lines[-1])
 
 
 @every_walk
@@ -103,14 +116,6 @@ def test_the_cursor_is_on_one_member_that_is_there_and_stays_on_it(seed: int) ->
             assert ("*" in lines[0][:2]) is (row.key in frame.view.marked)
             assert frame.view.selected in {each.key for each in shot.snapshot.rows}
             assert row.key == shot.view.selected or shot.view.selected not in {each.key for each in rows}
-
-
-@every_walk
-def test_the_end_of_what_is_typed_is_always_to_be_seen(seed: int) -> None:
-    for shot, frame in walk(seed)[1]:
-        if frame.view.screen in ("filter", "confirm") and shot.is_large_enough:
-            typed = safe(frame.view.typed, frame.view.glyphs)
-            assert f"{typed[-8:]}_" in text_of(frame.lines[-1])
 
 
 @every_walk
@@ -225,7 +230,7 @@ def test_read_only_asks_no_question_and_does_nothing(seed: int) -> None:
 
 
 def test_the_walks_come_to_every_screen_and_do_both() -> None:
-    presses = [press for seed in SEEDS for press in walk(seed)[0]]
+    presses = [press for seed in WALK_SEEDS for press in walk(seed)[0]]
     assert {press.after.screen for press in presses} == {*TABLES}
     assert {command.name for press in presses for command in press.commands} >= {
         *ACTIONS.values(),

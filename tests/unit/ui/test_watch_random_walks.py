@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
-import pytest
-
-from tests.unit.ui.random_watch import SEEDS, WITH_NAN, walk
-from tests.unit.ui.snapshots import misfits
-from tests.unit.ui.test_random_walks import text_of
+from tests.unit.ui.random_watch import walk
+from tests.unit.ui.test_random_walks import every_walk, text_of
 from tests.unit.ui.watched import render, update
 from training_monitor.ui.kit.view import Do
 from training_monitor.ui.watch.app import APP
-
-
-def every_walk(test: Callable[[int], None]) -> Callable[[int], None]:
-    return pytest.mark.parametrize("seed", SEEDS)(test)
-
-
-@every_walk
-def test_every_frame_has_the_size_of_the_terminal_and_nothing_that_steers_it(seed: int) -> None:
-    for shot, frame in walk(seed)[1]:
-        assert len(frame.lines) == shot.size[1]
-        assert misfits(frame.lines, shot.size[0]) == []
-
-
-@every_walk
-def test_a_frame_drawn_again_is_the_same(seed: int) -> None:
-    for shot, frame in walk(seed)[1]:
-        assert render(shot.snapshot, frame.view, *shot.size) == frame
-
-
-@every_walk
-def test_what_is_not_known_is_never_drawn_as_a_word_of_python(seed: int) -> None:
-    words = {"True", "False"} | (set() if seed in WITH_NAN else {"nan", "inf", "-inf"})
-    for _, frame in walk(seed)[1]:
-        texts = [text_of(line) for line in frame.lines]
-        assert not any(re.search("Non[e…~]", text) for text in texts)
-        assert not words & {word.strip("%,;:/()") for text in texts for word in text.split()}
 
 
 @every_walk
