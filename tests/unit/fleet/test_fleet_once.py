@@ -71,13 +71,6 @@ def test_where_a_log_path_was_given_no_other_training_is_looked_for() -> None:
     assert (found.level, found.reason) == ("unknown", "no log found") and len(there.scripts) == 6, "one look"
 
 
-def test_an_instance_with_a_status_nobody_has_heard_of_is_unknown() -> None:
-    watch = Watch(1)
-    watch.world.rows[1] = row(1, actual_status="recycling")
-    found = watch.row().health()
-    assert (found.level, found.reason) == ("unknown", "its status 'recycling' is not known here")
-
-
 def test_members_that_nobody_has_looked_at_yet_are_unknown() -> None:
     watch = Watch(1, specs=(MemberSpec("local"),))
     assert {each.health().level for each in watch.monitor.snapshot().rows} == {"unknown"}

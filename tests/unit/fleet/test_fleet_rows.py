@@ -13,7 +13,6 @@ from training_monitor.core.values import LossAnalysis, StallAnalysis, TrainingSt
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.rows import Billed, Listed, Seen, bill, clean_text, metrics_of
 from training_monitor.fleet.values import MemberSpec, TargetReading
-from training_monitor.logs.training_log import parse_progress
 from training_monitor.verdict.judge import NOBODY_LOOKED
 
 NOW = 1_750_000_000.0
@@ -291,11 +290,6 @@ def test_a_log_that_counts_within_epochs_has_the_steps_of_all_of_them() -> None:
     seen = row_of(row=ROW, reading=reading(progress=progress))
     assert (seen.step, seen.total_steps, seen.epoch, seen.epochs_done) == (1234, 3000, 2.0, 1.234)
     assert (seen.progress_percentage(), seen.eta_seconds) == (pytest.approx(41.13, abs=0.01), 883.0)
-
-
-def test_an_epoch_that_has_begun_is_not_done() -> None:
-    seen = row_of(row=ROW, reading=reading(progress=parse_progress("Epoch 3/3")))
-    assert (seen.epoch, seen.total_epochs, seen.progress_percentage()) == (3.0, 3, pytest.approx(200 / 3))
 
 
 def test_another_target_has_the_status_of_its_job(subtests: pytest.Subtests) -> None:

@@ -46,27 +46,6 @@ def test_an_empty_log_says_nothing() -> None:
 # ------------------------------------------------ the faults of an earlier parser
 
 
-def test_a_setting_is_not_the_step() -> None:
-    found = totals("max_train_steps: 2500", "steps: 7/2500 loss: 0.5")
-    assert (found["last_step"], found["total_steps"]) == (7, 2500)
-    assert found["progress_percent"] == pytest.approx(0.28)
-
-
-def test_the_step_a_run_resumed_from_is_not_the_step() -> None:
-    found = totals("Resuming from step 900", "step 40/160")
-    assert (found["last_step"], found["total_steps"], found["progress_percent"]) == (40, 160, 25.0)
-
-
-def test_the_newest_step_wins_and_not_the_largest() -> None:
-    assert totals("step 90/100", "Resuming from step 50", "step 51/100")["last_step"] == 51
-
-
-def test_a_slow_down_across_one_iteration_per_second_is_seen() -> None:
-    found = totals(bar(20, 100, "2.50it/s"), bar(21, 100, "8.00s/it"))
-    assert found["steps_per_second"] == pytest.approx(0.125)
-    assert found["estimated_time_remaining"] == 632
-
-
 @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf"])
 def test_a_loss_that_is_no_number_is_a_loss_and_an_error(word: str) -> None:
     found = totals("step 5/10 loss: 0.5", f"step 6/10 loss: {word}")
@@ -77,11 +56,6 @@ def test_a_loss_that_is_no_number_is_a_loss_and_an_error(word: str) -> None:
 def test_a_line_that_names_a_checkpoint_counts_one() -> None:
     found = totals("saving checkpoint: out/lora-20.safetensors")
     assert (found["checkpoints_saved"], found["checkpoint_paths"]) == (1, ["out/lora-20.safetensors"])
-
-
-def test_what_a_carriage_return_ends_is_a_line() -> None:
-    found = totals(f"tokenizer loaded\r{bar(30, 100)}")
-    assert (found["last_step"], found["total_steps"]) == (30, 100)
 
 
 def test_losses_come_in_text_order_and_each_once() -> None:
@@ -161,16 +135,6 @@ def test_nothing_in_a_log_raises() -> None:
 
 
 # ---------------------------------------------------------------- steps, losses, time
-
-
-def test_an_evaluation_bar_inside_the_job_is_not_its_progress() -> None:
-    found = totals(bar(500, 1000, notes=", loss=0.5"), bar(3, 38, "40.0it/s"), bar(20, 38, "40.0it/s"))
-    assert (found["last_step"], found["total_steps"], found["steps_per_second"]) == (500, 1000, 1.0)
-
-
-def test_a_shorter_second_attempt_replaces_the_first() -> None:
-    found = totals(bar(500, 1000), "Traceback (most recent call last):", bar(3, 800))
-    assert (found["last_step"], found["total_steps"]) == (3, 800)
 
 
 def test_a_bar_redrawn_at_one_step_with_one_loss_is_one_loss() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -132,35 +131,6 @@ def test_a_moving_epoch_fraction_is_progress(tmp_path: Path, way: str) -> None:
     assert epoch == pytest.approx(0.14, abs=0.011)
 
 
-def test_gaps_between_looks_do_not_erase_what_both_sides_of_them_saw(tmp_path: Path) -> None:
-    """Row 2: `watch --once` every minute, also with a gap of 5 minutes now and then."""
-    asked = Asked(tmp_path, (Stage(20 * MINUTE, cores=None), Stage(99 * MINUTE, 0.0, "spinning", None)))
-    asked.look(20 * MINUTE, "watch", every=60.0)
-    states = [asked.look(60, "watch", every=300.0 if minute % 10 == 9 else 60.0) for minute in range(2)]
-    for minute in range(55):
-        states.append(asked.look(300.0 if minute % 10 == 9 else 60.0, "watch", 300.0 if minute % 10 == 9 else 60.0))
-    assert states[-1] == ["stalled"] and asked.ways["check"]() == "stalled"
-    [job] = check_training("local", JOB, store=asked.store, **asked.given)["jobs"]
-    assert job["seconds_without_step"] >= 55 * MINUTE and "collective" in job["reason"]
-
-
-@pytest.mark.parametrize("way", ["live", "once"])
-def test_the_silence_never_shrinks(tmp_path: Path, way: str) -> None:
-    """Row 5: a live watch, and one that is begun again and again, with an outage in between."""
-    asked = Asked(tmp_path, (Stage(10 * MINUTE, cores=None), Stage(9999, 0.0, "idle", None)))
-    live, silences = TrainingWatcher("local", JOB, store=asked.store, **asked.given), []
-    for number in range(160):
-        asked.clock.sleep(30 if number % 40 else 400)
-        watcher = live if way == "live" else TrainingWatcher("local", JOB, store=asked.store, **asked.given)
-        verdict = watcher.poll().verdict
-        assert verdict
-        silences.append(verdict.seconds_without_step or 0.0)
-    [job] = check_training("local", JOB, store=asked.store, **asked.given)["jobs"]
-    silences.append(job["seconds_without_step"])
-    silent = silences[20:]
-    assert silent == sorted(silent) and silent[-1] > 70 * MINUTE
-
-
 @pytest.mark.parametrize("way", cases_of(["check", "watch", "status"], 2))
 def test_a_run_that_is_slow_for_good_is_slow_until_its_speed_is_back(tmp_path: Path, way: str) -> None:
     """Row 11: 3x slower from minute 20 on."""
@@ -170,19 +140,6 @@ def test_a_run_that_is_slow_for_good_is_slow_until_its_speed_is_back(tmp_path: P
     first = states.index("slow")
     assert 20 <= first < 32 and set(states[first:]) == {"slow"}, states
     assert asked.look(30 * MINUTE, way, every=60.0)[-1] == "running"
-
-
-@pytest.mark.parametrize("way", ["check", "watch", "status"])
-def test_a_run_that_was_slow_from_the_first_look_on_is_measured_against_its_own_log(tmp_path: Path, way: str) -> None:
-    """Row 11: its log still has the rates from when it was fast."""
-    steps = range(40)
-
-    def says(now: float) -> str:
-        fast = "".join(f"step {1000 + each}/100000 loss 0.5 3.00 steps/s\n" for each in steps)
-        return f"{fast}step {1040 + int(now - EPOCH)}/100000 loss 0.5 1.00 steps/s\n"
-
-    asked = Asked(tmp_path, (Stage(99 * MINUTE, pace=1.0),), options={"says": says})
-    assert "slow" in asked.look(30 * MINUTE, way, every=60.0)
 
 
 @pytest.mark.parametrize("way", ["check", "watch", "status", "fleet", "health"])
@@ -202,24 +159,6 @@ def test_an_eta_that_does_not_converge_is_told_by_the_four_readings_of_the_docum
     if way != "fleet":
         told = "ETA not converging: stayed at ~2h over the last 90 minutes despite 500 steps"
         assert (job["verdict"], job["recommendation"]) == ("warning", "alert") and told in job["reason"]
-
-
-def test_a_flat_eta_is_told_within_the_hour(tmp_path: Path) -> None:
-    """Row 12: from minute 20 on its steps take ever longer, so that the ETA stays where it is."""
-
-    def steps(minutes: float) -> float:
-        flat, done = 8000.0, min(minutes, 20.0) * 60
-        return done if minutes <= 20 else done + (flat - done) * (1 - exp(-(minutes - 20) * 60 / (flat - done)))
-
-    def says(now: float) -> str:
-        minutes = (now - EPOCH) / 60
-        step = int(steps(minutes))
-        left = (8000 - step) if minutes <= 20 else 6800
-        return f"step {step}/8000 loss 0.5 ETA: {left // 3600}:{left // 60 % 60:02}:{left % 60:02}\n"
-
-    asked = Asked(tmp_path, (Stage(300 * MINUTE),), options={"says": says})
-    states = asked.look(80 * MINUTE, "check", every=60.0)
-    assert "slow" not in states[:20] and "slow" in states, states
 
 
 def test_members_that_nobody_has_looked_at_are_unknown() -> None:

@@ -97,19 +97,6 @@ def test_an_ssh_host_has_no_alias_and_no_key_of_instances(tmp_path: Path, monkey
     assert words[-1] == "host" and "-i" not in words and not [word for word in words if "HostKeyAlias" in word]
 
 
-def test_the_key_of_instances_is_the_one_that_is_named_else_the_one_that_was_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = tmp_path / ".ssh" / "vastai" / "vastai_ed25519"
-    made.parent.mkdir(parents=True)
-    made.write_text("private")
-    words = options(INSTANCE)
-    assert words[words.index("-i") + 1] == str(made)
-    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", "~/a key")
-    words = options(INSTANCE)
-    assert words[words.index("-i") + 1] == str(tmp_path / "a key")
-
-
 def test_an_instance_is_looked_up_when_its_address_is_not_known() -> None:
     transport = vastai(json.dumps({"id": 7, "ssh_host": "ssh5.vast.ai", "ssh_port": 40022}))
     assert resolve_target("vast://7", transport=transport) == INSTANCE
