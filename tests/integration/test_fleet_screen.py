@@ -98,19 +98,6 @@ def screen(tmp_path: Path) -> Iterator[FleetScreen]:
     found.tmux("kill-server")
 
 
-# Keys, and what the screen shows after them.
-MOVES = (
-    ("Down", r"^> 30007002"),
-    ("j", r"^> 30007003"),
-    ("Up", r"^> 30007002"),
-    ("k", r"^> 30007001"),
-    ("NPage", r"^> 300070(0[2-9]|1\d)"),
-    ("PPage", r"^> 30007001"),
-    ("End", r"^> 30007012"),
-    ("Home", r"^> 30007001"),
-    ("G", r"^> 30007012"),
-    ("g", r"^> 30007001"),
-)
 LOOKS = (
     ("s", r"i ID +n NAME"),
     ("n", r"▲ NAME"),
@@ -133,61 +120,6 @@ LOOKS = (
     ("Left", r"^── 30007001 "),
     ("Escape", r"^. *ID "),
 )
-
-
-@pytest.mark.parametrize("size", ["80x24", "200x60"])
-def test_every_key_is_answered(screen: FleetScreen, size: str) -> None:
-    screen.start(size)
-    screen.shows(r"^ vast +all, 12 members +", r"q quit +r refresh")
-    screen.in_order()
-    for key, shown in MOVES + LOOKS:
-        screen.press(key)
-        screen.shows(shown)
-    screen.press("p")
-    screen.hides("PAUSED")
-    screen.press("/")
-    screen.type("h100")
-    screen.shows(r"^/h100_", r"\d of 12 members")
-    screen.press("Enter")
-    screen.shows(r"filter: h100")
-    screen.press("Escape")
-    screen.shows(r"all, 12 members")
-    screen.press("r", "c")
-    screen.shows("the logs shown so far are gone")
-    screen.press("g", "Space", "Space")
-    screen.shows(r"^ \*3000", r"^ \*3000")
-    screen.press("m")
-    screen.shows("SAME STEP", "LOSS SO FAR")
-    screen.press("Escape", "Escape")
-    screen.shows(r"^> 3000")
-    screen.press("q")
-    screen.ended(0)
-    assert screen.asked() == ["refresh", "clear", "close"]
-
-
-def test_stop_and_destroy_are_done_only_once_the_words_were_typed(screen: FleetScreen) -> None:
-    screen.start("80x24")
-    screen.in_order()
-    screen.press("D")
-    screen.shows("destroy 1 member", r"type   destroy 30007001   ", "gone for good", r"\$\d")
-    screen.type("y")
-    screen.press("Enter")
-    screen.shows("cancelled: nothing was done")
-    screen.press("x")
-    screen.type("stop 30007001")
-    screen.press("Enter")
-    screen.shows(r"stop requested for 1 member", r"30007001 .*stop")
-    screen.press("Space", "Space", "D")
-    screen.shows("destroy 2 members")
-    screen.type("destroy 2")
-    screen.press("Enter")
-    screen.shows("destroy requested for 2 members")
-    screen.press("q")
-    screen.shows("under way: wait for its alert")
-    screen.shows("30007001 llama-00, 30007002 vision-01: it is destroyed")
-    screen.press("q")
-    screen.ended(0)
-    assert screen.asked() == ["stop vast://30007001", "destroy vast://30007001 vast://30007002", "close"]
 
 
 def test_what_others_wrote_on_the_screen_goes_with_a_key(screen: FleetScreen) -> None:

@@ -379,24 +379,6 @@ def test_c_deletes_a_run_that_ended_and_refuses_one_that_runs(screen: TopScreen)
     screen.ended(0)
 
 
-def test_read_only_offers_no_change_and_refuses_it(screen: TopScreen) -> None:
-    process = screen.fill()
-    screen.open("140x30", "--read-only")
-    screen.shows("read-only", "q quit")
-    assert not re.search("signal|delete", screen.text())
-    for key in ("k", "l", "c"):
-        screen.press(key)
-        screen.shows(f"read-only: {key} would")
-    screen.press("e", "Enter")
-    screen.shows("read-only: Enter would", "1 variable")
-    screen.press("Escape", "?")
-    screen.shows("only runs of the next status")
-    assert not re.search("signal|delete", screen.text())
-    screen.press("q")
-    screen.ended(0)
-    assert process.poll() is None and (screen.runs / "done").exists()
-
-
 # ---------------------------------------------------------------- variables
 
 
@@ -533,64 +515,7 @@ def test_a_log_of_five_gigabytes_is_opened_at_its_end_at_once(screen: TopScreen)
     screen.ended(0)
 
 
-def test_a_run_without_output_files_says_how_to_get_them(screen: TopScreen) -> None:
-    screen.write("bare", metadata={"run_name": "bare"})
-    screen.open()
-    screen.press("o")
-    screen.shows("tee_outputs=True")
-    screen.press("q")
-    screen.ended(0)
-
-
 # ---------------------------------------------------------------- the terminal
-
-
-def test_it_follows_the_size_of_the_terminal(screen: TopScreen) -> None:
-    screen.fill()
-    screen.open("80x24")
-    screen.shows("q quit", r"^>\+alive")
-    screen.press("Down", "Down")
-    for size, shown in (("40x10", "^> +done"), ("30x8", "too small: 40x10"), ("5x2", "too"), ("300x100", "Loss Curve")):
-        width, height = size.split("x")
-        screen.tmux("resize-window", "-x", width, "-y", height)
-        screen.shows(shown)
-        assert len(screen.text().splitlines()) <= int(height)
-    screen.tmux("resize-window", "-x", "80", "-y", "24")
-    screen.hides("Loss Curve")
-    screen.shows("^> +done", "^q quit")
-    screen.press("q")
-    screen.shows("status=0")
-
-
-@pytest.mark.parametrize("size", ["40x10", "300x100"])
-def test_every_page_is_shown_on_the_least_and_the_largest_screen(screen: TopScreen, size: str) -> None:
-    screen.fill()
-    screen.open(size)
-    screen.shows(r"^>.alive")
-    for key, shown in (
-        ("Enter", "── alive"),
-        ("e", "── alive"),
-        ("o", "── alive stdout"),
-        ("k", "SIGTERM"),
-        ("?", "── keys"),
-    ):
-        screen.press(key)
-        screen.shows(shown)
-        screen.press("Escape")
-        screen.shows(r"^>.alive")
-    screen.press("q")
-    screen.ended(0)
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
-def test_a_signal_ends_it_and_gives_the_terminal_back(screen: TopScreen, name: str) -> None:
-    screen.fill()
-    screen.open()
-    screen.shows(r"^>\+alive")
-    number = signal.Signals[name]
-    os.kill(screen.top_pid(), number)
-    screen.ended(128 + number)
-    assert "Traceback" not in screen.text()
 
 
 def test_ctrl_c_ends_it(screen: TopScreen) -> None:
@@ -598,63 +523,6 @@ def test_ctrl_c_ends_it(screen: TopScreen) -> None:
     screen.open(before="trap : INT;")  # the shell around it goes on
     screen.press("C-c")
     screen.ended(130)
-
-
-def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: TopScreen) -> None:
-    screen.fill()
-    script = (
-        "import sys; from training_monitor.runs.collector import RunCollector\n"
-        "from training_monitor.runs.local_runs import LocalRuns\n"
-        "from training_monitor.ui.top.app import run_top\n"
-        "class Broken(RunCollector):\n"
-        "    def messages(self):\n"
-        "        if self.snapshot().rows: raise ZeroDivisionError('broken on purpose')\n"
-        "        return ()\n"
-        "run_top(Broken(LocalRuns('progress'), where='progress'), read_only=True, title='progress')\n"
-    )
-    screen.start("80x24", sys.executable, "-c", script)
-    screen.ended(1)
-    screen.shows("ZeroDivisionError: broken on purpose")
-
-
-def test_names_that_mean_harm_stay_in_their_rows(screen: TopScreen) -> None:
-    names = (
-        "\x1b[2J\x1b[31mred",
-        "a\nb",
-        "漢字カタカナ",
-        "🤖🚀👩‍👩‍👧‍👦🇩🇪",
-        "\u202egnp.exe",
-        "-rf $(reboot)",
-        "'\"`id`",
-    )
-    for number, name in enumerate(names):
-        screen.write(f"{number}{name}", "FINISHED")
-    screen.open()
-    screen.shows("  7 runs", "q quit")
-    lines = screen.text().splitlines()
-    assert [line[2] for line in lines[2:9]] == list("0123456")
-    assert all(re.search(r" FINISHED +10% +4.00/s +- +0.5000 ", line) for line in lines[2:9])
-    screen.press("q")
-    screen.ended(0)
-
-
-def test_in_the_c_locale_all_is_ascii(screen: TopScreen) -> None:
-    screen.fill()
-    screen.open(LANG="C", LC_ALL="")
-    screen.shows(r"^>\+alive")
-    assert screen.text().isascii()
-    screen.press("q")
-    screen.ended(0)
-
-
-@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "vt100"}], ids=["no-color", "vt100"])
-def test_without_colours_the_state_is_still_told(screen: TopScreen, environ: dict[str, str]) -> None:
-    screen.fill()
-    screen.open(**environ)
-    screen.shows(r"^>.alive +RUNNING", "FINISHED", "KILLED")
-    assert not COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
-    screen.press("q")
-    screen.shows("status=0")
 
 
 def test_with_colours_each_state_has_one(screen: TopScreen) -> None:
