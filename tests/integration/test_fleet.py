@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.conftest import Place, SshServer, Surroundings, WatchedTransport, free_port, wait_until
 from tests.loopback.kubernetes import KubernetesApi
-from tests.loopback.vast import LIST, USER, VastApi, failure
+from tests.loopback.vast import LIST, USER, VastApi
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
@@ -23,7 +23,6 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.look.check import check_training
-from training_monitor.look.host import log_host_question
 from training_monitor.look.looks import source_of
 from training_monitor.targets.asking import ask
 
@@ -102,14 +101,6 @@ def test_a_file_that_is_called_like_a_pattern_is_meant_before_what_it_matches(sh
     write(tmp_path / "run1.log", "other\n")
     write(tmp_path / "run[1].log", "literal\n", age=1000)
     assert newest(f"{tmp_path}/run[1].log").text == "literal\n"
-
-
-def test_how_long_ago_the_log_was_written_to_comes_with_it(shell: str, tmp_path: Path) -> None:
-    write(tmp_path / "a b" / "it's.log", "step 3/9\n", age=4000)
-    [answer] = ask("local", log_host_question(source_of(WatchedJob(log_paths=(f"{tmp_path}/*/it's.log",))).file))
-    assert answer.get().log_path == f"{tmp_path}/a b/it's.log" and 4000 <= answer.get().log_age < 4100
-    [answer] = ask("local", log_host_question(source_of(WatchedJob(log_paths=(f"{tmp_path}/nothing",))).file))
-    assert (answer.get().log_path, answer.get().log_age) == (None, None)
 
 
 def test_logs_of_process_jobs_are_found_where_they_are(shell: str, tmp_path: Path) -> None:
@@ -229,30 +220,6 @@ def test_while_the_api_fails_rows_stay_and_machines_are_asked(
     rented.api.fail_with = 0
     monitor.update_all_metrics()
     assert monitor.snapshot().error is None
-
-
-def test_rows_with_nulls_are_listed_nevertheless(rented: Rented, transport: WatchedTransport) -> None:
-    nulls = ["start_date", "extra_env", "dph_total", "gpu_name", "label", "intended_status", "num_gpus"]
-    rented.add(1, **dict.fromkeys(nulls))
-    rented.add(2, actual_status=None, ssh_host=None)
-    rows = by_number(FleetMonitor(rented.specs(1, 2), transport=transport).update_all_metrics())
-    assert (rows[1].status, rows[1].step, rows[1].total_cost) == ("running", 10, None)
-    assert rows[2].step is None and rows[2].error is None
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [(200, b"<html>"), (200, {"success": True, "instances": None}), (200, failure("busy", "later"))],
-    ids=["html", "null", "refused"],
-)
-def test_from_garbage_nothing_follows(rented: Rented, transport: WatchedTransport, answer: Any) -> None:
-    rented.add(1)
-    monitor = FleetMonitor(whole_account=True, transport=transport)
-    assert monitor.update_all_metrics()["vast://1"].status == "running"
-    rented.api.answers[LIST] = answer
-    assert monitor.update_all_metrics()["vast://1"].status == "running"
-    told = {alert.kind for alert in monitor.snapshot().alerts if alert.key}
-    assert monitor.snapshot().error and not told - OF_OTHER_TESTS
 
 
 def test_an_api_that_hangs_delays_no_look_and_no_snapshot(rented: Rented, transport: WatchedTransport) -> None:

@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import run_command
-from tests.integration.conftest import Place, SshServer, Surroundings, wait_until
+from tests.integration.conftest import SshServer, Surroundings, wait_until
 from tests.integration.screens import PATIENCE, Screen
 from tests.loopback.vast import LIST, VastApi, failure
 from tests.loopback.vast_rows import KEY
-from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.ui.fleet.app import SORTS
 
 COMMAND = (sys.executable, "-m", "training_monitor")
@@ -253,35 +252,6 @@ def test_every_key_is_answered_with_real_instances(screen: Screen, account: Acco
     assert account.leaves_nothing()
 
 
-def test_all_of_500_rows_can_be_reached(screen: Screen, account: Account) -> None:
-    account.rent(500, running=1)
-    screen.start("200x60", *account.vast())
-    screen.shows("all, 500 members")
-    press_each(screen, IN_ORDER)
-    seen: set[int] = set()
-    while FIRST + 499 not in seen:
-        before = ""
-        while before != (before := screen.text()):  # it may be drawn in part
-            pass
-        shown = {int(number) for number in re.findall(r"^[> ][* ](3000\d{4}) ", before, re.M)}
-        assert shown - seen, before
-        seen |= shown
-        cursor = re.findall(r"^>.(\d+)", before, re.M)[0]
-        screen.press("NPage")
-        screen.shows(rf"^> (?!{cursor})3000\d{{4}} " if int(cursor) < FIRST + 499 else row(FIRST + 499))
-    skipped = set(range(FIRST, FIRST + 500)) - seen  # where a line of the header came or went between two pages
-    assert len(skipped) < 5
-    for number in (FIRST + 123, FIRST + 498, *skipped):
-        screen.press("/")
-        screen.press("C-u")
-        screen.type(str(number))
-        screen.shows(" 1 of 500 members", row(number))
-        screen.press("Enter")
-        press_each(screen, [("Enter", rf"^── {number} "), ("Escape", f"filter: {number}")])
-    screen.press("q")
-    screen.ended(0)
-
-
 def test_while_paused_only_r_asks(screen: Screen, account: Account) -> None:
     account.rent(3)
     screen.start("80x24", *account.vast(interval="1"))
@@ -301,14 +271,6 @@ def test_while_paused_only_r_asks(screen: Screen, account: Account) -> None:
     assert account.listings() == asked
     screen.press("p")
     assert wait_until(lambda: account.listings() > asked + 1, PATIENCE)
-    screen.press("q")
-    screen.ended(0)
-
-
-def test_only_the_instances_that_were_named_are_shown(screen: Screen, account: Account) -> None:
-    account.rent(4)
-    screen.start("80x24", *account.vast("--instances", f"{FIRST + 1},{FIRST + 3}"))
-    screen.shows("all, 2 members", row(FIRST + 1), rf"^  {FIRST + 3} ")
     screen.press("q")
     screen.ended(0)
 
@@ -362,39 +324,6 @@ def test_whoever_quits_while_an_instance_is_destroyed_is_told_first(screen: Scre
     assert account.api.gone == [FIRST]
     screen.press("q")
     screen.ended(0)
-
-
-def test_what_the_account_refuses_is_told(screen: Screen, account: Account) -> None:
-    account.rent(1)
-    screen.start("200x60", *account.vast())
-    screen.shows("1 ok", row(FIRST))
-    account.api.fail_with = 401
-    screen.press("D")
-    screen.type(f"destroy {FIRST}")
-    screen.press("Enter")
-    screen.shows(f"{FIRST}: to destroy it failed: .*401", r"stale since \d\d:\d\d")
-    assert FIRST in account.api.instances and not account.api.gone
-    account.api.fail_with = 0
-    screen.press("r")
-    screen.hides("stale since")
-    screen.shows(rf"^> {FIRST} .*running")
-    screen.press("q")
-    screen.ended(0)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_with_read_only_nothing_can_be_stopped_or_destroyed(screen: Screen, account: Account, size: str) -> None:
-    account.rent(2)
-    screen.start(size, *account.vast("--read-only"))
-    screen.shows("2 ok", "read-only", row(FIRST))
-    for before in ("Space", "Enter"):
-        screen.press(before)
-        press_each(screen, [("x", "read-only: x would stop"), ("D", "read-only: D would destroy")])
-    for typed in (f"destroy {FIRST}", "stop 1"):
-        screen.type(typed)
-        screen.press("Enter")
-    screen.press("Escape", "q")
-    assert not [each for each in account.api.about_instances() if not each.startswith(LIST)]
 
 
 # ---------------------------------------------------------------- an account that fails, hangs or talks nonsense
@@ -510,35 +439,6 @@ def test_a_machine_that_does_not_answer_keeps_its_row_and_says_for_how_long(scre
 # ---------------------------------------------------------------- mixed fleets, groups
 
 
-def test_pods_hosts_instances_and_jobs_are_one_fleet(screen: Screen, account: Account, in_pod: Place) -> None:
-    account.rent(1)
-    start_process_job("local", "echo 'step 4/9 loss 0.25'; sleep 600", "x")
-    host = account.sshd.address
-    words = ("local#process:x", f"{host}#{account.pattern}", "head", f"vast://{FIRST}")
-    command = (*COMMAND, "fleet", "--log-path", account.pattern, "--interval", NEVER, *words)
-    screen.start("200x60", *command)
-    screen.shows("all, 4 members", "4 ok")
-    screen.shows(r"^. local.* 4/9 ", r"^. .*@127\S+ .* 10/100 ", r"^. head.* 10/100 ", rf"^. {FIRST} .* 10/100 ")
-    screen.press("D")
-    screen.shows("type   destroy process:x")
-    screen.type("destroy process:x")
-    screen.press("Enter")
-    screen.shows("there is nothing to destroy")
-    screen.press("x")
-    screen.type("stop process:x")
-    screen.press("Enter")
-    screen.shows(r"process:x has ended: STOPPED", r"^> local.*stopped")
-    screen.press("q")
-    screen.ended(0)
-    rows = ask("fleet", "--no-history", "--log-path", account.pattern, *words, status=0)["members"]
-    assert [(row["key"], row["status"], row["step"]) for row in rows] == [
-        ("local#process:x", "stopped", 4),
-        (f"{host}#{account.pattern}", "unknown", 10),
-        ("head", "unknown", 10),
-        (f"vast://{FIRST}", "running", 10),
-    ]
-
-
 def set_groups(account: Account) -> None:
     account.rent(3)
     named = {"target": f"vast://{FIRST + 2}", "name": "llama", "log_paths": [account.pattern]}
@@ -553,15 +453,6 @@ def test_a_group_of_the_settings_file_is_shown_by_name(screen: Screen, account: 
     screen.ended(0)
     rows = ask("fleet", "--group", "nightly", status=0)["members"]
     assert [(row["instance_id"], row["name"]) for row in rows] == [(FIRST, "*/training.log"), (FIRST + 2, "llama")]
-
-
-def test_the_groups_of_the_settings_file_are_shown_one_after_another(screen: Screen, account: Account) -> None:
-    set_groups(account)
-    screen.start("200x60", *COMMAND, "fleet", "--group", "by day")
-    screen.shows("group by day, 1 of 3")
-    press_each(screen, [("Tab", "all, 3"), ("Tab", "group nightly, 2 of 3 members")])
-    screen.press("q")
-    screen.ended(0)
 
 
 # ---------------------------------------------------------------- without a screen
@@ -697,11 +588,6 @@ def test_a_mistyped_group_is_no_pod(account: Account) -> None:
 def test_a_dumb_terminal_gets_a_table(screen: Screen, surroundings: Surroundings) -> None:
     screen.start("200x60", *COMMAND, "vast", "--mock", TERM="dumb")
     screen.shows(r"^  ID +", rf"^  {FIRST} ", "status=1$")
-
-
-def test_an_unknown_terminal_is_an_error(screen: Screen, surroundings: Surroundings) -> None:
-    screen.start("80x24", *COMMAND, "vast", "--mock", TERM="no-such-terminal")
-    screen.shows("error: TERM=.* is not known", "--once", "status=3$")
 
 
 def test_ctrl_c_gives_the_terminal_back_and_leaves_nothing(screen: Screen, account: Account) -> None:

@@ -25,7 +25,6 @@ from training_monitor import check_training, get_training_health, start_process_
 from training_monitor.core.models import JobStatus
 from training_monitor.core.store import Store
 from training_monitor.core.values import Observation, WatchedJob
-from training_monitor.look.health_verdict import format_training_health
 from training_monitor.look.kept_looks import Looks, look_key
 from training_monitor.targets.target import parse_target
 
@@ -150,7 +149,7 @@ def test_an_evaluation_of_eight_silent_minutes_is_no_stall_anywhere(machine: Mac
     assert set(everywhere(log).values()) == {("running", 0)}
 
 
-def test_gpus_that_spin_for_55_minutes_are_a_stall_though_nobody_looked_now_and_then(machine: Machine) -> None:
+def test_gpus_that_spin_for_55_minutes_are_a_stall_despite_gaps(machine: Machine) -> None:
     """Row 2: `watch --once` every minute, also with a gap of 5 minutes."""
     machine.give_gpus((97, 91), (97, 91))
     log = machine.train(steps_to(2000), age=3300)
@@ -173,18 +172,8 @@ def test_a_fleet_tells_a_process_that_hangs_by_its_first_look(machine: Machine) 
     assert everywhere(log)["watch"] == ("stalled", 1)
 
 
-def test_what_was_seen_of_a_silence_is_not_forgotten(machine: Machine) -> None:
-    """Row 5: by the looks of a second command."""
-    log = machine.train(steps_to(2000), age=261)
-    remember(log, trained(20, 261, 2000) + stood(261, 2000))
-    silences = [check(log)["seconds_without_step"] for _ in range(3)]
-    _, watched = run("watch", "local", "--log", str(log), "--once")
-    silences.append(watched["seconds_without_step"])
-    assert silences == sorted(silences) and silences[0] >= 260
-
-
 @pytest.mark.parametrize("does", ["writes", "computes"])
-def test_the_first_silent_save_is_no_stall_while_its_processes_write_or_compute(machine: Machine, does: str) -> None:
+def test_a_first_silent_save_is_no_stall_while_processes_work(machine: Machine, does: str) -> None:
     """Row 10."""
     machine.give_gpus((0, 70))
     log = machine.train(steps_to(2000), does, age=300)
@@ -278,16 +267,6 @@ LIGHTNING = "".join(
     for epoch in range(3)
     for at in (range(1, 51) if epoch < 2 else range(1, 25))
 )
-IMAGENET = "".join(
-    f"Epoch: [{epoch}][{at:3}/100]\tTime  0.500 ( 0.500)\tData  0.01 ( 0.01)\tLoss 5.0e-01 (5.0e-01)\n"
-    for epoch in range(3)
-    for at in (range(0, 100, 10) if epoch < 2 else range(0, 40, 10))
-)
-TORCHVISION = "".join(
-    f"Epoch: [{epoch}]  [{at:3}/100]  eta: 0:00:{(100 - at) // 2:02}  lr: 0.1  loss: 0.5  time: 0.5  data: 0.01\n"
-    for epoch in range(3)
-    for at in (range(0, 100, 10) if epoch < 2 else range(0, 40, 10))
-)
 
 
 @pytest.mark.parametrize(
@@ -308,98 +287,6 @@ def test_the_progress_is_that_of_the_job(machine: Machine, text: str, step: int,
     assert watched["step"] == step
 
 
-@pytest.mark.parametrize("resets", [True, False])
-def test_a_row_of_a_fleet_has_the_same_progress(machine: Machine, resets: bool) -> None:
-    """Row 6."""
-    log = machine.train(epochs(3, 327, (2, 325), resets=resets))
-    _, found = run("fleet", f"local#{log}", "--once", "--no-history")
-    assert found["members"][0]["progress"] == pytest.approx(check(log)["progress"], abs=0.005)
-
-
-def test_the_steps_of_a_long_log_are_counted_over_all_epochs(machine: Machine) -> None:
-    """Row 6: `Epoch 2/3 | Step 6527/9826`."""
-    text = epochs(3, 3275, (2, 3252), resets=False).replace("/9825", "/9826")
-    job = check(machine.train(text))
-    assert (job["step"], job["total_steps"]) == (6527, 9826), job["progress"]
-
-
-@pytest.mark.parametrize(
-    ("text", "step"),
-    [(LIGHTNING, 124), (IMAGENET, 230), (TORCHVISION, 230)],
-    ids=["Lightning's bar", "Epoch: [e][i/n]", "Epoch: [e] [i/n] with an ETA"],
-)
-def test_the_counter_of_an_epoch_is_no_counter_of_the_job(machine: Machine, text: str, step: int) -> None:
-    """Row 7: how many epochs it will be is not known, and so neither is the ETA."""
-    log = machine.train(text)
-    job = check(log)
-    assert job["step"] == pytest.approx(step, abs=1) and job["epoch"] == pytest.approx(
-        step / (50 if step == 124 else 100), abs=0.03
-    )
-    assert (job["eta_seconds"], job["progress"]) == (None, None), job
-
-
-def test_the_end_of_lightning_is_an_end(machine: Machine) -> None:
-    """Row 7."""
-    end = "".join(
-        f"\rEpoch 3: {2 * at}%|####| {at}/50 [00:{at // 2:02}<00:00, 2.00it/s, v_num=0]" for at in range(1, 51)
-    )
-    log = machine.train(f"{LIGHTNING}{end}\n`Trainer.fit` stopped: `max_epochs=4` reached.\n", "ends", age=5)
-    assert set(everywhere(log).values()) == {("finished", 0)}
-
-
-@pytest.mark.parametrize(("line", "most"), [("Epoch 3/3\n", 0.67), ("Epoch 1/3\n", 0.0)])
-def test_an_epoch_that_has_begun_is_not_done(machine: Machine, line: str, most: float) -> None:
-    """Row 8."""
-    job = check(machine.train(line))
-    assert (job["progress"] or 0.0) <= most and job["state"] != "finished", job
-
-
-def test_a_moving_epoch_fraction_is_progress(machine: Machine) -> None:
-    """Row 9: a Trainer without a bar, over an hour and a half."""
-    machine.give_gpus((97, 560))
-    lines = [f"{{'loss': {2 - n / 100:.4f}, 'learning_rate': 1e-05, 'epoch': {n / 100:.2f}}}\n" for n in range(1, 13)]
-    log = machine.train("".join(lines), "computes", age=400)
-    past = [
-        (60.0 * ago, None, {"total_steps": None, "epoch": (1 + (96 - ago) // 8) / 100, **BUSY})
-        for ago in range(96, 0, -1)
-    ]
-    remember(log, [each for each in past if each[2]["epoch"] <= 0.12])
-    assert set(everywhere(log).values()) == {("running", 0)}
-    assert check(log)["epoch"] == pytest.approx(0.12)
-
-
-# ---------------------------------------------------------------- slowness
-
-
-def test_a_slow_run_stays_slow_for_whoever_asks_next(machine: Machine) -> None:
-    """Row 11: 3x slower from minute 20 on, asked for the first time by `check` after two hours."""
-    machine.give_gpus((97, 560))
-    log = machine.train(steps_to(1200 + 20 * 120), "computes", age=2)
-    looks = trained(20, 7200, 1200)
-    looks += [(7200.0 - 60 * each, 1200 + 20 * each, BUSY) for each in range(1, 120)]
-    remember(log, looks)
-    assert set(everywhere(log).values()) == {("slow", 0)}
-    assert check(log)["verdict"] == "warning"
-
-
-def test_the_four_readings_of_the_document_are_an_eta_that_does_not_converge(machine: Machine) -> None:
-    """Row 12."""
-    log = machine.train("step 3500/4000 loss 0.5 ETA: 2:05:00\n")
-    readings = [(5400.0, 3000, 7200.0), (3600.0, 3200, 7100.0), (1800.0, 3400, 7200.0)]
-    remember(log, [(ago, step, {"eta_seconds": eta, "total_steps": 4000}) for ago, step, eta in readings])
-    job = check(log)
-    told = "ETA not converging: stayed at ~2h over the last 90 minutes despite 500 steps"
-    assert (job["state"], job["verdict"]) == ("slow", "warning") and told in job["reason"]
-
-
-def test_looks_in_quick_succession_do_not_hide_what_was_seen_before_them(machine: Machine) -> None:
-    """Row 12, asked three times in a row."""
-    log = machine.train("step 3500/4000 loss 0.5 ETA: 2:05:00\n")
-    readings = [(5400.0, 3000, 7200.0), (3600.0, 3200, 7100.0), (1800.0, 3400, 7200.0)]
-    remember(log, [(ago, step, {"eta_seconds": eta, "total_steps": 4000}) for ago, step, eta in readings])
-    assert [check(log)["state"] for _ in range(4)] == ["slow"] * 4
-
-
 # ---------------------------------------------------------------- ends
 
 
@@ -412,18 +299,6 @@ ENDS = {
         "illegal memory access",
     ),
 }
-
-
-@pytest.mark.parametrize(("text", "state", "code", "told"), ENDS.values(), ids=ENDS)
-def test_an_end_is_told_at_once_and_as_what_it_was(
-    machine: Machine, text: str, state: str, code: int, told: str
-) -> None:
-    """Row 13: its log was written to five seconds ago."""
-    log = machine.train(text, "ends", age=5)
-    remember(log, [(120.0, 30, {"total_steps": 200}), (60.0, 36, {"total_steps": 200})])
-    found = everywhere(log)
-    assert set(found.values()) == {(state, code)}, found
-    assert told in check(log)["reason"]
 
 
 def test_a_training_that_was_killed_died_at_its_last_step(machine: Machine) -> None:
@@ -445,17 +320,7 @@ def test_a_job_that_was_killed_is_a_failure(local: Place) -> None:
 # ---------------------------------------------------------------- GPUs
 
 
-def test_gpus_that_spin_are_told_beside_one_that_is_lost(machine: Machine) -> None:
-    """Row 14."""
-    machine.give_gpus(*[(100, 75)] * 7, lost=True)
-    log = machine.train(steps_to(2000), age=600)
-    remember(log, trained(20, 600, 2000) + stood(600, 2000, **SPINNING))
-    job = check(log)
-    assert job["state"] == "stalled" and "collective" in job["reason"] and "GPU is lost" in job["reason"], job["reason"]
-    assert len(job["gpus"]) == 8
-
-
-def test_health_and_stall_give_one_answer_of_a_gpu_at_full_load_and_a_third_of_its_power(pod: Pod) -> None:
+def test_health_and_check_agree_on_a_gpu_that_spins(pod: Pod) -> None:
     """Row 14: a GPU at 92 % and 35 % power."""
     give_gpus(pod, 92, watts=245)
     job_id = start_process_job("head", "for i in $(seq 40); do echo step $i/200 loss=0.5; done; sleep 600", "run")
@@ -469,25 +334,3 @@ def test_health_and_stall_give_one_answer_of_a_gpu_at_full_load_and_a_third_of_i
     assert report["job"]
     assert found["state"] == report["job"]["state"] == "stalled"
     assert "spin" in found["reason"] and any("spin" in each or "collective" in each for each in report["issues"])
-
-
-def test_pods_are_called_by_their_whole_names(kube: KubernetesApi, surroundings: Surroundings) -> None:
-    """Row 14: trainer-0 and eval-0."""
-    for name in ("trainer-0", "eval-0"):
-        root = surroundings.folder / name
-        root.mkdir()
-        pod = kube.add_pod(name, root=root, env={MARK: surroundings.mark})
-        give_gpus(pod, 97)
-    report = get_training_health("trainer-0", None, ["trainer-0", "eval-0"])
-    assert [each["pod"] for each in report["gpu"]["per_node"]] == ["trainer-0", "eval-0"]
-    text = format_training_health(report)
-    assert "trainer-0" in text and "eval-0" in text
-
-
-def test_a_ray_that_has_just_started_does_not_have_zero_gpus(ray: RayDashboard) -> None:
-    """Row 14."""
-    ray.usage = {}
-    ray.add_job("train", "RUNNING", STEPS)
-    report = get_training_health("head", None, job_id="train")
-    assert report["ray"]["gpus_available"] is None and "0/0" not in format_training_health(report)
-    assert report["verdict"] == "unknown"
