@@ -94,7 +94,7 @@ def test_a_sweep_alone_ends_a_job_whose_work_is_done_when_its_worker_dies(worlds
             check_charged(world, (state, when))
 
 
-def test_a_sweep_alone_ends_a_job_that_failed_or_was_cancelled_when_its_worker_dies(worlds: Iterator[JobWorld]) -> None:
+def test_a_sweep_ends_failed_or_cancelled_jobs_of_dead_workers(worlds: Iterator[JobWorld]) -> None:
     for outcome in (JobState.FAILED, JobState.CANCELLED):
         for state in (*STEPS[1 : STEPS.index(JobState.DESTROYING)],):
             world = next(worlds)
@@ -140,7 +140,7 @@ def test_a_killed_sweep_is_followed_by_one_that_ends_the_job(worlds: Iterator[Jo
     assert number > 4
 
 
-def test_a_job_is_charged_what_its_machine_cost_when_its_worker_is_killed_at_any_call(
+def test_a_kill_at_any_call_does_not_change_the_charge(
     worlds: Iterator[JobWorld],
 ) -> None:
     undisturbed = next(worlds)
@@ -155,7 +155,7 @@ def test_a_job_is_charged_what_its_machine_cost_when_its_worker_is_killed_at_any
             check_charged(world, (number, pause))
 
 
-def test_a_job_is_charged_all_its_machines_when_its_worker_is_killed_while_one_is_replaced(
+def test_all_machines_are_charged_after_a_kill_while_replacing(
     worlds: Iterator[JobWorld],
 ) -> None:
     undisturbed = next(worlds)

@@ -161,7 +161,7 @@ def test_a_failed_job_starts_again_only_when_that_can_be_written_down(disk: Path
     assert (report["attempts"][1]["started_at"] or 0) >= EPOCH + 2000.0
 
 
-def test_a_training_is_ended_saved_and_its_machine_destroyed_while_the_disk_is_full(disk: Path) -> None:
+def test_a_full_disk_does_not_stop_ending_saving_and_destroying(disk: Path) -> None:
     bench = TerminateBench(disk)
     Store(bench.folder)
     fill_up(disk)

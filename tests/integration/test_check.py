@@ -263,7 +263,7 @@ def test_no_training_among_processes_that_were_cut_is_unknown_and_never_none(
         assert "processes" in capsys.readouterr().err
 
 
-def test_every_kind_that_could_not_be_listed_is_named_and_what_was_found_is_not_called_healthy(
+def test_kinds_that_could_not_be_listed_are_named_and_unknown(
     local: Place, trainings: Trainings, tmp_path: Path
 ) -> None:
     trainings.start("healthy")

@@ -107,7 +107,7 @@ def test_what_was_let_go_is_free_and_its_number_does_not_come_again(target: Plac
     assert again and again.number == 2
 
 
-def test_the_age_is_the_uptime_since_the_beat_whatever_the_clock_of_the_target_says(target: Place) -> None:
+def test_the_age_of_a_claim_comes_from_the_uptime(target: Place) -> None:
     mine = take(target)
     assert mine
     [folder] = claims_folder(target).iterdir()

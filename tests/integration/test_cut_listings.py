@@ -76,9 +76,7 @@ def test_a_pipe_in_place_of_a_log_keeps_no_job_from_being_looked_at(local: Place
     }
 
 
-def test_jobs_of_a_kind_that_could_not_be_listed_are_unknown_beside_those_that_were(
-    local: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kind_that_could_not_be_listed_is_unknown(local: Place, capsys: pytest.CaptureFixture[str]) -> None:
     job = start_process_job("local", "echo step 1; sleep 300", "train")
     assert main(["status", "local"]) == 0, "nothing says that there ever was a Ray"
     local.set_environment({"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"})

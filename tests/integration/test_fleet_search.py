@@ -147,7 +147,7 @@ def test_the_page_shows_each_training(trainings: Trainings) -> None:
     assert any("step" in line for line in page["log"]) and page["number"] == "local"
 
 
-def test_a_training_named_by_its_pid_or_script_has_its_progress_file_and_needs_no_ray(trainings: Trainings) -> None:
+def test_a_pid_or_script_finds_the_progress_file_without_ray(trainings: Trainings) -> None:
     script = trainings.folder / script_of("alpha")
     script.write_text(WITH_MONITOR)
     begin = subprocess.Popen([sys.executable, script], stdout=subprocess.DEVNULL, cwd=trainings.folder)

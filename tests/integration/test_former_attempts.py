@@ -138,7 +138,7 @@ def test_what_is_old_and_unneeded_goes_and_what_is_new_stays(target: Place) -> N
     assert list((target.jobs / ".former").iterdir()) == []
 
 
-def test_holds_of_ray_jobs_go_when_they_are_old_and_ray_says_that_it_does_not_know_the_job(local: Place) -> None:
+def test_old_holds_of_jobs_unknown_to_ray_are_removed(local: Place) -> None:
     held = local.jobs / ".held"
     names = {job: hold_key(job) for job in ("known", "gone $(touch pwned)", "gone-attempt-1", "new")}
 
@@ -161,9 +161,7 @@ def test_holds_of_ray_jobs_go_when_they_are_old_and_ray_says_that_it_does_not_kn
     assert held_after_a_start(2) == found, "nobody answers there any more"
 
 
-def test_a_supervised_run_keeps_as_many_former_attempts_as_it_was_told_and_says_what_it_removed(
-    local: Place, tmp_path: Path
-) -> None:
+def test_a_run_keeps_keep_attempts_and_reports_what_it_removes(local: Place, tmp_path: Path) -> None:
     events = list[Event]()
     command = f"echo x >>'{tmp_path}/tries'; [ $(wc -l <'{tmp_path}/tries') -ge 3 ]"
     report = auto_restart(

@@ -42,7 +42,7 @@ def test_a_ping_leaves_for_each_look(services: Services) -> None:
     assert services.pings == 3
 
 
-def test_looks_beside_a_server_that_hangs_wait_for_nothing_and_pings_do_not_pile_up(services: Services) -> None:
+def test_a_hanging_heartbeat_delays_no_look(services: Services) -> None:
     services.faults = [hang] * 1000
     problems: list[str] = []
     heartbeat = Heartbeat(services.heartbeat, on_problem=problems.append, timeout=0.2)
@@ -142,7 +142,7 @@ def training(tmp_path: Path) -> Iterator[int]:
     process.wait()
 
 
-def test_a_host_that_is_cut_off_is_told_once_over_a_killed_watcher_and_pings_stop_meanwhile(
+def test_an_outage_is_reported_once_across_a_kill_and_stops_pings(
     sshd: SshServer, surroundings: Surroundings, training: int, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINING_MONITOR_WEBHOOK", services.webhook)

@@ -79,7 +79,7 @@ def supervise(tmp_path: Path, output: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def test_a_run_killed_at_ten_random_moments_goes_on_with_one_job_and_the_same_count(tmp_path: Path) -> None:
+def test_ten_random_kills_leave_one_job_and_the_same_count(tmp_path: Path) -> None:
     output, chance = tmp_path / "checkpoints", random.Random(20)
     output.mkdir()
     census = Census(output)

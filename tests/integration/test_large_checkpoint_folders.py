@@ -163,9 +163,7 @@ def test_of_20_000_checkpoints_the_newest_is_found_in_one_round_trip(place: Plac
     assert found.unlisted == found.unlooked_step + 1
 
 
-def test_of_20_000_checkpoints_with_damaged_newest_ones_the_newest_complete_one_is_found(
-    place: Place, many: Path, damage: Damage
-) -> None:
+def test_the_newest_complete_of_20_000_checkpoints_is_found(place: Place, many: Path, damage: Damage) -> None:
     broken = 3 * ENOUGH
     for step in range(MANY - broken, MANY):
         damage.cut(many / f"checkpoint-{step}" / "model.safetensors")
@@ -202,9 +200,7 @@ def test_the_next_is_found_where_the_newest_sharded_one_is_incomplete(
     assert all(complete for step, complete in judged(found).items() if step < 29)
 
 
-def test_a_whole_file_that_only_the_one_before_has_is_missed_also_at_the_end_of_a_look(
-    local: Place, sharded: Path, weights: bytes
-) -> None:
+def test_a_file_missing_since_the_previous_checkpoint_is_noticed(local: Place, sharded: Path, weights: bytes) -> None:
     extra = [sharded / f"checkpoint-{step}" / "optimizer.safetensors" for step in (27, 28)]
     for each in extra:
         each.write_bytes(weights)
@@ -214,7 +210,7 @@ def test_a_whole_file_that_only_the_one_before_has_is_missed_also_at_the_end_of_
     assert judged(found)[29] is False and found.newest_complete and found.newest_complete.step == 28
 
 
-def test_of_checkpoints_with_a_rank_in_each_of_900_files_no_good_one_is_called_broken(place: Place) -> None:
+def test_checkpoints_of_900_rank_files_are_not_called_broken(place: Place) -> None:
     folder = place.folder / "ranks"
     write_torch(place.folder / "rank.pt")
     for step in range(26):

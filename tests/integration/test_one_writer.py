@@ -284,9 +284,7 @@ def test_the_next_run_removes_what_a_killed_one_had_not_put_in_place(script: Scr
     assert left_over(script) == []
 
 
-def test_what_a_suspended_writer_or_one_of_another_host_has_not_put_in_place_is_left(
-    script: Script, hosts: tuple[str, str]
-) -> None:
+def test_unfinished_files_of_suspended_or_remote_writers_are_kept(script: Script, hosts: tuple[str, str]) -> None:
     suspended = "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)\nmonitor.start_batch(); time.sleep(60)"
     elsewhere = Script(script.folder / "elsewhere")
     for folder in (script.file.parent, elsewhere.folder):

@@ -132,7 +132,7 @@ def test_a_pid_file_without_a_usable_pid_says_nothing_of_the_job(local: Place, t
     assert look(local, tmp_path).running is not True
 
 
-def test_a_pid_file_that_its_training_removed_still_names_the_process_that_was_seen(
+def test_a_removed_pid_file_still_names_the_process_seen(
     local: Place, tree: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     view = look(local, tmp_path)

@@ -136,7 +136,7 @@ def test_processes_that_ask_for_the_owner_at_once_get_the_same(tmp_path: Path) -
     assert owners == {load_owner(Store(str(tmp_path)), {})}
 
 
-def test_the_job_of_a_worker_that_was_killed_goes_on_with_another_and_its_late_save_is_refused(tmp_path: Path) -> None:
+def test_a_killed_workers_job_is_taken_over_and_its_late_save_refused(tmp_path: Path) -> None:
     queue = TrainingQueue(Store(str(tmp_path)))
     queue.submit(REQUEST, "one")
     with process(tmp_path, "dead", CLAIM_AND_HANG) as child:

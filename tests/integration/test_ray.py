@@ -191,9 +191,7 @@ class TestStatus:
             assert look_at_job(HEAD, name).message == "cancelled before it started"
         assert not (tmp_path / "ran").exists()
 
-    def test_where_it_cannot_be_cancelled_it_is_said_at_once_what_ray_will_do_and_what_to_type(
-        self, jobs: RayHead, ray_pod: Pod
-    ) -> None:
+    def test_a_job_that_cannot_be_cancelled_is_explained_at_once(self, jobs: RayHead, ray_pod: Pod) -> None:
         folder = jobs.folder / "only curl"
         folder.mkdir()
         for program in ("sh", "cat", "head", "tail", "stat", "date", "sleep", "mkdir", "mv", "curl"):
@@ -354,9 +352,7 @@ class TestEnd:
             end()
             return run.result()
 
-    def test_what_waits_on_the_target_leaves_with_the_watcher_and_a_lost_connection_is_opened_again(
-        self, jobs: RayHead, ray_pod: Pod
-    ) -> None:
+    def test_the_waiting_program_ends_with_the_watcher_and_reconnects(self, jobs: RayHead, ray_pod: Pod) -> None:
         def shells() -> list[int]:
             mark = f"RAY_API_SERVER_ADDRESS={jobs.address}".encode()
             return [pid for pid in pids() if command_of(pid).startswith(b"sh\0-s\0") and mark in environment_of(pid)]
@@ -579,7 +575,7 @@ class TestSubmission:
         assert ray_head.ended(job) == "SUCCEEDED"
         assert "\n--resume /c/step_5 --steps 9\n" in get_job_logs(HEAD, job)
 
-    def test_a_local_folder_is_packed_by_rays_own_client_and_no_secret_is_in_an_argument(
+    def test_rays_own_client_packs_a_folder_without_secrets_in_arguments(
         self, ray_head: RayHead, ray_pod: Pod, kube: KubernetesApi, tmp_path: Path
     ) -> None:
         notes = record_calls(tmp_path / "bin", ray_pod.env["PATH"], "ray", "curl")
@@ -693,7 +689,7 @@ class TestRestart:
         assert (result["success"], result["total_retries"]) == (True, 0), result
         assert list(ray_head.named("lasting")) == ["lasting-attempt-1"]
 
-    def test_what_ray_forgot_is_supervised_until_it_ends_and_only_then_started_again(
+    def test_a_job_ray_forgot_is_supervised_to_its_end(
         self, lean_ray: Path, kube: KubernetesApi, tmp_path: Path
     ) -> None:
         """The driver of a cluster that died trains on, and the new one does not know of it."""
@@ -731,7 +727,7 @@ class TestRestart:
         assert killed["status"] == "FAILED" and result["total_retries"] == 1, result
         assert killed["final_step"] >= seen and 0 <= killed["steps_lost"] < 50
 
-    def test_a_job_without_configuration_is_continued_with_that_of_ray_until_a_person_stops_it(
+    def test_a_job_without_configuration_uses_that_of_ray(
         self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path
     ) -> None:
         folder = tmp_path / "c"

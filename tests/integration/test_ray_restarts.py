@@ -95,7 +95,7 @@ def steps_of(file: Path) -> list[int]:
 
 
 @pytest.mark.timeout(1500)
-def test_a_cluster_that_dies_ten_times_leaves_one_training_and_the_true_count_of_lost_steps(
+def test_ten_cluster_deaths_leave_one_training_and_count_lost_steps(
     lean_ray: Path, kube: KubernetesApi, tmp_path: Path
 ) -> None:
     head, made = RayHead(lean_ray), tmp_path / "made"

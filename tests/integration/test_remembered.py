@@ -70,9 +70,7 @@ def test_one_of_two_that_was_killed_is_reported_until_it_is_forgotten(
     assert check(here)[0] == {name(two): "running"}
 
 
-def test_one_that_finished_is_finished_and_a_later_one_of_its_script_takes_its_place(
-    surroundings: Surroundings, started: Started
-) -> None:
+def test_a_later_training_replaces_a_finished_one_of_its_script(surroundings: Surroundings, started: Started) -> None:
     here = surroundings.folder
     first = start(started, here, "one", 970)
     assert check(here)[0] == {name(first): "running"}

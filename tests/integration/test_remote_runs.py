@@ -426,7 +426,7 @@ class TestDeleting:
         folder.runs.delete(run)
         assert folder.names() == []
 
-    def test_a_run_that_does_not_say_when_its_process_began_is_kept_while_one_has_its_number(
+    def test_a_run_without_a_start_time_is_kept_while_its_pid_exists(
         self, folder: Folder, sleeper: subprocess.Popen[bytes]
     ) -> None:
         file = folder.write("a", Identity(sleeper.pid, None, identify().hostname), flat=False)

@@ -248,7 +248,7 @@ def test_the_mouse_selects_sorts_and_scrolls(screen: TopScreen) -> None:
     assert screen.tmux("display-message", "-p", "#{mouse_any_flag}") == "0\n"
 
 
-def test_the_chosen_columns_are_there_at_the_next_start_and_an_unusable_state_is_a_message(screen: TopScreen) -> None:
+def test_chosen_columns_are_kept_and_an_unusable_state_is_reported(screen: TopScreen) -> None:
     screen.fill()
     screen.open()
     screen.shows("Run Name +Status +Done")

@@ -80,7 +80,7 @@ def interrupt(world: World) -> None:
     assert len(world.vast.instances) == 4
 
 
-def test_a_machine_that_is_lost_is_replaced_and_the_training_goes_on_from_its_checkpoint(world: World) -> None:
+def test_a_lost_machine_is_replaced_and_training_resumes(world: World) -> None:
     with world.start(*world.argv(step_seconds=0.2)) as process:
         assert wait_until(lambda: world.vast.created and (world.job.work.saved_step or 0) >= 2 * SAVE_EVERY, PATIENCE)
         lose_machine(world)

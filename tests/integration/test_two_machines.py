@@ -144,9 +144,7 @@ def test_a_killed_one_is_taken_over_and_its_training_goes_on(place: Place, censu
     assert census.most == 1
 
 
-def test_a_network_cut_longer_than_the_lease_ends_in_one_supervisor_and_one_training(
-    place: Place, census: Census
-) -> None:
+def test_a_cut_longer_than_the_lease_leaves_one_supervisor(place: Place, census: Census) -> None:
     ann, bob = Machine("machine-a", place), Machine("machine-b", place)
     first = ann.supervise(crash_at=60, steps=160)
     assert wait_until(lambda: ann.says("started"), 60), ann.error()

@@ -121,7 +121,7 @@ def test_a_second_call_takes_what_the_first_one_rented(vast: VastApi, transport:
     ],
     ids=str,
 )
-def test_an_offer_that_is_refused_is_followed_by_the_next_and_none_is_asked_for_twice(
+def test_a_refused_offer_is_followed_by_the_next_one(
     vast: VastApi, transport: WatchedTransport, answer: tuple[int, Any]
 ) -> None:
     vast.answers[CREATE] = answer
@@ -199,7 +199,7 @@ def test_one_that_was_killed_before_its_create_arrived_is_waited_for(
     assert creates(vast) == [1] and vast.rented(LABEL) == [70001]
 
 
-def test_a_create_that_waits_for_something_else_ends_soon_after_its_caller_was_killed(
+def test_a_create_ends_soon_after_its_caller_is_killed(
     vast: VastApi, surroundings: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))  # for it the CLI asks first, without a time limit

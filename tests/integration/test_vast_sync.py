@@ -369,7 +369,7 @@ class TestInterrupted:
         assert clock.slept == [] and report.sent_files == 1  # what the other side kept of it counts as progress
 
     @pytest.mark.parametrize("push", [True, False])
-    def test_what_was_cut_of_a_file_that_is_wanted_no_longer_goes_with_the_next_copying(
+    def test_partial_files_no_longer_wanted_are_removed(
         self, over_ssh: Place, surroundings: Surroundings, here: Path, there: Path, push: bool
     ) -> None:
         write_file(here / "sub" / "model", os.urandom(200_000_000))

@@ -98,7 +98,7 @@ def test_an_instance_over_which_the_cli_fails_is_found_in_the_list(vast: VastApi
     assert vast.about_instances()[-4:] == ["GET /api/v0/instances/57/", LIST, f"{LIST} after 25", f"{LIST} after 50"]
 
 
-def test_an_instance_over_which_the_cli_fails_is_unreachable_when_the_list_fails_too(vast: VastApi) -> None:
+def test_an_instance_is_unreachable_if_show_and_list_fail(vast: VastApi) -> None:
     vast.add_instance(7, start_date=None)
     vast.answers[LIST] = 500, {"msg": "no"}
     error = failure("vast://7")
@@ -125,7 +125,7 @@ def test_an_instance_is_asked_through_ssh_and_known_by_its_id(
     assert answer.exit_code == 3
 
 
-def test_an_address_that_was_looked_up_is_used_without_the_service_and_let_again_to_another_instance(
+def test_a_known_address_is_used_without_the_service(
     vast: VastApi, sshd: SshServer, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if sshd.user != "root":

@@ -65,9 +65,7 @@ def cut_ssh(surroundings: Surroundings) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_lines_come_once_each_and_in_order_over_ssh_while_the_connection_is_cut_five_times(
-    over_ssh: Place, surroundings: Surroundings
-) -> None:
+def test_five_lost_connections_lose_and_repeat_no_line(over_ssh: Place, surroundings: Surroundings) -> None:
     heard = Heard()
     job = start_process_job(over_ssh.address, WRITER.format(count=400), "writer")
     with streaming(TrainingWatcher(over_ssh.address, job), heard):
@@ -129,9 +127,7 @@ def test_a_rotated_and_a_truncated_log_are_followed(target: Place, tmp_path: Pat
     assert lines == ["step 1", "step 2", "step 3", "step 4", "5"]
 
 
-def test_what_is_written_to_a_rotated_log_until_its_writer_opens_the_new_one_is_not_lost(
-    target: Place, tmp_path: Path
-) -> None:
+def test_lines_written_to_a_rotated_log_are_not_lost(target: Place, tmp_path: Path) -> None:
     log, lines = tmp_path / "log", list[str]()
     log.write_text("step 1\n")
     with streaming(TrainingWatcher(target.address, {"log_file": str(log)}), lambda update: lines.append(update.line)):
@@ -149,9 +145,7 @@ def test_what_is_written_to_a_rotated_log_until_its_writer_opens_the_new_one_is_
     assert lines == [f"step {number}" for number in range(1, 7)]
 
 
-def test_the_end_of_a_run_is_judged_by_its_last_line_also_when_that_is_not_finished(
-    local: Place, tmp_path: Path
-) -> None:
+def test_an_unfinished_last_line_decides_the_end(local: Place, tmp_path: Path) -> None:
     log, pid, lines = tmp_path / "log", tmp_path / "pid", list[str]()
     script = f"echo $$ >{pid}; echo step 1/9; sleep 1; printf 'RuntimeError: CUDA error: device-side assert triggered'"
     with log.open("wb") as opened, subprocess.Popen(["sh", "-c", script], stdout=opened) as process:

@@ -251,7 +251,7 @@ def test_a_member_its_charts_and_the_cost(page: Served) -> None:
     assert page.ask(f"/api/series?id=0&{window}").status == 404
 
 
-def test_the_cost_chart_ends_with_the_present_rate_of_what_is_shown_also_after_a_machine_is_gone() -> None:
+def test_the_cost_chart_ends_with_the_current_rate() -> None:
     with served(MockFleet()) as page:
         page.fleet.start()
 

@@ -712,7 +712,7 @@ def test_a_final_file_without_a_header_is_as_far_as_those_with_a_number(name: st
     assert [(each.path, each.step) for each in read(*names)][-1] == (f"/c/{names[-1]}", 30)
 
 
-def test_a_final_file_without_a_header_that_is_older_than_a_numbered_one_is_left_over() -> None:
+def test_an_old_final_file_without_a_header_is_left_over() -> None:
     more = "file 100 1500 ./lora-001_000000030.safetensors"
     assert [each.path for each in read("lora-001.safetensors", more=more)] == ["/c/lora-001_000000030.safetensors"]
 

@@ -62,7 +62,7 @@ def test_one_that_is_being_asked_is_not_asked_again_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_one_that_is_being_asked_when_a_round_is_forced_is_asked_once_more_after_that(answered: bool) -> None:
+def test_a_forced_round_repeats_looks_in_progress(answered: bool) -> None:
     schedule = Schedule(10)
     schedule.add(["a"], 0)
     assert taken(schedule) == ["a"]
@@ -75,7 +75,7 @@ def test_one_that_is_being_asked_when_a_round_is_forced_is_asked_once_more_after
     assert schedule.is_idle
 
 
-def test_one_that_is_urgent_neither_waits_for_others_when_it_failed_nor_counts_as_silent() -> None:
+def test_an_urgent_notice_is_retried_alone_and_never_silent() -> None:
     schedule = Schedule(10, urgent=("now",))
     silent = [f"silent {number}" for number in range(MOST_FOR_SILENT + 1)]
     keys = [*silent, "now"]
@@ -156,7 +156,7 @@ def test_nothing_is_kept_of_those_that_are_forgotten() -> None:
     assert not schedule.is_idle
 
 
-def test_few_threads_work_and_those_that_wait_for_slow_members_get_others_beside_them() -> None:
+def test_slow_members_get_threads_of_their_own() -> None:
     schedule = Schedule(10)
     schedule.add([f"member {number}" for number in range(50)], 0)
     first = schedule.missing_threads(0)

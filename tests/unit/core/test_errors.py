@@ -172,7 +172,7 @@ def test_a_setting_that_is_missing_is_nothing_and_no_word_of_python() -> None:
     assert str(SettingsError("TARGET", None, "a target")) == "TARGET: got nothing, expected a target"
 
 
-def test_an_error_about_a_variable_shows_what_kind_of_value_it_has_and_not_the_value() -> None:
+def test_an_error_names_the_kind_of_value_and_not_the_value() -> None:
     for key in ("env.A", "env.HF_TOKEN", "upload.s3.secret_key"):
         for value in ([SECRET], 1234567890123, {"a": SECRET}):
             error = SettingsError(key, value, "a text")

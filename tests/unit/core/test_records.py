@@ -109,7 +109,7 @@ def test_what_an_earlier_version_did_not_know_has_its_default() -> None:
             assert repr(getattr(decode(kind, left), each.name)) == repr(default), (kind, each.name)
 
 
-def test_what_a_later_version_wrote_is_refused_by_its_name_wherever_it_added_something(tmp_path: Path) -> None:
+def test_state_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for kind, state in TABLES:
         store.save_run("local run", state | {"moon_phase": 0.5}, finished=False)

@@ -37,7 +37,7 @@ def keys(*acknowledged: str) -> list[object]:
     return [each.key for each in worst_first(FLEET, Thresholds(), NOW, acknowledged)]
 
 
-def test_errors_come_first_then_warnings_what_is_unknown_what_starts_and_what_is_well() -> None:
+def test_rows_come_by_severity() -> None:
     unknown = ["silent", "starting-and-silent"]
     assert keys() == ["hangs", "gone", "done", *unknown, "starts", "dear", "runs", "runs-too", "free"]
 

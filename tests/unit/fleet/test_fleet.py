@@ -54,7 +54,7 @@ def test_one_listing_tells_of_all_instances_and_each_that_runs_is_asked_once() -
     assert ("show", "instance") not in {words[1:3] for words in world.said}
 
 
-def test_stopped_instances_are_hidden_until_they_run_and_stay_when_they_are_stopped() -> None:
+def test_stopped_instances_are_hidden_until_they_ran() -> None:
     world = World(1, 2)
     world.rows[2] |= {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.01}
     monitor = account(world)
@@ -224,7 +224,7 @@ def test_a_machine_that_hangs_delays_nobody_and_is_not_asked_twice() -> None:
     monitor.close()
 
 
-def test_while_the_listing_hangs_other_targets_are_asked_and_a_snapshot_comes_at_once() -> None:
+def test_a_hanging_listing_delays_no_other_target() -> None:
     world = World(1)
     release = world.listing_hangs = threading.Event()
     monitor = fleet(world, MemberSpec("local"), MemberSpec("vast://1"), clock=SYSTEM_CLOCK)

@@ -98,7 +98,7 @@ def test_a_training_whose_process_is_not_known_for_a_moment_has_not_failed_again
     assert kinds([gone, row(is_running=True, step=10), gone]) == told
 
 
-def test_an_end_of_which_nothing_tells_how_it_came_is_a_warning_until_that_is_known() -> None:
+def test_an_end_without_a_known_cause_is_a_warning() -> None:
     gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
     assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
     assert watch([gone])[0][0].text == GONE.reason
@@ -435,7 +435,7 @@ def test_credit_that_does_not_last_is_told_once_a_day() -> None:
     ]
 
 
-def test_sums_in_which_something_is_not_known_are_told_as_the_least_that_they_can_be() -> None:
+def test_a_sum_with_an_unknown_part_is_a_lower_bound() -> None:
     credit = FleetSummary(credit=5.0, credit_hours=2.5, dollars_per_hour=2.0, unpriced=1)
     [told] = account(credit, config=CONFIG)
     assert told.endswith("the credit of $5.00 lasts at most 2h30m at $2.00/h or more")

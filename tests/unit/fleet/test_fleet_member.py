@@ -104,7 +104,7 @@ def test_cleared_lines_do_not_come_back_and_an_unfinished_one_only_when_it_chang
     assert lines.shown() == ("60%",)
 
 
-def test_of_a_log_that_says_much_the_end_is_parsed_and_the_last_ten_lines_are_shown() -> None:
+def test_the_end_of_a_long_log_is_parsed() -> None:
     bench = Bench()
     bench.look()
     bench.machine.log += "".join(f"step {number}/9000 loss 0.4 {'x' * 400}\n" for number in range(2, 2000))

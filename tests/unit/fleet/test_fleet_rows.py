@@ -156,13 +156,13 @@ def test_without_a_start_nobody_knows_what_it_came_to(subtests: pytest.Subtests)
             assert (seen.total_cost, seen.started_at) == (None, None)
 
 
-def test_a_start_that_is_to_come_costs_nothing_yet_by_another_clock_and_is_not_known_hours_ahead() -> None:
+def test_a_start_in_the_future_costs_nothing_or_is_unknown() -> None:
     assert listed(start_date=NOW + 60).total_cost == 0.0
     seen = listed(start_date=NOW + 9999)
     assert (seen.total_cost, seen.started_at) == (None, None)
 
 
-def test_what_a_machine_came_to_does_not_jump_when_its_price_its_status_or_its_start_changes() -> None:
+def test_the_cost_does_not_jump_with_price_status_or_start() -> None:
     dearer = {**ROW, "dph_total": 0.9}
     billed = bill(ROW, None, dearer, NOW)
     assert billed and row_of(row=dearer, billed=billed).total_cost == pytest.approx(4.67)

@@ -84,7 +84,7 @@ def test_two_members_on_one_machine_cost_what_one_costs() -> None:
     assert (found.dollars_per_hour, found.dollars_spent, found.dollars_to_completion) == (2.0, 6.0, 4.0)
 
 
-def test_the_rest_costs_each_member_s_time_at_its_price_and_takes_as_long_as_the_longest() -> None:
+def test_the_forecast_sums_costs_and_takes_the_longest_eta() -> None:
     rows = (
         row(1, eta_seconds=3600.0, cost_per_hour=2.0),
         row(2, eta_seconds=1800.0, cost_per_hour=1.0),
@@ -99,7 +99,7 @@ def test_the_rest_costs_each_member_s_time_at_its_price_and_takes_as_long_as_the
     assert found.without_price == 1
 
 
-def test_the_rest_of_a_training_that_is_not_seen_any_more_gets_shorter_until_nobody_knows_it() -> None:
+def test_the_eta_counts_down_without_looks_until_it_is_unknown() -> None:
     seen = {"eta_seconds": 3600.0, "cost_per_hour": 2.0, "error": "no answer"}
     soon, over = total(row(stale_since=NOW - 1800.0, **seen)), total(row(stale_since=NOW - 3600.0, **seen))
     assert (soon.seconds_to_completion, soon.dollars_to_completion, soon.without_eta) == (1800.0, 1.0, 0)

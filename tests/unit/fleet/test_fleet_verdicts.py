@@ -68,7 +68,7 @@ def test_each_training_in_one_place_is_told_of_by_a_name_of_its_own() -> None:
     assert len(finished) == len(set(finished)) == 2
 
 
-def test_what_was_told_of_a_training_has_the_same_name_after_the_monitor_was_started_again() -> None:
+def test_an_alert_keeps_its_key_after_a_restart_of_the_monitor() -> None:
     names = []
     for _ in range(2):
         watch = local()
@@ -186,7 +186,7 @@ def test_a_rule_does_not_count_the_time_in_which_nothing_new_was_seen() -> None:
     assert sorted(watch.told) == ["rule:idle", "rule:up"]
 
 
-def test_the_status_of_a_pod_that_does_not_answer_is_not_known_and_that_of_a_listed_instance_is() -> None:
+def test_without_an_answer_only_a_listed_instance_has_a_status() -> None:
     rules = (AlertRule("up", "status == running"),)
     watch = Watch(1, specs=(MemberSpec("local"),), config=FleetConfig(rules=rules))
     for name in (1, "local"):
@@ -237,7 +237,7 @@ def test_a_training_that_ends_while_somebody_stops_its_instance_has_not_failed()
     assert watch.told == ["stopped", "lost"]  # with its disk
 
 
-def test_an_instance_that_is_listed_again_after_it_was_destroyed_is_watched_as_any_other() -> None:
+def test_an_instance_listed_again_after_destroying_is_watched() -> None:
     watch = Watch(1, 2)
     watch.look()
     watch.monitor.act("destroy", ["vast://1"])
@@ -262,7 +262,7 @@ def test_each_loss_of_an_instance_is_told_by_a_name_of_its_own() -> None:
     assert len(names) == len(set(names)) == 2
 
 
-def test_what_was_seen_before_an_instance_was_stopped_says_nothing_of_it_once_it_runs_again() -> None:
+def test_looks_before_a_stop_do_not_count_after_the_restart() -> None:
     watch = Watch(1)
     watch.world.machine(1).log += "step 50/1000 loss 0.5 2.0 it/s\n"
     assert watch.level() == "healthy"
@@ -357,7 +357,7 @@ def test_where_no_thread_can_be_begun_the_next_round_asks(monkeypatch: pytest.Mo
     assert watch.row().step == 2 and watch.world.listings() in (2, 3)
 
 
-def test_what_was_spent_neither_jumps_with_a_price_nor_falls_when_an_instance_is_stopped() -> None:
+def test_spending_never_jumps_or_falls() -> None:
     watch = Watch(1)
     hour = watch.row().total_cost
     assert hour == pytest.approx(0.5, abs=0.01)

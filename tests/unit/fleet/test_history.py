@@ -241,7 +241,7 @@ def test_a_lot_of_rows_is_packed_in_parts_that_end_with_five_minutes(store: Stor
     assert count(store, "history_samples") == 0 and len(times(history, "k1")) == 1800
 
 
-def test_what_is_older_than_asked_for_is_forgotten_and_so_is_who_was_only_seen_then(store: Store) -> None:
+def test_samples_older_than_the_limit_are_forgotten(store: Store) -> None:
     history = History(store, keep_days=2)
     fill(store, BEGIN, BEGIN + HOUR, keys=("gone",))
     seen = fill(store, BEGIN, BEGIN + 5 * DAY, 300.0)

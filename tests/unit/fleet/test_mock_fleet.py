@@ -76,7 +76,7 @@ def test_states_change_with_time() -> None:
     assert len(told) == len(set(told)), "each is told once"
 
 
-def test_what_a_machine_came_to_grows_at_its_price_also_when_that_rises_or_it_is_stopped() -> None:
+def test_the_cost_grows_at_the_current_price() -> None:
     clock = FakeClock()
     fleet = MockFleet(clock=clock)
     clock.elapsed = 39.0

@@ -113,7 +113,7 @@ def test_the_level_follows_from_the_thresholds() -> None:
     assert [each.chosen("health", "level", member="gpu1") for each in found] == ["healthy", "warning"]
 
 
-def test_a_member_that_does_not_answer_is_down_and_nothing_is_known_of_its_training() -> None:
+def test_a_member_without_an_answer_is_down_and_unknown() -> None:
     before, found = (set(of(row(**TRAINS, **more)).samples) for more in ({}, AWAY))
     of_machine = "member_info member_group health state verdict up last_seen_timestamp_seconds".split()
     assert before - found and found & before == found
@@ -193,7 +193,7 @@ def test_a_loss_that_is_no_number_is_said_as_it_is() -> None:
     assert seen.get("loss_finite", member="gpu1") == 0.0 and seen.get("loss", member="gpu1") is None
 
 
-def test_an_odd_loss_is_no_alarm_once_the_training_has_ended_or_its_machine_is_down() -> None:
+def test_an_odd_loss_after_the_end_is_no_alarm() -> None:
     for status, verdict in (("running", ENDED), ("stopped", None)):
         found = of(row("vast://1", status, 1, **{**TRAINS, "verdict": verdict, "loss": nan}))
         assert found.get("loss_finite", member="vast://1") is None

@@ -69,7 +69,7 @@ def test_the_densely_seen_end_does_not_outweigh_the_rest() -> None:
     assert trend([*old, *new], "gpu_utilization").mean == pytest.approx(50, abs=1)
 
 
-def test_the_largest_numbers_have_a_mean_and_a_slope_that_is_no_number_is_not_known() -> None:
+def test_the_largest_floats_have_a_mean_and_an_unknown_slope() -> None:
     found = trend(seen({"loss": 1.7e308}, {"loss": -1.7e308}), "loss")
     assert (found.mean, found.per_hour) == (0, None)
     many = trend(seen(*({"loss": 1.7e308} for _ in range(5 * MOST_POINTS))), "loss")
@@ -170,7 +170,7 @@ def test_samples_around_the_days_count_for_the_part_within() -> None:
     assert by_day(totals((-1, 1.0), (4, 11.0))) == [(2, False)] * 3
 
 
-def test_a_total_that_falls_below_half_is_a_new_rental_and_a_lower_one_is_a_correction() -> None:
+def test_a_total_below_half_means_a_new_rental() -> None:
     assert by_day(totals((0, 0.0), (1, 10.0), (2, 1.5), (3, 2.0))) == [(10, False), (1.5, False), (0.5, False)]
     assert by_day(totals((0, 0.0), (1, 10.0), (2, 9.0), (3, 12.0))) == [(10, False), (0, False), (3, False)]
 
@@ -196,7 +196,7 @@ def test_after_the_last_sample_it_may_have_cost_more_unless_it_is_gone() -> None
     assert by_day(totals((0, 0.0), (3 - 200 / DAY, 3.0)))[2][1] is False
 
 
-def test_members_on_one_machine_share_its_cost_whether_they_are_seen_at_once_or_in_turn() -> None:
+def test_members_on_one_machine_share_its_cost() -> None:
     whole = totals((0, 0.0), (0.5, 1.0), (1, 2.0), (1.5, 3.0), (2, 4.0), (2.5, 5.0), (3, 6.0))
     assert by_day(whole, whole) == by_day(whole[:4], whole[2:]) == by_day(whole[3:], whole[:4]) == by_day(whole)
     assert by_day(whole, whole[:1] + whole[-1:]) == by_day(whole)

@@ -206,7 +206,7 @@ def test_a_head_that_takes_no_job_yet_has_refused_none() -> None:
         assert (caught.value.status, caught.value.temporary) == (500, True)
 
 
-def test_a_refusal_by_rays_agent_is_one_although_the_dashboard_calls_it_an_error_of_its_own() -> None:
+def test_a_refusal_by_rays_agent_is_not_a_dashboard_error() -> None:
     agent = "RuntimeError: Request failed with status code 400: ValueError: the label selector is wrong\n."
     for reply in (rest(agent, 500), cli(f"Request failed with status code 500: {agent}", 1)):
         with pytest.raises(CommandFailed, match="label selector is wrong"):

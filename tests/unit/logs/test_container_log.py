@@ -95,7 +95,7 @@ def test_what_is_kept_no_more_is_lost_with_its_times(former: str | None) -> None
     assert (new.text, new.reset, new.lost) == ("b\n", "rotated", (NOON + 1, NOON + 5))
 
 
-def test_a_container_that_has_printed_nothing_has_no_age_and_its_first_line_is_read() -> None:
+def test_a_silent_container_has_no_age() -> None:
     cluster = Cluster("")
     first = read(cluster)
     assert (first.text, first.age, first.missing) == ("", None, False)

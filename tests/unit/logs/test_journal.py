@@ -94,9 +94,7 @@ def test_it_is_asked_for_by_its_start_or_by_its_unit_and_from_the_position_on() 
 
 
 @pytest.mark.parametrize("oldest_first", [False, True])
-def test_of_too_much_behind_a_position_the_newest_is_read_unless_the_oldest_is_asked_for(
-    tmp_path: Path, oldest_first: bool
-) -> None:
+def test_the_newest_part_is_read_unless_the_oldest_is_wanted(tmp_path: Path, oldest_first: bool) -> None:
     entry = '{"__CURSOR":"c&","__REALTIME_TIMESTAMP":"1","MESSAGE":"step &"}'
     (tmp_path / "journalctl").write_text(f"#!/bin/sh\nseq 1 60000 | sed 's/.*/{entry}/'\n")
     (tmp_path / "journalctl").chmod(0o755)

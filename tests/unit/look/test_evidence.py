@@ -67,7 +67,7 @@ def test_a_second_look_that_took_no_time_tells_nothing() -> None:
     assert (found.cpu_cores, found.write_rate) == (None, None)
 
 
-def test_without_a_process_there_are_no_sums_and_what_is_known_of_the_machine_stays() -> None:
+def test_without_processes_only_machine_values_remain() -> None:
     found = reply(HEAD.replace("roots=10", "roots="), "oom=1")
     assert found == Evidence(processes=0, oom_kills=1, boot="b0", awake_seconds=500.0)
 

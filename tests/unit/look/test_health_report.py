@@ -326,7 +326,7 @@ def test_the_report_as_text_never_shows_none(head: Any, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == text + "\n"
 
 
-def test_newest_checkpoints_that_are_damaged_before_others_that_were_not_looked_at_are_unknown() -> None:
+def test_damaged_newest_checkpoints_before_unseen_ones_are_unknown() -> None:
     damaged = "".join(f"bad truncated ./global_step_{step}/model.pt\n" for step in (400, 500))
     report, _ = report_of(checkpoints=f"{SAVED}{damaged}cut\nlisted .\nrest 19 300\n")
     saved = report["checkpoints"]

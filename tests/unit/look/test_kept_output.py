@@ -14,7 +14,7 @@ def kept(text: str, fds: str = f"|6 -> {RUN}/logs/debug.log", **changes: str) ->
     return [each.sources for each in found({**PIPE, "fds": PIPE["fds"] + fds, **changes}, kept=text)]
 
 
-def test_the_copy_that_wandb_keeps_of_the_output_is_that_of_the_run_whose_log_is_open() -> None:
+def test_the_wandb_output_is_that_of_the_open_run() -> None:
     assert kept(f"btime 1000\n1990 {COPY}\n1999 /w/wandb/run-2-other/files/output.log") == [(COPY,)]
     assert kept(f"btime 1000\n1990 {COPY}", fds="") == [()]
     assert kept("btime 1000\n") == [()], "nothing was kept"

@@ -320,7 +320,7 @@ def test_whatever_could_not_be_copied_to_a_machine_is_named(folder: Path) -> Non
     )
 
 
-def test_a_name_deep_below_that_cannot_be_copied_is_found_though_the_folder_is_ignored(folder: Path) -> None:
+def test_names_that_cannot_be_copied_are_found_in_ignored_folders(folder: Path) -> None:
     (folder / "a" / "b").mkdir(parents=True)
     (folder / "a" / "b" / "x\ny.png").write_bytes(b"")
     assert look(folder).errors == (r"a/b/x\ny.png has a newline in its name: rename it",)

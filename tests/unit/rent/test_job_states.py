@@ -51,13 +51,13 @@ def test_no_way_leads_back_from_cleaning_up() -> None:
         assert reachable(state) == set(CLOSING[place:]) | ENDS
 
 
-def test_every_job_that_fails_or_is_cancelled_leaves_by_destroying_and_is_settled_and_told() -> None:
+def test_a_failed_or_cancelled_job_is_destroyed_settled_and_reported() -> None:
     for state in set(JobState) - ENDS - set(CLOSING):
         assert JobState.DESTROYING in TRANSITIONS[state]
     assert {state for state in JobState if TRANSITIONS[state] & ENDS} == {JobState.NOTIFYING}
 
 
-def test_a_machine_can_be_lost_from_its_preparation_to_the_upload_and_is_replaced_by_renting() -> None:
+def test_a_machine_lost_in_any_step_is_replaced() -> None:
     assert {state for state in JobState if JobState.REPLACING in TRANSITIONS[state]} == LOSABLE
     assert TRANSITIONS[JobState.REPLACING] == {JobState.RENTING, JobState.DESTROYING}
 

@@ -173,7 +173,7 @@ def test_a_machine_is_not_lost_while_the_service_does_not_answer(world: World) -
         world.clock.sleep(30.0)
 
 
-def test_a_bad_machine_is_remembered_also_by_whoever_goes_on_after_it_was_destroyed(world: World) -> None:
+def test_a_bad_machine_is_remembered_after_a_takeover(world: World) -> None:
     world.rows.clear()
     ended = replace(RENTAL, ended_at=EPOCH + 60)
     context = world.context(world.job(JobState.REPLACING, replace(RENTED, instance_id=None, rentals=(ended,))))

@@ -659,7 +659,7 @@ def test_a_job_knows_whether_it_has_something_to_settle(store: Store) -> None:
     assert ledger.reservation("anna", "one") == 4.0
 
 
-def test_a_reason_that_names_a_file_that_is_no_utf8_does_not_keep_a_job_from_being_settled(store: Store) -> None:
+def test_a_reason_without_utf8_does_not_block_settling(store: Store) -> None:
     ledger = Credits(store)
     ledger.deposit("anna", 10.0, "paid in")
     ledger.reserve("anna", "one", 4.0)

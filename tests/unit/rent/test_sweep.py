@@ -195,7 +195,7 @@ def test_a_job_without_progress_for_two_hours_is_stuck_in_whatever_state(state: 
     assert verdict["reason"] == f"Training stuck in {state} (no update in 120min)"
 
 
-def test_a_worker_that_came_back_gets_the_grace_period_to_look_at_a_job_that_seems_stuck() -> None:
+def test_a_returned_worker_gets_a_grace_period_for_a_stuck_job() -> None:
     stuck, since = job(idle=5 * HOUR), NOW - 9 * MINUTE
     assert outcome(row(), stuck, worker_since=since) == ("keep", "stuck")
     assert outcome(row(), stuck, worker_since=since - 2 * MINUTE) == ("terminate", "stuck")
@@ -275,7 +275,7 @@ def test_a_first_look_that_lies_ahead_is_now() -> None:
 # ---------------------------------------------------------------- orphans
 
 
-def test_a_machine_whose_job_nobody_knows_goes_when_it_was_seen_for_the_grace_period(subtests: pytest.Subtests) -> None:
+def test_a_machine_of_an_unknown_job_is_destroyed_after_grace(subtests: pytest.Subtests) -> None:
     for status in ["running", "stopped", "exited", "offline", "frozen", "unknown", None]:
         with subtests.test(status=status):
             orphan = row(actual_status=status)

@@ -124,7 +124,7 @@ def test_a_disk_that_keeps_no_times_is_believed_by_size_after_a_tool_succeeded(h
     assert clock.slept == []
 
 
-def test_an_old_file_of_equal_size_is_not_taken_for_the_new_one_after_a_tool_failed(here: Path) -> None:
+def test_an_old_file_of_equal_size_is_not_taken_for_the_new_one(here: Path) -> None:
     far = FarFolder(fail)
     far.files = {"a": (3, TIME - 60), "b": (3, TIME)}
     with pytest.raises(CommandFailed, match="1 of 2 files did not arrive: 'a' .*code 12"):

@@ -154,7 +154,7 @@ def test_a_log_is_kept_while_the_market_does_not_answer(world: World) -> None:
     assert world.log == steps(100)
 
 
-def test_the_last_words_of_an_attempt_that_failed_are_kept_before_those_of_the_next(world: World) -> None:
+def test_last_words_of_a_failed_attempt_are_kept(world: World) -> None:
     crash = replace(QUIET, crash_after=25.0, last_words="RuntimeError: boom")
     world.machine.behaviours = [crash, QUIET]
     assert world.run() is JobState.UPLOADING

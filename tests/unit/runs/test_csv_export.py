@@ -278,7 +278,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, before)
 
 
-def test_a_full_disk_is_told_once_leaves_no_half_row_and_is_told_again_after_a_success(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_leaves_no_partial_row(tmp_path: Path) -> None:
     file = RunCsv(str(tmp_path))
     file.write(shot(row()))
     size = (tmp_path / "llama_matrix.csv").stat().st_size

@@ -63,7 +63,7 @@ def test_it_tells_step_total_epoch_loss_and_rate() -> None:
     assert told.epochs_done == pytest.approx(1.36) and told.finished is None
 
 
-def test_its_age_is_that_of_the_newest_step_though_the_file_is_written_all_the_time() -> None:
+def test_the_age_is_that_of_the_newest_step() -> None:
     assert read(json.dumps(document(state={"step_at": 400.0}))).age == 603.0
     assert read(json.dumps(document(state={"step_at": None, "step": None, "batch": None}))).age == 103.0  # the start
 

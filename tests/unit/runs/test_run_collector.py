@@ -162,7 +162,7 @@ def test_it_looks_every_interval_from_the_beginning_of_a_look_on() -> None:
     assert run_until(collector, folder, 16)[:6] == pytest.approx([0, 2, 4, 11.05, 13.05, 15.05])
 
 
-def test_looks_that_fail_keep_the_rows_and_come_at_growing_intervals_until_one_succeeds() -> None:
+def test_failed_looks_keep_the_rows_and_back_off() -> None:
     collector, folder = collect(interval=2.0)
     seen = []
 
@@ -193,7 +193,7 @@ def test_a_look_that_breaks_in_a_way_nobody_thought_of_is_an_error_as_well() -> 
     assert error and error.startswith("the look failed: ValueError") and len(error) == MOST_WORDS
 
 
-def test_a_look_that_hangs_holds_up_neither_a_snapshot_nor_the_end_nor_is_it_believed_later() -> None:
+def test_a_hanging_look_delays_nothing_and_is_discarded() -> None:
     collector, folder = collect()
     collector.look_once()
     hangs, released = threading.Event(), threading.Event()
@@ -285,7 +285,7 @@ def test_one_look_tells_that_a_run_was_killed() -> None:
 # ---------------------------------------------------------------- who listens
 
 
-def test_whoever_listens_hears_of_every_look_also_of_one_that_failed_and_cannot_break_any() -> None:
+def test_listeners_get_every_look_and_their_errors_are_ignored() -> None:
     collector, folder = collect()
     heard: list[str | None] = []
 

@@ -48,13 +48,13 @@ def test_names_stand_in_natural_order_whatever_digits_are_in_them() -> None:
     assert sorted(reversed(ordered), key=natural_key) == ordered
 
 
-def test_sorting_goes_by_value_then_by_name_and_what_is_unknown_stands_last_both_ways() -> None:
+def test_rows_sort_by_value_then_name_with_unknown_last() -> None:
     rows = [row("c", rate=2.0), row("b10", rate=None), row("b9", rate=None), row("z", rate=2.0), row("a", rate=10.0)]
     assert names(sort_rows(rows, "Rate", False)) == ["c", "z", "a", "b9", "b10"]
     assert names(sort_rows(rows, "Rate", True)) == ["a", "c", "z", "b9", "b10"]
 
 
-def test_the_worst_come_first_and_of_these_the_running_ones_then_the_given_order_stays() -> None:
+def test_members_are_sorted_worst_first_then_running_first() -> None:
     ok, failed = Verdict("running", "ok", ""), Verdict("failed", "failed", "")
     rows = [
         row("done", FINISHED, verdict=Verdict("finished", "ok", "")),

@@ -114,7 +114,7 @@ def test_a_zombie_was_killed_whenever_it_wrote() -> None:
     assert judged(look(run(updated_at=EPOCH), machine(process(100, state="Z")))).status == KILLED
 
 
-def test_a_missing_process_means_nothing_while_nobody_knows_when_the_processes_were_read() -> None:
+def test_a_missing_process_means_nothing_without_the_time_of_reading() -> None:
     row = judged(look(run(), machine(), processes_at=None))
     assert (row.status, row.is_alive) == (RUNNING, None)
     assert judged(look(run(updated_at=EPOCH - 60), machine(), processes_at=None)).status == UNKNOWN
@@ -200,7 +200,7 @@ def test_a_loss_that_is_nan_is_seen_in_the_status() -> None:
     assert words == ["RUNNING", "NaN loss", "stalled", "RUNNING"]
 
 
-def test_a_run_in_another_pid_namespace_is_not_the_process_that_has_its_number_here() -> None:
+def test_a_pid_of_another_namespace_is_not_ours() -> None:
     row = judged(look(run(process=on(pid_namespace="pid:[2]")), machine(process(100))))
     assert (row.is_alive, row.tree) == (None, ())
 
@@ -298,7 +298,7 @@ def test_cpu_is_what_was_used_between_two_looks() -> None:
     assert row.cpu_percent == 800
 
 
-def test_without_an_earlier_look_at_this_machine_cpu_is_what_the_run_measured_of_itself(
+def test_at_the_first_look_cpu_is_what_the_run_measured(
     subtests: pytest.Subtests,
 ) -> None:
     for before in [
@@ -365,9 +365,7 @@ def test_eta_rate_and_quiet_time_are_of_a_run_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("state", "said"), [("T", "SIGCONT lets it go on"), ("t", "debugger")])
-def test_a_process_that_is_halted_is_alive_and_nobody_knows_for_how_long_the_run_still_takes(
-    state: str, said: str
-) -> None:
+def test_a_halted_process_is_alive_and_has_no_eta(state: str, said: str) -> None:
     row = judged(look(run(), machine(process(100, state=state))))
     assert (row.status, row.is_alive, row.eta_seconds, row.run.run.remaining) == (RUNNING, True, None, None)
     assert said in row.reason and len(row.tree) == 1
@@ -402,7 +400,7 @@ def test_no_process_counts_twice() -> None:
     assert usage(now, before).gpu_mib == 10.0
 
 
-def test_what_runs_on_other_machines_does_not_count_and_what_is_in_a_container_here_does() -> None:
+def test_processes_elsewhere_do_not_count_but_containers_here_do() -> None:
     away = run("away", process=on(hostname="gpu-7", boot_id="boot-b"), resources=OwnResources(50, 1, 2, 3))
     boxed = run("boxed", process=on(pid_namespace="pid:[2]"), resources=OwnResources(30, 11, 4, 3))
     used = usage(look([away, boxed], machine()))

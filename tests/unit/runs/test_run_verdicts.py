@@ -151,7 +151,7 @@ def test_a_run_on_another_machine_that_is_not_heard_of_is_unknown() -> None:
     assert found.reason.startswith("it runs on gpu-7") and "no word of it since 1m40s" in found.reason
 
 
-def test_a_long_validation_that_makes_batches_is_no_stall_and_one_that_makes_none_is() -> None:
+def test_only_a_validation_without_batches_is_a_stall() -> None:
     seen: tuple[Observation, ...] = ()
     states = []
     for elapsed in range(0, 9000, 10):
@@ -190,7 +190,7 @@ def test_the_newest_look_is_kept_and_of_those_before_one_every_half_minute() -> 
     assert all(later - earlier >= LOOK_SPACING - 2 for earlier, later in zip(kept, kept[1:-1]))
 
 
-def test_however_long_it_is_looked_at_few_looks_are_kept_and_the_first_is_among_them() -> None:
+def test_few_looks_are_kept_and_the_first_is_among_them() -> None:
     kept = looks([60.0 * number for number in range(5000)])
     assert len(kept) <= MOST_LOOKS and kept[0].timestamp == 0.0 and kept[-1].timestamp == 60.0 * 4999
 

@@ -42,9 +42,7 @@ def test_what_a_process_of_this_machine_left_that_has_ended_goes_at_once(written
     assert names_beside(written) == mine
 
 
-def test_what_cannot_be_seen_to_be_left_goes_when_it_is_old_by_the_clock_of_the_file_system(
-    written: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_possibly_unused_files_are_removed_when_old(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = temporary_beside(str(written))
     with monkeypatch.context() as patch:
         patch.setattr(os, "uname", lambda: os.uname_result(("Linux", "another", "", "", "")))

@@ -105,7 +105,7 @@ def test_recovery_is_told_when_a_step_was_made_and_arms_the_next_stall() -> None
 
 
 @pytest.mark.parametrize("pauses", [1, 5])
-def test_a_stall_that_is_not_seen_for_a_while_has_not_recovered_and_is_not_told_again(pauses: int) -> None:
+def test_an_unseen_stall_has_not_recovered(pauses: int) -> None:
     looks = Looks()
     looks.look(10, stall())
     assert [looks.look(10) for _ in range(pauses)] == [[]] * pauses
@@ -150,7 +150,7 @@ def test_a_grace_period_of_zero_ends_a_stall_at_its_first_look() -> None:
     assert looks.end == STALL_REASON
 
 
-def test_a_watcher_that_was_suspended_neither_tells_recovery_nor_ends_the_run_and_grace_starts_again() -> None:
+def test_suspending_the_watcher_restarts_the_grace_period() -> None:
     looks = Looks()
     looks.look(10, stall())
     assert looks.look(10, after=86_400) == [] and looks.end is None
@@ -193,7 +193,7 @@ def test_slow_unsure_and_speaking_runs_are_told_of_and_never_ended(subtests: pyt
                 assert looks.look(harmless.current_step, harmless) == [] and looks.end is None
 
 
-def test_who_asks_for_it_ends_a_hang_that_shows_signs_of_work_and_no_more_than_that() -> None:
+def test_a_hang_with_signs_of_work_is_ended_on_request_only() -> None:
     config = WatchConfig(poll_interval=60, grace_period=300, terminate_busy=True)
     busy = [stall("hang_idle", "low", pause=pause) for pause in ("busy", "growing", "saving", "phase")]
     others = [stall("slow", "high"), stall("suspended", "high"), stall("not_started", "low", None, "busy")]
@@ -205,7 +205,7 @@ def test_who_asks_for_it_ends_a_hang_that_shows_signs_of_work_and_no_more_than_t
         assert (looks.end == STALL_REASON) == (found in busy), found
 
 
-def test_a_run_whose_eta_does_not_converge_is_ended_where_its_speed_halved_or_on_request() -> None:
+def test_an_eta_that_does_not_converge_ends_a_run_at_half_speed() -> None:
     halved = {"flat_eta": "ETA not converging", "speed_dropping": True, "speed_ratio": 0.4}
     for signals, on_eta, ended in [
         (halved, False, True),

@@ -87,7 +87,7 @@ def test_a_job_that_succeeds_the_first_time_is_never_restarted(bench: Bench) -> 
     assert bench.jobs.starts[0].env == {"SEED": "1"}
 
 
-def test_a_job_that_fails_three_times_is_restarted_three_times_each_from_the_newest_checkpoint(
+def test_each_of_three_restarts_uses_the_newest_checkpoint(
     bench: Bench,
 ) -> None:
     crash = Behaviour(total=600, crash_after=120)
@@ -177,7 +177,7 @@ def test_the_delay_before_a_restart_doubles_up_to_its_cap(bench: Bench) -> None:
     assert gaps == [60, 120, 240, 480, 500, 500]
 
 
-def test_a_start_that_the_target_refuses_counts_as_a_restart_and_gives_up_in_the_end(bench: Bench) -> None:
+def test_a_refused_start_counts_as_a_restart(bench: Bench) -> None:
     bench.jobs.refuse_starts = "there is no working directory /nowhere"
     report = bench.restart(max_retries=2)
     assert (report["success"], report["total_retries"], bench.jobs.starts) == (False, 2, [])
@@ -324,7 +324,7 @@ def test_a_stalled_job_is_stopped_no_sooner_than_the_threshold(bench: Bench) -> 
     assert 440 <= stopped_at - bench.jobs.starts[0].started <= 440 + 30
 
 
-def test_a_stalled_job_that_cannot_be_killed_at_first_is_stopped_again_and_never_doubled(bench: Bench) -> None:
+def test_a_job_that_survives_a_stop_is_stopped_again(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(hang_after=120, unkillable=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
@@ -332,7 +332,7 @@ def test_a_stalled_job_that_cannot_be_killed_at_first_is_stopped_again_and_never
     assert sum("not even SIGKILL ended pid 4242 D" in text for text in bench.said("detected")) == 3
 
 
-def test_a_stalled_job_that_can_never_be_killed_ends_the_supervision_without_a_second_job(bench: Bench) -> None:
+def test_an_unkillable_job_ends_supervision_without_a_second_job(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(hang_after=120, unkillable=10_000)]
     report = bench.restart()
     assert not report["success"] and report["reason"].startswith("restart_failed: it could not be stopped:")
@@ -407,7 +407,7 @@ def test_a_job_that_wrote_checkpoints_is_not_started_from_zero_when_they_are_gon
     assert report["reason"] == "no_checkpoint_found: the job wrote checkpoints before, and now there is none"
 
 
-def test_a_job_that_resumed_once_is_not_started_from_zero_when_the_checkpoints_are_gone(bench: Bench) -> None:
+def test_a_resumed_job_does_not_restart_at_zero_without_checkpoints(bench: Bench) -> None:
     bench.jobs.checkpoints = {50: None}
     bench.jobs.behaviours = [Behaviour(save_every=None, crash_after=100), GOOD]
     bench.clock.at(120, bench.jobs.checkpoints.clear)
@@ -456,7 +456,7 @@ def test_a_running_job_is_adopted_also_behind_many_that_ended(bench: Bench) -> N
     assert bench.restart()["job_id"] == "process:run" and bench.jobs.starts == []
 
 
-def test_an_attempt_that_somebody_else_started_meanwhile_is_adopted_and_not_doubled(bench: Bench) -> None:
+def test_an_attempt_started_by_another_is_adopted(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
     bench.on("waiting", lambda: add_attempt(bench))
     report = bench.restart()

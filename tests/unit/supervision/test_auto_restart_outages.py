@@ -34,9 +34,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.mark.parametrize("error", [TargetUnreachable("connection refused"), CommandTimedOut("no answer within 30 s")])
-def test_ten_minutes_without_an_answer_restart_nothing_count_nothing_and_are_told_once(
-    bench: Bench, error: Exception
-) -> None:
+def test_a_ten_minute_outage_restarts_nothing_and_is_reported_once(bench: Bench, error: Exception) -> None:
     bench.jobs.behaviours = [Behaviour(total=900)]
     bench.jobs.unreachable(100, 700, error)  # type: ignore[arg-type]
     report = bench.restart(stagnation_threshold=60)
@@ -211,7 +209,7 @@ def assert_as_if_nothing_had_happened(bench: Bench, report: RestartReport) -> No
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_supervisor_killed_at_any_write_goes_on_with_one_job_and_the_same_count(
+def test_a_supervisor_killed_at_any_write_keeps_one_job(
     memory_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     monkeypatch.setattr("random.random", lambda: 0.0)
@@ -230,7 +228,7 @@ def test_a_supervisor_killed_at_any_write_goes_on_with_one_job_and_the_same_coun
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_supervisor_killed_at_any_question_goes_on_with_one_job_and_the_same_count(
+def test_a_supervisor_killed_at_any_question_keeps_one_job(
     memory_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     monkeypatch.setattr("random.random", lambda: 0.0)
@@ -261,7 +259,7 @@ def test_a_supervisor_killed_again_and_again_still_brings_the_job_to_its_end(
     pytest.fail("it never came to an end")
 
 
-def test_a_supervisor_that_goes_on_says_so_and_takes_a_new_configuration_from_now_on(bench: Bench) -> None:
+def test_a_resumed_supervisor_uses_the_new_configuration(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
     with pytest.raises(Killed):
         bench.restart(store=KillingStore(bench.folder, 4, after=True))

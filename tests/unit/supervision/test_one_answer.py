@@ -143,7 +143,7 @@ def test_a_run_that_is_slow_for_good_is_slow_until_its_speed_is_back(tmp_path: P
 
 
 @pytest.mark.parametrize("way", ["check", "watch", "status", "fleet", "health"])
-def test_an_eta_that_does_not_converge_is_told_by_the_four_readings_of_the_document(tmp_path: Path, way: str) -> None:
+def test_four_readings_show_an_eta_that_does_not_converge(tmp_path: Path, way: str) -> None:
     """Row 12."""
     readings = [(3000, "2:00:00"), (3200, "1:58:20"), (3400, "2:00:00"), (3500, "2:05:00")]
 
@@ -214,7 +214,7 @@ def test_an_end_is_told_at_once_and_as_what_it_was(tmp_path: Path, words: str, s
 # ---------------------------------------------------------------- from inside the script
 
 
-def test_a_lasting_change_of_speed_shows_within_a_minute_and_a_pause_changes_nothing() -> None:
+def test_a_change_of_speed_shows_within_a_minute() -> None:
     """Row 15: 19 steps/s for 40 s, then 2/s; and a single pause of a minute."""
     clock, now, batch = RunClock(1000.0), 1000.0, 0
     clock.observe(now, 0, 0)

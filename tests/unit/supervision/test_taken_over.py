@@ -43,9 +43,7 @@ def taken_over(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("does", [HANGS, FINISHES], ids=["hangs", "finishes"])
-def test_a_machine_whose_training_was_taken_over_during_the_upload_is_not_destroyed(
-    tmp_path: Path, does: Behaviour
-) -> None:
+def test_a_machine_taken_over_during_the_upload_is_kept(tmp_path: Path, does: Behaviour) -> None:
     bench = Bench(tmp_path, does)
     before(bench, UPLOAD, lambda: taken_over(bench))
     with pytest.raises(LeaseLost, match="taken over by bob@node7"):
@@ -126,9 +124,7 @@ def test_a_supervisor_asks_for_all_claims_of_a_run_before_it_stops_or_starts(
     assert bench.jobs.starts == []
 
 
-def test_the_service_leaves_a_machine_alone_while_another_supervisor_has_its_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_with_another_supervisor_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
     world, seen = World(Store(str(tmp_path / "state")), MainClock()), list[tuple[list[int], int]]()
     world.jobs = Machine(world.clock, [Behaviour(total=5000, save_every=None)])
@@ -144,7 +140,7 @@ def test_the_service_leaves_a_machine_alone_while_another_supervisor_has_its_tra
     assert (ended.state, world.rows, world.clock.elapsed >= 500) == (JobState.FAILED, {}, True)
 
 
-def test_a_run_that_could_not_be_claimed_and_is_claimed_by_another_meanwhile_is_taken_over(tmp_path: Path) -> None:
+def test_a_run_claimed_by_another_after_a_failed_claim_is_taken_over(tmp_path: Path) -> None:
     bench = RestartBench(tmp_path)
     bench.jobs.behaviours = [Behaviour(total=5000)]
     claims = bench.jobs.claims

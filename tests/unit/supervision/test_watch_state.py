@@ -75,7 +75,7 @@ def eventful(watched: Watched) -> Iterator[TrainingStatus]:
     yield watched.look(Look(process=ProcessView(None, reason="no such file"), errors=("gpu: no answer",)))
 
 
-def test_a_state_that_goes_through_json_at_every_moment_gives_the_same_verdicts_and_totals() -> None:
+def test_state_survives_json_at_every_moment() -> None:
     plain, kept = list(eventful(Watched())), list(eventful(Watched(kept=True)))
     assert repr(kept) == repr(plain)  # NaN is not equal to itself
     kinds = {each.stall.kind for each in plain}
@@ -135,7 +135,7 @@ def test_a_line_ends_with_either_sign_and_empty_ones_are_none(end: str) -> None:
 OLD = "".join(f"step {number}/999 loss 0.5\n" for number in range(1, 200))
 
 
-def test_the_end_of_a_log_that_cannot_be_read_behind_a_cursor_counts_each_line_once() -> None:
+def test_without_a_cursor_each_line_counts_once() -> None:
     watched = Watched(kept=True)
     assert len(watched.tail(OLD)) == 199
     assert watched.tail(OLD) == []

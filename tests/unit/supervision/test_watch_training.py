@@ -244,7 +244,7 @@ def test_every_notice_names_the_run_its_host_and_a_command_that_can_be_typed(tmp
 # ---------------------------------------------------------------- stalls
 
 
-def test_a_run_that_hangs_is_told_and_after_its_grace_period_ended_saved_and_destroyed(tmp_path: Path) -> None:
+def test_a_hang_is_reported_then_ended_saved_and_destroyed(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     report = bench.watched(SAVE)
     assert report.end == "terminated" and report.termination and report.termination.success
@@ -311,7 +311,7 @@ def busy_hang(folder: Path) -> Bench:
     return bench
 
 
-def test_a_hang_with_busy_gpus_is_told_and_left_alone_and_the_notice_says_what_would_end_it(tmp_path: Path) -> None:
+def test_a_hang_with_busy_gpus_is_only_reported(tmp_path: Path) -> None:
     bench = busy_hang(tmp_path)
     bench.clock.at(4000, bench.stopping.set)
     assert bench.watch(SAVE) is None and bench.there.stops == []
@@ -527,9 +527,7 @@ def expected(bench: Bench, report: WatchReport) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("does", BRIEF.values(), ids=BRIEF)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_watcher_killed_at_any_write_and_started_again_tells_and_does_everything_once(
-    memory_path: Path, does: Behaviour, after: bool
-) -> None:
+def test_a_watcher_killed_at_any_write_acts_once(memory_path: Path, does: Behaviour, after: bool) -> None:
     whole = Bench(memory_path / "whole", does)
     store = KillingEverything(whole.folder, 0, after=after)
     result = expected(whole, whole.watched(SAVE, store=store, **QUICK))
@@ -542,9 +540,7 @@ def test_a_watcher_killed_at_any_write_and_started_again_tells_and_does_everythi
 
 
 @pytest.mark.parametrize("does", BRIEF.values(), ids=BRIEF)
-def test_a_watcher_killed_at_any_question_and_started_again_tells_and_does_everything_once(
-    memory_path: Path, does: Behaviour
-) -> None:
+def test_a_watcher_killed_at_any_question_acts_once(memory_path: Path, does: Behaviour) -> None:
     whole = Bench(memory_path / "whole", does)
     counting = KillingTransport(whole.there.answer, 0, after=True)
     whole.transport = whole.vast.attach(counting)
@@ -559,7 +555,7 @@ def test_a_watcher_killed_at_any_question_and_started_again_tells_and_does_every
         assert expected(bench, bench.watched(SAVE, **QUICK)) == result, number
 
 
-def test_a_watch_that_is_called_again_after_all_was_done_says_the_same_and_does_nothing(tmp_path: Path) -> None:
+def test_a_finished_watch_called_again_does_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FINISHES)
     result = expected(bench, bench.watched(SAVE))
     assert expected(bench, bench.watched(SAVE)) == result

@@ -113,7 +113,7 @@ def test_an_answer_that_is_none_is_no_missing_instance(subtests: pytest.Subtests
                 resolve_target("vast://7", transport=vastai('{"instances": null}'))
 
 
-def test_an_instance_over_which_the_cli_fails_is_looked_for_in_the_pages_of_the_list() -> None:
+def test_if_show_fails_the_instance_is_looked_up_in_the_list() -> None:
     there = {"id": 7, "ssh_host": "ssh5.vast.ai", "ssh_port": 40022}
     first, second = {"instances": [None, {"id": "7"}], "next_token": "t"}, {"instances": [{"id": 8}, there]}
 

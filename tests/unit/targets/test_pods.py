@@ -184,7 +184,7 @@ def test_a_pod_ended_as_its_container_ended_now_and_not_as_one_did_before() -> N
     assert (pod.reason, pod.exit_code, pod.ended_container) == (None, 0, "trainer")
 
 
-def test_the_container_that_failed_is_the_reason_although_that_of_the_training_ended_well() -> None:
+def test_the_failed_container_is_the_reason_of_a_pods_end() -> None:
     both = {"trainer": {"state": terminated(0, "Completed")}, "proxy": {"state": terminated(137, "OOMKilled")}}
     pod = ended_pod("Failed", both)
     assert (pod.reason, pod.exit_code, pod.ended_container, pod.main_container) == ("OOMKilled", 137, "proxy", "proxy")

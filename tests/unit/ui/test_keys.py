@@ -68,7 +68,7 @@ def test_c_forgets_the_lines_shown_and_not_what_was_seen() -> None:
     assert follow(view, ROWS).log_lines == ()
 
 
-def test_a_key_without_a_meaning_changes_nothing_and_says_so_where_nothing_is_typed(subtests: pytest.Subtests) -> None:
+def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtests) -> None:
     for screen in TABLES:
         with subtests.test(screen=screen):
             view = replace(START, screen=screen)
@@ -140,7 +140,7 @@ def test_the_cursor_comes_back_to_its_member_when_the_filter_goes() -> None:
 # ---------------------------------------------------------------- sorting, filtering, groups
 
 
-def test_s_and_a_letter_sort_by_a_column_and_the_same_once_more_the_other_way_round(subtests: pytest.Subtests) -> None:
+def test_s_and_a_letter_sort_by_a_column_and_again_reverse_it(subtests: pytest.Subtests) -> None:
     letters = {key.word: key.shown for key in TABLES["sort"] if key.word in ORDERS}
     assert list(letters) == list(ORDERS)
     for title, letter in letters.items():

@@ -203,7 +203,7 @@ def whom(press: Press) -> tuple[str, ...]:
 
 
 @every_walk
-def test_a_question_concerns_whom_the_screen_shows_whatever_happens_before_its_answer(
+def test_a_question_keeps_its_members_until_it_is_answered(
     seed: int,
 ) -> None:
     shots = walk(seed)[1]

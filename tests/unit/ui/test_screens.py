@@ -303,7 +303,7 @@ def test_an_old_alert_has_its_date_and_one_that_is_over_says_after_how_long() ->
     assert told(over) == ["> 02:28:20 warning 30007001 run-1: over after 10m: it idles"]
 
 
-def test_what_was_acknowledged_is_in_the_list_alone_and_its_member_comes_after_others() -> None:
+def test_an_acknowledged_alert_stays_in_the_list_only() -> None:
     noted = FleetAlert(NOW - 400, ROWS[1].key, "nan", "the loss is nan", "error", acknowledged=True)
     assert told(noted) == ["> 02:33:20 error   30007002 run-2: acknowledged: the loss is nan"]
     assert told(noted, screen="main") == []
@@ -318,7 +318,7 @@ def test_the_summary_is_of_what_is_shown() -> None:
 # ---------------------------------------------------------------- why it hung
 
 
-def test_the_page_of_a_member_says_what_the_last_roll_call_said_and_which_nodes_are_suspect() -> None:
+def test_the_page_of_a_member_shows_the_last_roll_call() -> None:
     said = "3 of 4 ranks wait in all_reduce, called at train.py:88; rank 1 (pod w-2) is in data.py:41: look there."
     told = KeptRollCall(NOW - 300, said, suspect_nodes=("node-a",), faulty_nodes=("node-b",))
     told = replace(told, job_id="process:train-attempt-1")

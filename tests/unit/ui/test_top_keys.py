@@ -66,7 +66,7 @@ def test_every_key_of_every_table_is_answered_with_any_snapshot(subtests: pytest
                         assert len(render_top(snapshot, view, 80, 24).lines) == 24
 
 
-def test_a_key_without_a_meaning_changes_nothing_and_says_so_where_nothing_is_typed(subtests: pytest.Subtests) -> None:
+def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtests) -> None:
     for screen in TABLES:
         with subtests.test(screen=screen):
             view = replace(START, screen=screen)
@@ -107,7 +107,7 @@ def test_s_goes_through_the_statuses_and_back_to_all() -> None:
     assert view.status is None and len(names(view)) == len(ROWS)
 
 
-def test_f_filters_while_it_is_typed_enter_keeps_it_and_esc_restores_the_one_before() -> None:
+def test_f_filters_while_typing_and_esc_restores() -> None:
     view = after("f", *"LLAMA")
     assert names(view) == ["llama-val", "llama"]
     assert names(after("backspace", "ctrl-u", view=view)) == names(START)
@@ -477,7 +477,7 @@ def test_a_variable_that_cannot_be_edited_is_refused_before_anything_is_typed() 
     assert view.message == "betas is of type tuple: only float, int, bool, str can be edited"
 
 
-def test_a_variable_that_became_one_that_cannot_be_edited_is_refused_while_it_is_typed() -> None:
+def test_an_edit_is_refused_if_its_variable_became_read_only() -> None:
     view = after("e", "enter", "1")
     fixed = row("llama", {"variables": (Variable("learning_rate", "[1, 2]", "list"),)})
     view, commands = press(view, "enter", snapshot=replace(SNAPSHOT, rows=(fixed,)))

@@ -28,7 +28,7 @@ def at(found: RunRow) -> TopView:
 
 
 @pytest.mark.parametrize("again", [{"process": identity(9)}, {"started_at": NOW - 60}])
-def test_a_run_that_was_started_again_and_has_ended_too_is_another_one_and_not_deleted(again: dict[str, Any]) -> None:
+def test_a_run_started_again_is_not_deleted_as_the_earlier_one(again: dict[str, Any]) -> None:
     view = pressed(at(ROWS[4]), "c", *"yes")
     view = pressed(view, "enter", rows=[ended("done", FINISHED, **again)])
     assert view.message == "not deleted: done: it was started again since it was asked for; ask again"

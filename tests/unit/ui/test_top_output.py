@@ -139,7 +139,7 @@ def test_a_search_never_wraps_by_itself_and_from_the_other_end_when_asked_again(
     assert searched(reader, "search-on", "needle").note == "found needle, from the beginning on"
 
 
-def test_words_that_are_nowhere_are_said_to_be_nowhere_after_both_parts_were_searched(files: Files) -> None:
+def test_a_search_without_a_match_covers_both_parts(files: Files) -> None:
     reader = opened(files)
     reader.ask(Do("start"))
     assert "before here" in searched(reader, "search-back", "nothing").note

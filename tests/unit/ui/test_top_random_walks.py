@@ -32,7 +32,7 @@ def cursors(frame: Frame[TopView]) -> list[int]:
 
 
 @every_walk
-def test_a_screen_that_is_too_small_names_a_key_that_leads_out_and_hides_what_a_click_hits(seed: int) -> None:
+def test_a_screen_that_is_too_small_ignores_clicks_and_names_a_key(seed: int) -> None:
     for shot, frame in walk(seed)[1]:
         if shot.is_large_enough:
             continue
@@ -199,7 +199,7 @@ def processes(found: RunRow) -> set[Identity]:
 
 
 @every_walk
-def test_what_asks_a_run_to_end_reaches_the_own_process_of_every_run_that_was_meant(seed: int) -> None:
+def test_a_signal_to_all_runs_reaches_their_main_processes(seed: int) -> None:
     for press in walk(seed)[0]:
         request = press.after.request
         if press.key != "l" or press.before.screen != "main" or not isinstance(request, SendSignal):
@@ -213,7 +213,7 @@ def test_what_asks_a_run_to_end_reaches_the_own_process_of_every_run_that_was_me
 
 
 @every_walk
-def test_a_question_concerns_what_the_screen_shows_whatever_happens_before_its_answer(seed: int) -> None:
+def test_a_question_keeps_its_processes_until_it_is_answered(seed: int) -> None:
     shots = walk(seed)[1]
     for (shot, frame), (later, _) in zip(shots, shots[1:]):
         for key in {"main": "klc", "detail": "kc"}.get(frame.view.screen, ""):

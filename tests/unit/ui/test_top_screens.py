@@ -295,7 +295,7 @@ def test_a_process_below_a_run_is_described_when_it_is_selected() -> None:
     assert "\nllama: process 4711 python3, sleeping  CPU 99.5%  RAM 2.0 GiB  GPU 39.3 GiB  12 threads" in text
 
 
-def test_an_unknown_status_is_a_question_mark_and_a_stalled_or_slow_run_is_warned_of() -> None:
+def test_unknown_is_a_question_mark_and_stalled_or_slow_a_warning() -> None:
     lines = render_top(SNAPSHOT, START, 200, 40).lines
     (unknown,) = [line for line in lines if any("elsewhere" in text for text, _ in line)]
     assert [style for text, style in unknown if text.strip() == "?"] == ["warn"]
@@ -452,7 +452,7 @@ def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
     assert not any("…" in line for line in text.splitlines()[1:])
 
 
-def test_the_page_of_a_run_says_how_long_ago_things_were_and_counts_in_whole_numbers() -> None:
+def test_the_page_of_a_run_shows_ages_and_whole_counts() -> None:
     counted = run("a", metrics={"samples": 123456, "loss": 0.5}, step_at=NOW - 90)
     snapshot = replace(EMPTY, rows=(RunRow(counted, "RUNNING"),))
     text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
@@ -468,7 +468,7 @@ def test_the_cursor_is_always_on_the_screen() -> None:
         assert view.selected.path == f"/data/progress/{line.split()[1]}/progress.json"
 
 
-def test_the_cursor_stays_on_its_run_when_others_come_and_on_its_place_when_it_goes() -> None:
+def test_the_cursor_follows_its_run_and_keeps_its_place() -> None:
     view = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[3].run.path)), 80, 24).view
     more = replace(SNAPSHOT, rows=(ended("aaa", FAILED), *ROWS))
     assert render_top(more, view, 80, 24).view.selected == Place(ROWS[3].run.path)
@@ -560,7 +560,7 @@ def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
     assert "Whether it has ended is not known. it runs on gpu-7" in shown(view)
 
 
-def test_the_editor_tells_what_is_applied_pending_and_refused_and_what_the_run_uses_now() -> None:
+def test_the_editor_shows_applied_pending_and_refused_edits() -> None:
     text = shown(VIEWS["editor"], width=120)
     assert "PID 4711  CPU 410%  RAM 4.0 GiB  GPU 39.3 GiB  3 processes  15 threads" in text
     assert "rate 4.10/s" in text

@@ -128,7 +128,7 @@ def test_only_the_cells_of_a_gpu_that_are_wrong_are_coloured() -> None:
     assert cells_of(error="GPU is lost") == {"GPU is lost": "bad"}
 
 
-def test_where_not_all_gpus_fit_those_with_a_problem_come_first_and_none_is_forgotten() -> None:
+def test_gpus_with_a_problem_come_first_if_not_all_fit() -> None:
     many = replace(RUNNING, gpus=tuple(gpu(number, utilization=0.0 if number == 50 else 90.0) for number in range(64)))
     assert "GPU 50" in shown(many) and "more GPUs: 90 % used" in shown(many)
     bad = replace(RUNNING, gpus=tuple(gpu(number, error="lost") for number in range(64)))

@@ -155,7 +155,7 @@ def test_a_look_is_had_when_it_is_asked_for(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- a followed log
 
 
-def test_a_line_that_comes_between_two_looks_moves_the_progress_and_ends_the_silence(tmp_path: Path) -> None:
+def test_a_line_between_two_looks_ends_the_silence(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.session.looked(None)
     bench.session.status(bench.watcher.poll())

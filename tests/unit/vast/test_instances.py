@@ -264,7 +264,7 @@ def test_an_instance_that_show_does_not_know_and_the_listing_has_is_there() -> N
 
 
 @pytest.mark.parametrize("listing", ["page_429", "page_500", "page_answer_empty", "page_answer_null"])
-def test_a_listing_that_cannot_be_had_leaves_it_unknown_whether_an_instance_is_gone(listing: str) -> None:
+def test_without_a_listing_gone_is_unknown(listing: str) -> None:
     cli = Cli(recorded(listing))
     cli.numbers.remove(7)
     with pytest.raises(TargetUnreachable):
@@ -302,7 +302,7 @@ def test_what_is_no_number_is_refused_before_it_could_pass_for_destroyed(subtest
 # ---------------------------------------------------------------- destroy
 
 
-def test_an_instance_is_destroyed_when_that_was_acknowledged_and_two_answers_lack_it() -> None:
+def test_destroyed_needs_an_acknowledgement_and_two_empty_listings() -> None:
     cli, clock = Cli(), FakeClock()
     assert destroy_instance("7", transport=cli.transport, clock=clock) == Destruction(7, acknowledged=True)
     assert [words[1:3] for words in cli.calls] == [("destroy", "instance"), ("show", "instance"), ("show", "instances")]
@@ -310,7 +310,7 @@ def test_an_instance_is_destroyed_when_that_was_acknowledged_and_two_answers_lac
     assert cli.numbers == [6, 8]
 
 
-def test_however_often_a_listing_lacks_it_the_request_is_sent_and_one_that_stays_is_not_gone(
+def test_a_destroy_is_sent_even_if_a_listing_lacks_the_instance(
     subtests: pytest.Subtests,
 ) -> None:
     for empty in [1, 2, 6]:

@@ -41,7 +41,7 @@ def test_however_often_a_listing_lies_at_a_step_the_job_is_as_if_it_had_not(worl
         world.check_books((state, lies))
 
 
-def test_killed_after_any_call_of_the_market_and_lied_to_after_it_the_job_is_as_if_it_had_not(
+def test_a_kill_after_any_market_call_changes_no_outcome(
     worlds: Iterator[JobWorld],
 ) -> None:
     undisturbed = next(worlds)
@@ -56,7 +56,7 @@ def test_killed_after_any_call_of_the_market_and_lied_to_after_it_the_job_is_as_
         assert world.market.dies_after and len(world.market.calls) > number
 
 
-def test_killed_as_any_step_begins_or_ends_and_lied_to_after_it_the_job_is_as_if_it_had_not(
+def test_a_kill_at_any_step_changes_no_outcome(
     worlds: Iterator[JobWorld],
 ) -> None:
     for state in (*STEPS[1:], JobState.COMPLETED):
@@ -71,7 +71,7 @@ def test_killed_as_any_step_begins_or_ends_and_lied_to_after_it_the_job_is_as_if
 
 @pytest.mark.parametrize("outcome", [JobState.FAILED, JobState.CANCELLED])
 @pytest.mark.parametrize("state", [JobState.RENTING, JobState.PREPARING, JobState.TRAINING])
-def test_a_job_that_is_to_end_when_its_worker_dies_leaves_no_machine_however_often_a_listing_lies(
+def test_no_machine_is_left_when_the_worker_of_an_ending_job_dies(
     worlds: Iterator[JobWorld], outcome: JobState, state: JobState
 ) -> None:
     for lies in LIES:
@@ -90,7 +90,7 @@ def test_a_job_that_is_to_end_when_its_worker_dies_leaves_no_machine_however_oft
         assert (world.job.state, world.market.ours()) == (outcome, []), lies
 
 
-def test_a_worker_that_died_as_it_asked_for_a_machine_leaves_none_when_the_job_is_cancelled(
+def test_cancelling_after_a_death_while_renting_leaves_no_machine(
     worlds: Iterator[JobWorld],
 ) -> None:
     for lies in LIES:
@@ -144,7 +144,7 @@ def test_a_market_that_is_asked_too_often_lets_the_best_offer_in_the_end(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("state", [None, JobState.REPLACING, JobState.RENTING, JobState.PREPARING])
-def test_the_host_of_a_machine_that_did_not_boot_is_not_rented_from_again_whoever_is_killed(
+def test_a_host_that_did_not_boot_is_avoided_after_a_kill(
     worlds: Iterator[JobWorld], state: JobState | None, when: str
 ) -> None:
     world = next(worlds)

@@ -209,9 +209,7 @@ def test_what_an_earlier_call_asked_for_is_waited_for_and_taken(market: Market) 
 @pytest.mark.parametrize(
     ("ago", "waits"), [(0.0, 70.0), (30.0, 40.0), (69.0, 14.0), (70.0, 14.0), (1e9, 14.0), (-1e6, 70.0)]
 )
-def test_nothing_new_is_asked_for_before_an_earlier_create_can_have_no_effect_any_more(
-    market: Market, ago: float, waits: float
-) -> None:
+def test_no_new_create_before_an_earlier_one_has_expired(market: Market, ago: float, waits: float) -> None:
     assert LATE == 10.0
     asked: list[float] = []
     market.rent(asked_at=market.clock.time() - ago, on_asking=lambda offer: asked.append(market.clock.elapsed))
@@ -304,7 +302,7 @@ def test_a_refusal_that_will_pass_rents_no_dearer_offer_and_is_told_at_once(
     assert max(gaps) <= 30 and sum(gaps) < 90
 
 
-def test_a_market_that_takes_no_request_for_two_minutes_is_asked_later_and_no_other_offer_is_tried(
+def test_a_rate_limit_of_minutes_delays_renting_without_other_offers(
     market: Market,
 ) -> None:
     market.on_create = lambda number: TOO_MANY

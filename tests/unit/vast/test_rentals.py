@@ -81,7 +81,7 @@ def test_an_acknowledged_end_counts_and_a_later_answer_does_not_move_it() -> Non
     assert note_end(late).ended_at == 22.0 and note_end(note_end(late)) == note_end(late)
 
 
-def test_a_machine_that_was_seen_after_its_acknowledged_end_lasted_until_the_next_one() -> None:
+def test_a_machine_seen_after_its_end_lasted_until_the_next() -> None:
     rental = note_answer(note_sent(RENTAL, 20.0), 20.0, 22.0, acknowledged=True)
     rental = note_answer(note_sent(note_sight(rental, row(), 50.0), 60.0), 60.0, 61.0, acknowledged=True)
     assert note_end(rental).ended_at == 61.0

@@ -76,7 +76,7 @@ def test_a_silent_evaluation_of_eight_minutes_with_idle_gpus_is_no_stall(seen: d
 
 
 @pytest.mark.parametrize("writes", [{"cores": 0.1, "rate": 4e7}, {"cores": 0.9}, {"cores": 0.1, "file_age": 3.0}])
-def test_the_first_silent_save_is_no_stall_while_its_processes_write_or_compute(writes: dict[str, float]) -> None:
+def test_a_first_silent_save_is_no_stall_while_processes_work(writes: dict[str, float]) -> None:
     run = Watched().train(30 * MINUTE, cores=9.0).wait(6 * MINUTE, **writes, **IDLE).train(5 * MINUTE, cores=9.0)
     assert run.states == {"running"}
 
@@ -372,7 +372,7 @@ def test_a_run_that_is_slow_for_good_stays_slow() -> None:
     assert run.train(20 * MINUTE).verdicts[-1].state == "running"
 
 
-def test_a_run_that_was_slow_from_the_first_look_on_is_measured_against_its_own_log() -> None:
+def test_a_run_slow_from_the_start_is_compared_with_its_log() -> None:
     run = Watched(step_time=1.0).train(15 * MINUTE, pace=0.3)
     assert run.verdicts[-1].state == "slow"
     assert Watched(step_time=1.0).train(15 * MINUTE, pace=0.9).states <= {"running", "unknown"}
@@ -581,7 +581,7 @@ def behind_a_bar(cores: float, **seen: Any) -> Verdict:
     return judge(looks, now=looks[-1].timestamp)
 
 
-def test_a_bar_that_a_container_holds_back_is_no_proof_of_a_stall_while_its_processes_work() -> None:
+def test_a_buffered_bar_is_no_stall_while_processes_work() -> None:
     verdict = behind_a_bar(0.9, bar_held=True)
     assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "behind a bar" in verdict.reason
     assert "mininterval" in verdict.remedies[0] and verdict.stall and not verdict.stall.is_stalling

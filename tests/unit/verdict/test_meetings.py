@@ -75,7 +75,7 @@ def test_what_cannot_be_one_training_is_a_contradiction(ranks: list[Rank], said:
     assert find_contradiction(ranks) == said
 
 
-def test_different_names_of_the_place_are_doubtful_but_for_the_host_of_the_first_rank() -> None:
+def test_different_place_names_are_doubtful_except_the_first_host() -> None:
     first, second = rank(0, at("localhost")), rank(1, at("w-0", network=THERE))
     assert not are_doubtful([first, second]) and not are_doubtful([rank(0), rank(1)])
     assert are_doubtful([rank(0, at("gpu-1")), rank(1, at("10.0.0.1", network=THERE))])

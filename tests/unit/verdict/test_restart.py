@@ -167,7 +167,7 @@ def test_unknown_steps_are_no_evidence_against_a_checkpoint() -> None:
     assert blamed(*[(CORRUPT, None)] * 4) == ((), ())
 
 
-def test_the_same_failure_three_times_from_a_new_suspect_is_tried_from_an_older_one() -> None:
+def test_after_three_failures_an_older_checkpoint_is_tried() -> None:
     before = [LedgerEntry(CRASH, False, STEP_5, stepped=False)] * 2
     third = decide_restart(before, CRASH, False, POLICY, checkpoint=STEP_5, stepped=False)
     assert third.restart and third.suspect_checkpoints == (STEP_5,)
@@ -219,7 +219,7 @@ def listing(checkpoints: list[Checkpoint], unlisted: int = 0) -> CheckpointListi
     return CheckpointListing(tuple(checkpoints), unlisted)
 
 
-def test_the_newest_complete_checkpoint_is_chosen_and_the_damaged_newer_ones_are_named() -> None:
+def test_resuming_takes_the_newest_complete_checkpoint() -> None:
     choice = choose_resume(listing([bad(10), good(20), bad(30), bad(40)]), wrote_one=True, fresh_start=False)
     assert (choice.checkpoint, choice.refused, choice.refusal) == (good(20), (bad(30), bad(40)), None)
 
@@ -263,7 +263,7 @@ def test_nothing_starts_from_zero_while_some_were_not_looked_at(found: Checkpoin
     assert f"{found.unknown} not looked at" in str(choice.refusal)
 
 
-def test_a_node_is_avoided_after_a_fault_of_its_hardware_or_when_it_was_suspect_twice() -> None:
+def test_a_node_is_avoided_after_a_fault_or_two_suspicions() -> None:
     once = LedgerEntry(CRASH, True, suspect_nodes=("gpu-1", "gpu-2"))
     assert decide_restart([], CRASH, True, POLICY, suspect_nodes=("gpu-1",)).excluded_nodes == ()
     assert decide_restart([once], CRASH, True, POLICY, suspect_nodes=("gpu-2", "gpu-3")).excluded_nodes == ("gpu-2",)

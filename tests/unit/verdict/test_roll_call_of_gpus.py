@@ -130,7 +130,7 @@ def test_a_rank_whose_gpu_idles_computes() -> None:
     assert "rank 2 (pid 102) is in data.py:7 tokenize, which computes (1.0 CPUs): look there." in text
 
 
-def test_of_several_that_are_elsewhere_those_that_may_wait_for_their_gpu_are_not_accused() -> None:
+def test_ranks_that_may_wait_for_their_gpu_are_not_blamed() -> None:
     locked = a_rank(3, stack(call("take_lock", "/w/data.py", 9), MAIN), 8, waits_for=LOCK)
     ranks = [spinning(each, 8) for each in range(8)]
     ranks[1], ranks[3] = loading(1, 8), locked

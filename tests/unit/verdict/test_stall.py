@@ -192,7 +192,7 @@ def test_a_run_that_never_begins_has_not_started() -> None:
     assert run.kinds == {"not_started"}
 
 
-def test_gpus_that_compute_hold_a_start_up_open_until_the_bar_stands_at_its_beginning() -> None:
+def test_busy_gpus_extend_the_start_up() -> None:
     for step, kinds in [(None, set()), (0, {"not_started"})]:
         run = Run()
         for _ in range(200):
@@ -242,7 +242,7 @@ def test_pauses_between_steps_do_not_make_a_run_slow() -> None:
 
 
 @pytest.mark.parametrize(("noise", "seed"), [(100.0, 1), (300.0, 3), (600.0, 0)])
-def test_an_eta_that_does_not_converge_is_not_well_again_because_of_single_readings(noise: float, seed: int) -> None:
+def test_single_readings_do_not_end_a_slow_eta(noise: float, seed: int) -> None:
     random, run = Random(seed), Run(poll=60.0)
     for look in range(120):
         late = max(0, look - 40)
@@ -343,7 +343,7 @@ def test_odd_samples_raise_nothing(spoil: Callable[[Iterable[Observation]], list
     assert analyze_stall(samples, now=START + 1e6).recommendation in ("continue", "alert", "terminate")
 
 
-def test_thinned_looks_keep_the_beginning_the_newest_and_when_the_newest_step_was_made() -> None:
+def test_thinning_keeps_the_first_and_newest_looks_and_the_last_step() -> None:
     looks = [Observation(START + number, min(number, 500)) for number in range(2000)]
     kept: list[Observation] = []
     for look in looks:

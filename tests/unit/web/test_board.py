@@ -42,7 +42,7 @@ class Writing(MockFleet):
         return Run(key, "", "", attempt=2)
 
 
-def test_a_progress_file_that_cannot_be_read_is_not_taken_for_one_that_is_not_there() -> None:
+def test_an_unreadable_progress_file_is_not_a_missing_one() -> None:
     for fleet in (Writing(), MockFleet()):
         key = id_of(fleet.snapshot().rows[0].key)
         found = Board(fleet).run(key, 640)

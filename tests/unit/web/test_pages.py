@@ -135,7 +135,7 @@ def test_attempts_come_with_their_evidence_and_goodput() -> None:
     assert page["goodput"] == 0.0 and page["reason"] is None and ["lost steps", "8m20s"] in page["badput"]
 
 
-def test_an_attempt_comes_with_what_the_roll_call_said_of_it_bounded_and_on_one_line() -> None:
+def test_an_attempt_has_its_roll_call_on_one_bounded_line() -> None:
     told = report()
     told["attempts"][0]["explanation"] = f"rank 1 is late\n{'x' * 5000}"
     told["attempts"][0]["suspect_nodes"] = ["a", "b"]

@@ -96,7 +96,7 @@ def test_a_guess_makes_no_node_suspect(tmp_path: Path, confidence: str, suspects
     assert (kept.suspect_nodes, kept.confidence) == (suspects, confidence)
 
 
-def test_the_node_of_one_rank_is_not_suspect_where_the_nodes_of_the_others_are_unknown(tmp_path: Path) -> None:
+def test_one_known_node_among_unknown_ones_is_not_suspect(tmp_path: Path) -> None:
     ranks = (rank(0), replace(rank(1), node="b"))
     said = Explanation("rank 1 is late", "high", (Culprit(1, "is late", ranks[1]),))
     job = WatchedJob(job_id="process:lora-attempt-1")

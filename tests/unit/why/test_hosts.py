@@ -40,7 +40,7 @@ def test_a_host_that_is_named_twice_is_asked_once() -> None:
     ]
 
 
-def test_a_pod_that_is_found_and_named_is_asked_once_in_the_container_that_was_named() -> None:
+def test_a_pod_found_and_named_is_asked_once() -> None:
     pods = (pod("w-0"), pod("w-1"), pod("w-2"))
     assert hosts("k8s://ml/w-0/train", "k8s://ml/w-1/train", "k8s://ml/w-0", pods=pods) == [
         ("k8s://ml/w-0/train", "node-w-0"),
