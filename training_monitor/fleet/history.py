@@ -1,13 +1,17 @@
 """The history of a fleet in SQLite: all samples for a day, then one per five minutes, until `keep_days` have passed.
 
-New samples are rows. Completed hours are packed into one chunk per member, a third of the size; chunks older than a day
+New samples are rows. Completed hours are packed into one chunk per member, a tenth of the size; chunks older than a day
 are thinned, and those older than `keep_days` deleted. SQLite reuses the space. Each of these steps is one transaction:
 a killed process loses and duplicates nothing.
 
 A row is a JSON array: the status, then the values in the order of REPORTED, which may only grow at its end.
 
-A chunk is a JSON object, compressed by zlib: the `times` in milliseconds since the epoch, the `status` of each, and the
-`columns` by name, without those of which nothing is known. NaN and the infinities are words, as Python writes them.
+A chunk is a JSON object compressed by zlib, its head, and a compressed body. The head holds `status`, run-length-
+encoded as pairs of text and count; and `columns` by name: their number of decimals, and pairs of index and value for
+what is 0 in the body: null (unknown), NaN, the infinities, and all of a column whose numbers are too large or small for
+it. The body holds the times in milliseconds since the epoch, then the columns in the order of the head, as integers of
+8 bytes in the unit of their decimals: each as its difference from the one before, doubled, and inverted if it is
+negative; the lowest bytes of all, then the next higher ones. A column without known values is left out.
 
 Stored precision: 6 significant digits, integers below 2**53 exactly, and milliseconds.
 """
@@ -15,11 +19,13 @@ Stored precision: 6 significant digits, integers below 2**53 exactly, and millis
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import fsum, inf, isfinite
+from typing import Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
@@ -37,6 +43,7 @@ FIELDS = tuple(REPORTED)
 # A thinned sample has the last value of these and the mean of all others.
 _LAST = {each.name for each in FLEET_COLUMNS if each.thinned == "last"}
 _EXACT = 2.0**53
+MOST_DECIMALS = 16  # of a column of integers
 _SOURCE = "the history"
 HOUR, DAY = 3600.0, 86_400.0
 QUARTER = 6 * HOUR  # thinned at once, of one member
@@ -98,13 +105,15 @@ def parse_row(timestamp: float, text: str) -> FleetSample:
 
 def pack_chunk(samples: Sequence[FleetSample]) -> bytes:
     """Pack rounded samples of one member, oldest first."""
-    columns = {name: [sample.values[name] for sample in samples] for name in FIELDS}
-    chunk = {
-        "times": [round(sample.timestamp * 1000) for sample in samples],
-        "status": [sample.status for sample in samples],
-        "columns": {name: column for name, column in columns.items() if column.count(None) < len(column)},
-    }
-    return zlib.compress(json.dumps(chunk, separators=(",", ":")).encode())
+    status = [(text, len(list(group))) for text, group in groupby(sample.status for sample in samples)]
+    columns, body = {}, _pack_numbers([round(sample.timestamp * 1000) for sample in samples])
+    for name in FIELDS:
+        column = [sample.values[name] for sample in samples]
+        if column.count(None) < len(column):
+            *columns[name], numbers = _pack_column(column)
+            body += _pack_numbers(numbers)
+    head = {"status": status, "columns": columns}
+    return zlib.compress(json.dumps(head, separators=(",", ":")).encode()) + zlib.compress(body)
 
 
 def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetSample]:
@@ -112,21 +121,76 @@ def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetS
 
     Args:
         packed: a chunk.
-        fields: all others are unknown.
+        fields: only these are decoded, which is faster; all others are unknown.
 
     Raises:
         ParseError: it is invalid.
     """
     try:
-        chunk = json.loads(zlib.decompress(packed))
-        times, unknown = chunk["times"], [None] * len(chunk["times"])
-        columns = [chunk["columns"].get(name, unknown) if name in fields else unknown for name in FIELDS]
-        return [
-            FleetSample(time / 1000, dict(zip(FIELDS, values)), status)
-            for time, status, *values in zip(times, chunk["status"], *columns, strict=True)
-        ]
-    except (zlib.error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        reader = zlib.decompressobj()
+        chunk = json.loads(reader.decompress(packed) + reader.flush())
+        return _read_chunk(chunk, zlib.decompress(reader.unused_data), fields)
+    except (zlib.error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ParseError(f"samples that cannot be read ({type(error).__name__}: {error})", source=_SOURCE) from error
+
+
+def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) -> list[FleetSample]:
+    states = [text for text, count in chunk["status"] for _ in range(count)]
+    size = 8 * len(states)
+    if len(body) != size * (1 + len(chunk["columns"])):
+        raise ValueError("another length")
+    columns: dict[str, Sequence[float | None]] = dict.fromkeys(FIELDS, [None] * len(states))
+    for place, (name, (decimals, special)) in enumerate(chunk["columns"].items(), 1):
+        if name in fields and name in columns:
+            numbers = _unpack_numbers(body[place * size : (place + 1) * size])
+            columns[name] = _unpack_column(numbers, decimals, special)
+    times, values = _unpack_numbers(body[:size]), (columns[name] for name in FIELDS)
+    return [
+        FleetSample(time / 1000, dict(zip(FIELDS, row)), state)
+        for time, state, *row in zip(times, states, *values, strict=True)
+    ]
+
+
+def _pack_column(column: Sequence[float | None]) -> tuple[int, list[tuple[int, float | None]], list[int]]:
+    """Return the decimals of a column, the values that are not in its body, and the body's integers."""
+    values = [value if value is not None and isfinite(value) else 0 for value in column]
+    largest = max(map(abs, values))
+    for decimals in range(MOST_DECIMALS):
+        unit = 10**decimals
+        if largest * unit >= _EXACT:
+            break
+        if round(values[0] * unit) / unit != values[0]:
+            continue  # before all of them are tried
+        numbers = [round(value * unit) for value in values]
+        if [number / unit for number in numbers] == values:
+            special = [(at, value) for at, value in enumerate(column) if value is None or not isfinite(value)]
+            return decimals, special, numbers
+    return 0, list(enumerate(column)), [0] * len(column)
+
+
+def _unpack_column(
+    numbers: Sequence[int], decimals: int, special: Sequence[tuple[int, float | None]]
+) -> list[float | None]:
+    unit = 10**decimals
+    values: list[float | None] = [number / unit for number in numbers] if decimals else list(numbers)
+    for at, value in special:
+        values[at] = value
+    return values
+
+
+def _pack_numbers(numbers: Sequence[int]) -> bytes:
+    """Return the differences: their lowest bytes first, the sign in bit 0."""
+    steps = [after - before for before, after in zip((0, *numbers), numbers)]
+    octets = struct.pack(f"<{len(steps)}Q", *[step << 1 if step >= 0 else ~(step << 1) for step in steps])
+    return b"".join(octets[place::8] for place in range(8))
+
+
+def _unpack_numbers(body: bytes) -> list[int]:
+    count = len(body) // 8
+    octets = bytearray(len(body))
+    for place in range(8):
+        octets[place::8] = body[place * count : (place + 1) * count]
+    return list(accumulate((step >> 1) ^ -(step & 1) for step in struct.unpack(f"<{count}Q", octets)))
 
 
 # ---------------------------------------------------------------- thinning
@@ -251,7 +315,7 @@ class History:
         Args:
             key: of the member.
             since, until: epoch seconds; samples of no possible time are left out.
-            fields: the fields needed, names of `REPORTED`; others may be left unknown.
+            fields: the fields needed, names of `REPORTED`; others may be left unknown, which is faster.
 
         Raises:
             TrainingMonitorError: see the class.
