@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,6 @@ from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
 if TYPE_CHECKING:
     from training_monitor.core.store import Store
     from training_monitor.supervision import TrainingWatcher
-    from training_monitor.ui.watch.app import WatchSession
 
 PLAIN_SECONDS = 1.0
 SAME_SECONDS = 30.0  # between two identical plain lines
@@ -157,51 +156,46 @@ def _follow(
     watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
 ) -> WatchReport | None:
     """Watch a training and print what happens, as lines or JSON objects."""
-    from training_monitor.supervision import watch_training
-
     display = _Display(watcher, args)
-    with ExitStack() as stack:
-        outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
-        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
-        stack.callback(display.clear)
-        return watch_training(
-            watcher,
-            plan=plan,
-            outbox=outbox,
-            heartbeat=heartbeat,
-            on_status=display.status,
-            on_line=display.line if stream else None,
-            on_event=display.event,
-            take_over=args.take_over,
-        )
+    with _watching(watcher, plan, args) as watch:
+        try:
+            return watch(on_status=display.status, on_line=display.line if stream else None, on_event=display.event)
+        finally:
+            display.clear()
 
 
 def _follow_on_screen(
     watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
 ) -> WatchReport | None:
     """Do the same on a screen; when it closes, print the events, which it takes with it."""
-    from training_monitor.supervision import watch_training
     from training_monitor.ui.watch.app import WatchSession, run_watch
 
     session, live = WatchSession(watcher, ends=plan is not None, streams=stream), LiveLine(PLAIN_SECONDS)
-    with _left_by_key(watcher), ExitStack() as stack:
-        outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
-        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat, session.tell))
-        stack.callback(_print_events, session, live)
+    with _left_by_key(watcher), _watching(watcher, plan, args, session.tell) as watch:
         work = partial(
-            watch_training,
-            watcher,
-            plan=plan,
-            outbox=outbox,
-            heartbeat=heartbeat,
+            watch,
             on_status=session.status,
             on_line=session.line if stream else None,
             on_event=session.event,
             on_look=session.looked,
             refresh=session.refresh,
-            take_over=args.take_over,
         )
-        return run_watch(session, work)
+        try:
+            return run_watch(session, work)
+        finally:
+            for elapsed, event in session.events:
+                live.print_event(event, elapsed)
+
+
+@contextmanager
+def _watching(
+    watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, on_problem: Callable[[str], None] = hint
+) -> Iterator[Callable[..., WatchReport | None]]:
+    """Yield `watch_training` for this command line, with its outbox and heartbeat."""
+    from training_monitor.supervision import watch_training
+
+    with open_outbox(args.notify, watcher.store) as outbox, open_heartbeat(args.heartbeat, on_problem) as heartbeat:
+        yield partial(watch_training, watcher, plan=plan, outbox=outbox, heartbeat=heartbeat, take_over=args.take_over)
 
 
 @contextmanager
@@ -217,11 +211,6 @@ def _left_by_key(watcher: TrainingWatcher) -> Iterator[None]:
             raise
         hint("left; nothing was stopped")
         raise SystemExit(interrupted_status(left)) from None
-
-
-def _print_events(session: WatchSession, live: LiveLine) -> None:
-    for elapsed, event in session.events:
-        live.print_event(event, elapsed)
 
 
 class _Display:
