@@ -1,4 +1,4 @@
-"""`watch`, `terminate` and `notify` as they are typed: what they print, where, and with which exit status."""
+"""`watch`, `stop` and `notify` as they are typed: what they print, where, and with which exit status."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from tests.integration.commands import run_command as cli
 from tests.integration.conftest import Place, Surroundings, kill, wait_until
 from tests.loopback.messaging import WEBHOOK_SECRET, Services, refuse
 from tests.requirements import require
+from training_monitor import TrainingWatcher
+from training_monitor.core.store import Store
+from training_monitor.core.values import TerminationPlan, WatchedJob
+from training_monitor.supervision.terminate import Termination
 
 ROOT = Path(__file__).parents[2]
 STEPS = "echo $$ >pid; i=0; while [ $i -lt {steps} ]; do i=$((i+1)); echo step $i/40 loss 0.$i; sleep 0.05; done"
@@ -228,3 +232,16 @@ def test_a_host_that_cannot_be_asked_is_unknown(local: Place) -> None:
     begun = time.monotonic()
     done = cli("watch", "ssh://nobody@127.0.0.1:1", "--log", "x", "--once")
     assert done.returncode == 3 and "refused" in done.stderr and time.monotonic() - begun < 30
+
+
+def test_an_interrupted_stop_goes_on_where_its_target_answers_no_more(surroundings: Surroundings) -> None:
+    target, job, store = "ssh://me@127.0.0.1:1", WatchedJob(pid=77), Store()
+    refused = cli("stop", target, "train.py", "--notify")
+    assert refused.returncode == 3 and "going on with" not in refused.stderr, refused
+    store.save_run(f"found on {target}: train.py", job, finished=False)
+    key = f"terminate {TrainingWatcher(target, job, store=store).about}"
+    begun = Termination(key, TerminationPlan("Ended by hand"), 0.0, "destroying", stopped=True)
+    store.save_run(key, begun, finished=False)
+    done = cli("stop", target, "train.py", "--notify", "--json")
+    assert done.returncode == 0 and "going on with pid 77" in done.stderr, done
+    assert json.loads(done.stdout)["stopped"] is True
