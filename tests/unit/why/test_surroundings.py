@@ -169,7 +169,7 @@ def test_an_answer_that_is_no_list_is_no_answer(said: str) -> None:
     assert found.findings == () and found.unread[0].startswith("the events of the pods are unknown: ")
 
 
-def test_without_the_right_to_see_events_they_are_unknown_and_the_state_of_the_pods_is_told() -> None:
+def test_without_permission_events_are_unknown_and_pods_reported() -> None:
     kubectl = Kubectl(
         "", 1, 'Error from server (Forbidden): events is forbidden: User "u" cannot list resource "events"'
     )
