@@ -57,8 +57,79 @@ AT_WORK_VALUES: dict[str, Any] = {"step": 10, "total_steps": 100, "loss": 2.0, "
 AT_WORK = row(**AT_WORK_VALUES, epoch=1.0, total_epochs=3)
 
 
-def test_a_training_at_work_is_no_news() -> None:
-    assert kinds([row(step=each, loss=2.0, is_running=True, verdict=RUNS) for each in (10, 20, 30)]) == []
+def at(step: int | None, verdict: Verdict | None = RUNS, **values: Any) -> TrainingMetrics:
+    return row(step=step, verdict=verdict, **values)
+
+
+DIED_ROW = row(is_running=False, step=10, verdict=DIED)
+END = row(step=100, is_running=False, **DONE)
+SAVING = row(step=100, is_running=True, **DONE)
+HUNG = at(70, HANGS, is_running=True)
+STALE: dict[str, Any] = {"error": "ssh: timed out", "stale_since": NOW}
+BAD_AND_STALE = row(
+    **STALE, loss=nan, verdict=HANGS, is_running=False, disk_util=99.0, cost_per_hour=9.0, finished=True
+)
+FAILS_TWICE = ["0 failed error", "1 over:failed info", "2 failed error"]
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        # no news
+        ([row(step=each, loss=2.0, is_running=True, verdict=RUNS) for each in (10, 20, 30)], []),
+        ([row("unknown"), row("loading"), row(), row("unknown")], []),
+        ([row(loss=1.0, loss_analysis=LossAnalysis("plateau", "flat", 1.0, 1.0))], []),
+        # up again, and it fails again
+        ([row("exited"), row(), row("exited")], FAILS_TWICE),
+        ([row("lost"), row(), row("lost")], ["0 lost error", "1 over:lost info", "2 lost error"]),
+        ([DIED_ROW, row(is_running=True, step=10), DIED_ROW], FAILS_TWICE),
+        # its process is unknown for a moment: the same failure
+        ([DIED_ROW, row(is_running=None, step=10), DIED_ROW], ["0 failed error"]),
+        ([AT_WORK, row("exited"), row("lost"), row("lost")], ["1 failed error", "2 lost error"]),
+        # stopped by a person
+        ([AT_WORK, row("stopped"), row("stopped")], []),
+        ([AT_WORK, row(job_status="stopped", is_running=False)], []),
+        # its log shows the end while its process still saves
+        ([AT_WORK, SAVING, SAVING, SAVING], ["1 finished info"]),
+        ([SAVING, SAVING], []),
+        # without a process, steps show that it was at work
+        ([row(step=10), row(step=20), row(step=100, **DONE), row(step=100, **DONE)], ["2 finished info"]),
+        # a second training in the same place
+        ([AT_WORK, END, AT_WORK, END], ["1 finished info", "3 finished info"]),
+        # slow is a warning, a hang after it is worse; slow has not recovered
+        (
+            [at(70, SLOW), at(70, SLOW), at(72, HANGS), at(72, HANGS), at(73, SLOW)],
+            ["0 stall warning", "2 stall error"],
+        ),
+        (
+            [at(70, HANGS), at(71, SLOW), at(72, SLOW), at(73, SILENT), at(74, SLOW), at(75), at(76)],
+            ["0 stall error", "5 recovered info"],
+        ),
+        (
+            [at(70, SLOW), at(71, SLOW), at(72), at(73, SLOW)],
+            ["0 stall warning", "2 recovered info", "3 stall warning"],
+        ),
+        # a stall that ends with its training has not recovered
+        ([HUNG, at(100, **{**DONE, "is_running": False})], ["0 stall error", "1 finished info"]),
+        ([at(70, HANGS), at(71, DIED), at(72)], ["0 stall error", "1 failed error"]),
+        # the next run stalls at the step where the one before ended
+        (
+            [HUNG, HUNG, row(step=70, is_running=False, job_status="stopped"), HUNG, HUNG],
+            ["0 stall error", "3 stall error"],
+        ),
+        # prices
+        ([row(cost_per_hour=each) for each in (0.5, 0.6, 0.5, 0.6)], ["1 price warning", "3 price warning"]),
+        ([row("stopped", cost_per_hour=0.01), row(cost_per_hour=0.5), row("stopped", cost_per_hour=0.9)], []),
+        # a failed look begins nothing and ends nothing
+        ([AT_WORK, BAD_AND_STALE], []),
+        ([at(70, HANGS), at(90, **STALE), at(70, HANGS)], ["0 stall error"]),
+        ([row("lost"), row(**STALE), row("lost")], ["0 lost error"]),
+        # no answer, because it exited
+        ([AT_WORK, row(**STALE), row("exited", **STALE), row("exited", **STALE)], ["2 failed error"]),
+    ],
+)
+def test_events_are_reported_once(looks: list[TrainingMetrics], expected: list[str]) -> None:
+    assert kinds(looks) == expected
 
 
 def test_an_alert_says_when_of_whom_and_what() -> None:
@@ -85,19 +156,6 @@ def test_what_is_bad_is_told_at_the_first_look_too_and_once(subtests: pytest.Sub
             assert kinds([AT_WORK, bad, bad]) == [f"1 {kind} error"]
 
 
-def test_a_machine_that_is_up_again_and_fails_again_is_told_again() -> None:
-    told = ["0 failed error", "1 over:failed info", "2 failed error"]
-    assert kinds([row("exited"), row(), row("exited")]) == told
-    assert kinds([row("lost"), row(), row("lost")]) == ["0 lost error", "1 over:lost info", "2 lost error"]
-
-
-def test_a_training_whose_process_is_not_known_for_a_moment_has_not_failed_again() -> None:
-    gone = row(is_running=False, step=10, verdict=DIED)
-    assert kinds([gone, row(is_running=None, step=10), gone]) == ["0 failed error"]
-    told = ["0 failed error", "1 over:failed info", "2 failed error"]
-    assert kinds([gone, row(is_running=True, step=10), gone]) == told
-
-
 def test_an_end_without_a_known_cause_is_a_warning() -> None:
     gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
     assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
@@ -105,15 +163,6 @@ def test_an_end_without_a_known_cause_is_a_warning() -> None:
     assert kinds([AT_WORK, row(is_running=False, absent="its process and its log are gone")]) == ["1 failed warning"]
     assert kinds([AT_WORK, row(absent="its log is there no more")]) == []
     assert kinds([AT_WORK, row(is_running=None, step=10, verdict=SILENT)]) == []
-
-
-def test_one_that_exits_and_then_goes_is_told_of_both() -> None:
-    assert kinds([AT_WORK, row("exited"), row("lost"), row("lost")]) == ["1 failed error", "2 lost error"]
-
-
-def test_what_somebody_stops_has_not_failed() -> None:
-    assert kinds([AT_WORK, row("stopped"), row("stopped")]) == []
-    assert kinds([AT_WORK, row(job_status="stopped", is_running=False)]) == []
 
 
 def test_what_somebody_destroys_is_not_lost() -> None:
@@ -128,27 +177,7 @@ def test_a_training_is_told_to_have_finished_once_and_only_if_it_was_seen_at_wor
     assert kinds([row(), done, done]) == []
 
 
-def test_a_log_that_shows_the_end_while_its_process_still_saves_is_told_once() -> None:
-    saving = row(step=100, is_running=True, **DONE)
-    assert kinds([AT_WORK, saving, saving, saving]) == ["1 finished info"]
-    assert kinds([saving, saving]) == []
-
-
-def test_a_log_without_a_process_is_seen_at_work_by_its_steps() -> None:
-    looks = [row(step=10), row(step=20), row(step=100, **DONE), row(step=100, **DONE)]
-    assert kinds(looks) == ["2 finished info"]
-
-
-def test_a_second_training_in_the_same_place_finishes_too() -> None:
-    done = row(step=100, is_running=False, **DONE)
-    assert kinds([AT_WORK, done, AT_WORK, done]) == ["1 finished info", "3 finished info"]
-
-
 # ---------------------------------------------------------------- stalls
-
-
-def at(step: int | None, verdict: Verdict | None = RUNS, **values: Any) -> TrainingMetrics:
-    return row(step=step, verdict=verdict, **values)
 
 
 def test_a_stall_is_told_with_its_step_and_is_over_when_a_step_was_made() -> None:
@@ -162,36 +191,6 @@ def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over(subtests: 
     for seen in [at(70), at(70, None), at(71, None), at(70, SILENT), at(71, SILENT), at(None)]:
         with subtests.test(seen=seen):
             assert kinds([at(70, HANGS), seen, at(70, HANGS)]) == ["0 stall error"]
-
-
-def test_slowness_is_a_warning_and_a_hang_after_it_is_told_as_worse() -> None:
-    assert kinds([at(70, SLOW), at(70, SLOW), at(72, HANGS), at(72, HANGS), at(73, SLOW)]) == [
-        "0 stall warning",
-        "2 stall error",
-    ]
-
-
-def test_a_run_that_is_slow_has_not_recovered_until_its_speed_is_back() -> None:
-    looks = [at(70, HANGS), at(71, SLOW), at(72, SLOW), at(73, SILENT), at(74, SLOW), at(75), at(76)]
-    assert kinds(looks) == ["0 stall error", "5 recovered info"]
-    assert kinds([at(70, SLOW), at(71, SLOW), at(72), at(73, SLOW)]) == [
-        "0 stall warning",
-        "2 recovered info",
-        "3 stall warning",
-    ]
-
-
-def test_a_stall_that_ends_with_the_training_has_not_recovered() -> None:
-    assert kinds([at(70, HANGS, is_running=True), at(100, **{**DONE, "is_running": False})]) == [
-        "0 stall error",
-        "1 finished info",
-    ]
-    assert kinds([at(70, HANGS), at(71, DIED), at(72)]) == ["0 stall error", "1 failed error"]
-
-
-def test_a_run_that_stalls_again_where_the_one_before_it_ended_is_told_again() -> None:
-    hung, ended = at(70, HANGS, is_running=True), row(step=70, is_running=False, job_status="stopped")
-    assert kinds([hung, hung, ended, hung, hung]) == ["0 stall error", "3 stall error"]
 
 
 def test_a_stall_before_the_first_step_has_a_generation_too() -> None:
@@ -212,10 +211,6 @@ def test_a_loss_that_rises_is_told_once_until_it_does_not(kind: str) -> None:
     rising, calm = LossAnalysis(kind, "the loss rises", 3.0, 1.0), LossAnalysis(None, "calm", 1.0, 1.0)
     looks = [row(loss=1.0, loss_analysis=each) for each in (calm, rising, rising, None, rising, calm, rising)]
     assert kinds(looks) == [f"1 {kind} warning", f"5 over:{kind} info", f"6 {kind} warning"]
-
-
-def test_a_plateau_is_no_alert() -> None:
-    assert kinds([row(loss=1.0, loss_analysis=LossAnalysis("plateau", "flat", 1.0, 1.0))]) == []
 
 
 def test_a_full_disk_is_told_again_only_after_it_was_emptied_by_more_than_a_little() -> None:
@@ -288,10 +283,6 @@ def test_a_price_that_rises_is_told_against_the_one_seen_first() -> None:
     ]
 
 
-def test_a_price_that_fell_may_rise_again() -> None:
-    assert kinds([row(cost_per_hour=each) for each in (0.5, 0.6, 0.5, 0.6)]) == ["1 price warning", "3 price warning"]
-
-
 def test_a_price_that_trembles_is_told_once() -> None:
     trembling = [0.5, 0.5051, 0.5049, 0.5051, 0.5049, 0.5051]
     assert kinds([row(cost_per_hour=each) for each in trembling]) == ["1 price warning"]
@@ -303,34 +294,12 @@ def test_a_price_that_trembles_is_told_once() -> None:
     ]
 
 
-def test_a_machine_that_was_stopped_did_not_become_dearer_by_running() -> None:
-    looks = [row("stopped", cost_per_hour=0.01), row(cost_per_hour=0.5), row("stopped", cost_per_hour=0.9)]
-    assert kinds(looks) == []
-
-
 def test_nobody_is_told_of_prices_who_does_not_want_to_be() -> None:
     config = FleetConfig(thresholds=Thresholds(price_rise=None))
     assert kinds([row(cost_per_hour=0.5), row(cost_per_hour=5.0)], config=config) == []
 
 
 # ---------------------------------------------------------------- what was not seen
-
-
-def test_a_look_that_failed_begins_nothing_and_ends_nothing() -> None:
-    stale = {"error": "ssh: timed out", "stale_since": NOW}
-    nothing = row(**stale, loss=nan, verdict=HANGS, is_running=False, disk_util=99.0, cost_per_hour=9.0, finished=True)
-    assert kinds([AT_WORK, nothing]) == []
-    assert kinds([at(70, HANGS), at(90, **stale), at(70, HANGS)]) == ["0 stall error"]
-    assert kinds([row("lost"), row(**stale), row("lost")]) == ["0 lost error"]
-
-
-def test_a_machine_that_does_not_answer_because_it_exited_is_told() -> None:
-    stale = {"error": "ssh: refused", "stale_since": NOW}
-    assert kinds([AT_WORK, row(**stale), row("exited", **stale), row("exited", **stale)]) == ["2 failed error"]
-
-
-def test_a_row_of_which_nothing_is_known_tells_nothing() -> None:
-    assert kinds([row("unknown"), row("loading"), row(), row("unknown")]) == []
 
 
 def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
