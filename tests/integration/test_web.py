@@ -22,8 +22,6 @@ from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.mock import MockFleet
 from training_monitor.fleet.values import FleetSample
-from training_monitor.supervision.run_state import RunState, plan_attempt, update_attempt
-from training_monitor.ui.kit.text import format_price
 from training_monitor.web import server as limits
 from training_monitor.web.pages import id_of
 from training_monitor.web.routes import ROUTES
@@ -251,30 +249,6 @@ def test_a_member_its_charts_and_the_cost(page: Served) -> None:
     assert page.ask(f"/api/series?id=0&{window}").status == 404
 
 
-def test_the_cost_chart_ends_with_the_current_rate() -> None:
-    with served(MockFleet()) as page:
-        page.fleet.start()
-
-        def newest() -> str:
-            now = page.fleet.clock.time()
-            cost = page.ask(f"/api/cost?begin={now - 900}&end={now}&width=500&offset=0").json
-            assert len(cost["chart"]["points"]) > 20
-            return str(cost["chart"]["points"][-1][1])
-
-        def rate() -> str:
-            summary = page.fleet.snapshot().summary
-            assert summary.hidden_dollars_per_hour > 0
-            return f"{format_price(summary.dollars_per_hour - summary.hidden_dollars_per_hour)} per hour"
-
-        before = rate()
-        assert newest() == before
-        row = next(row for row in page.fleet.snapshot().rows if row.name == "llama-00")
-        page.fleet.act("destroy", [row.key])
-        assert wait_until(lambda: rate() != before, PATIENCE)
-        page.fleet.close()
-        assert newest() == rate()
-
-
 def test_prometheus_gets_the_metrics_with_its_token_only() -> None:
     with served(token=TOKEN) as page:
         assert page.ask_stranger("/metrics").status == 401
@@ -333,25 +307,6 @@ def test_charts_reach_back_as_far_as_the_history(tmp_path: Path) -> None:
         (tmp_path / "state" / "training_monitor.db").chmod(0o666)  # others could have changed it
         told = page.ask(f"/api/series?id={id_of(key)}&{window}").json
     assert "cannot be read" in told["problem"] and "chmod" in told["problem"] and told["samples"] == 0
-
-
-def test_the_attempts_of_a_supervised_training_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
-    began = time.time() - 1000
-    run = plan_attempt(RunState("local train", "local", "train", "", began), "process:train", None, (), began)
-    run = update_attempt(run, status="FAILED", final_step=70, ended_at=began + 500, reason="exit status 1")
-    run = plan_attempt(run, "process:train-attempt-2", None, (), began + 600)
-    keys = ("local#process:train-attempt-2", "local#process:other", "local#/tmp/train.log", "local")
-    with served(FleetMonitor([parse_member(key) for key in keys])) as page:
-        answers = {}
-        for finished in (False, True):
-            Store().save_run(run.key, run, finished=finished)
-            answers[finished] = [page.ask(f"/api/member?id={id_of(key)}").json for key in keys]
-    for finished, (told, *others) in answers.items():
-        assert told["attempts"]["finished"] is finished and told["attempts_problem"] is None
-        assert [each["steps"] for each in told["attempts"]["attempts"]] == ["0 to 70", "0 to ?"]
-        assert told["level"] == "unknown"
-        assert all(each["attempts"] is None and each["attempts_problem"] is None for each in others)
 
 
 # ---------------------------------------------------------------- acts
@@ -425,16 +380,6 @@ def test_the_command_ends_at_once_with_browsers_connected(tmp_path: Path) -> Non
                 assert read_answer(connection).status == 303
                 process.send_signal(number)
                 assert process.wait(PATIENCE) == -number
-
-
-def test_a_mock_keeps_its_history_apart_from_the_real_one(tmp_path: Path) -> None:
-    with command(tmp_path, "--mock", "--no-history", "--port", "0"):
-        assert not (tmp_path / "state" / "mock.db").exists()
-    with command(tmp_path, "--mock", "--port", "0"):
-        pass
-    store = Store(str(tmp_path / "state"))
-    assert len(History(Store(store.folder, file="mock.db")).members()) == 12
-    assert History(store).members() == []
 
 
 def test_beyond_this_machine_a_token_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
