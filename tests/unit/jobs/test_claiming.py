@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from training_monitor.jobs.claims import Claim, Owner, decide_claim
+from training_monitor.core.errors import LeaseLost
+from training_monitor.core.models import Reply
+from training_monitor.core.store import Store
+from training_monitor.jobs.claims import Claim, Claiming, Owner, decide_claim, look_question
 
 ME = Owner("here", "ann", 7, "boot-1", "folder-1")
 OTHER = Owner("there", "bob", 7, "boot-2", "folder-1")
@@ -40,3 +45,28 @@ def test_only_the_same_supervisor_started_again_goes_on_at_once(changed: str) ->
     mine = replace(CLAIM, owner=replace(ME, pid=99))
     assert decide_claim(mine, ME, take_over=False) == "take"
     assert decide_claim(mine, replace(ME, **{changed: "another"}), take_over=False) == "wait"
+
+
+@pytest.mark.parametrize("line", ["7 damaged", "7 held", "7 held token x y z a b c d e f"])
+def test_a_damaged_claim_keeps_its_number(line: str) -> None:
+    found = look_question("lora").parse(Reply(f"claim={line}\n", 0, 0.1))
+    assert found and (found.number, found.is_damaged, found.is_live) == (7, True, False)
+
+
+class OneAnswer:
+    """A target that answers once."""
+
+    def __init__(self, answer: Claim) -> None:
+        self.answers = [answer]
+
+    def ask_one(self, question: object) -> Claim:
+        return self.answers.pop()
+
+
+def test_a_damaged_claim_of_another_number_is_not_taken_back(tmp_path: Path) -> None:
+    newer = replace(CLAIM, number=CLAIM.number + 1, token="", held=False, is_damaged=True)
+    site: Any = OneAnswer(newer)
+    claiming = Claiming(site, "lora", Store(str(tmp_path)), lambda kind, text: None)
+    claiming._beat(CLAIM)
+    with pytest.raises(LeaseLost):
+        claiming.hold()

@@ -84,6 +84,7 @@ def test_a_budget_below_the_least_cost_is_an_obstacle() -> None:
 
 def test_money_that_is_not_there_is_an_obstacle() -> None:
     assert judge(account="anna", money={"balance": 4.99}, budget=5.0, market=[MARKET[2]]).obstacles == ()
+    assert judge(account="anna", money={"balance": 1.0}, budget=1.0).obstacles == ()
     [obstacle] = judge(account="anna", money={"balance": 1.0}, budget=5.0).obstacles
     assert obstacle == "anna has $1.00, and $1.64 has to be reserved: pay in"
     [obstacle] = judge(money={"daily_budget": 1.0}).obstacles
