@@ -35,7 +35,7 @@ def test_the_metrics_are_where_the_unit_may_write() -> None:
     assert str(Path(args.textfile).parent) == service["ReadWritePaths"] and args.textfile.endswith(".prom")
 
 
-def test_worker_and_sweeper_share_the_state_and_the_sweep_acts_every_15_minutes() -> None:
+def test_worker_and_sweeper_share_the_state() -> None:
     worker, sweeper = (unit(f"training-monitor-{name}.service")["Service"] for name in ("worker", "sweeper"))
     assert worker["Environment"] == sweeper["Environment"] and worker["User"] == sweeper["User"]
     assert "--force" in sweeper["ExecStart"] and "--all" not in sweeper["ExecStart"]

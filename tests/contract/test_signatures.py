@@ -121,7 +121,7 @@ def test_what_was_added_later_has_a_default_and_a_keyword(subtests: pytest.Subte
             assert all(each.kind is each.KEYWORD_ONLY and each.default is not NONE for each in more), more
 
 
-def test_the_background_monitor_takes_what_monitor_job_takes_and_gives_a_thread() -> None:
+def test_the_background_monitor_takes_the_same_arguments() -> None:
     assert positional("start_background_monitor")[:3] == [HEAD, JOB, ("check_interval", 30)]
     hints = get_type_hints(training_monitor.start_background_monitor)
     assert issubclass(hints["return"], threading.Thread)

@@ -135,7 +135,7 @@ def test_what_the_usual_formats_make_of_a_folder_arrives(here: Path, subtests: p
             assert {name: (folder / name).read_bytes() for name in files} == files
 
 
-def test_a_name_that_differs_in_case_alone_is_another_file_where_the_disk_says_so(here: Path) -> None:
+def test_names_that_differ_in_case_are_different_files(here: Path) -> None:
     Machine({"a": 3, "A": 3}, member("A", b"big"), member("a", b"abc"), END).fetch(here)
     assert {name: (here / name).read_text() for name in os.listdir(here)} == {"a": "abc", "A": "big"}
 

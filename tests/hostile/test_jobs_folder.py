@@ -250,7 +250,7 @@ def as_nobody_sees_it(folder: Path, tmp_path: Path) -> None:
             each.chmod(0o755)
 
 
-def test_a_run_directory_without_permission_is_unknown_and_the_others_are_shown(
+def test_a_closed_run_directory_is_unknown_and_others_are_shown(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_nobody_sees_it(folder, tmp_path)

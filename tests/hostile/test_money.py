@@ -290,7 +290,7 @@ def test_a_machine_that_goes_by_itself_is_charged_until_it_was_last_seen(worlds:
         check_charged(world, after, unseen=MINUTE)
 
 
-def test_a_machine_that_goes_while_nobody_looks_is_charged_until_it_was_last_seen(worlds: Iterator[JobWorld]) -> None:
+def test_a_machine_that_vanishes_unseen_is_charged_until_last_seen(worlds: Iterator[JobWorld]) -> None:
     for returns in (True, False):
         world = next(worlds)
         world.market.behaviour = LONG

@@ -325,7 +325,7 @@ def test_an_answer_of_a_hundred_megabytes_is_cut(shell: Path, answers: Path) -> 
         assert not list(answers.glob("*.said.*"))
 
 
-def test_an_answer_that_never_comes_costs_a_moment_and_the_request_is_withdrawn(shell: Path, answers: Path) -> None:
+def test_an_answer_that_never_comes_withdraws_the_request(shell: Path, answers: Path) -> None:
     with training() as pid:
         show(answers, pid)
         before = sorted(os.listdir(answers))
@@ -383,9 +383,7 @@ def test_a_py_spy_beside_the_python_of_another_user_is_not_executed(shell: Path,
     assert not proof.exists()
 
 
-def test_a_link_to_a_program_of_root_in_a_folder_of_another_user_is_not_executed(
-    shell: Path, open_path: Path, proof: Path
-) -> None:
+def test_a_link_to_roots_program_in_a_users_folder_is_not_run(shell: Path, open_path: Path, proof: Path) -> None:
     """The link may be another one a moment later."""
     python = own_python(open_path / "bin")
     program(open_path / "of root", EVIL.format(proof=proof), user=0)

@@ -219,7 +219,7 @@ def test_a_checkpoint_that_may_not_be_entered_is_unknown_and_not_absent(folder: 
     assert "permission" in (found.checkpoints[-1].problem or "")
 
 
-def test_a_closed_folder_that_may_hold_checkpoints_keeps_nothing_from_being_told(folder: Path) -> None:
+def test_an_unreadable_folder_hides_no_other_checkpoints(folder: Path) -> None:
     write_checkpoint(folder / "models" / "checkpoint-300")
     (folder / "models").chmod(0)
     (folder / "lost+found").mkdir(0)

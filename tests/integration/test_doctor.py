@@ -74,7 +74,7 @@ def test_nvidia_smi_is_found_where_images_have_it(tmp_path: Path) -> None:
     assert found["state"] == "ok", found
 
 
-def test_the_command_that_it_names_makes_the_settings_file_and_finds_its_problems(home: Path) -> None:
+def test_the_suggested_command_makes_a_valid_settings_file(home: Path) -> None:
     found = checks()["settings file"]
     assert (found["state"], found["remedy"]) == ("missing", "training-monitor config --init")
     if sys.version_info >= (3, 11):
@@ -101,7 +101,7 @@ def test_channels_are_looked_at_without_sending(home: Path) -> None:
     assert checks()["channels"]["state"] == "missing"
 
 
-def test_a_state_file_that_others_can_read_is_broken_until_what_it_says_is_done(home: Path) -> None:
+def test_a_state_file_others_can_read_is_reported_until_fixed(home: Path) -> None:
     folder = home / ".local" / "state" / "training_monitor"
     Store(str(folder))
     assert "free" in checks()["state folder"]["found"]

@@ -237,9 +237,7 @@ def test_an_api_that_hangs_delays_no_look_and_no_snapshot(rented: Rented, transp
     monitor.close()
 
 
-def test_an_instance_that_is_destroyed_is_seen_gone_and_one_that_vanishes_is_lost(
-    rented: Rented, transport: WatchedTransport
-) -> None:
+def test_a_destroyed_instance_is_gone_and_a_vanished_one_lost(rented: Rented, transport: WatchedTransport) -> None:
     for number in (1, 2, 3):
         rented.add(number)
     monitor = FleetMonitor(whole_account=True, transport=transport)

@@ -186,7 +186,7 @@ def test_the_end_of_its_log_is_read_in_the_folder_of_the_session_that_ended(
     assert end_forgotten(Site.of(local.address), "lora", "lora-attempt-1").log_tail == "step 41/100 loss 0.5\n"
 
 
-def test_the_number_of_an_attempt_that_only_its_log_tells_of_is_not_given_again(
+def test_an_attempt_number_known_from_a_log_is_not_reused(
     local: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for session, number in (("session_1", 12), ("session_2", 3)):

@@ -224,7 +224,7 @@ def test_checkpoints_of_900_rank_files_are_not_called_broken(place: Place) -> No
     assert found.newest_complete and found.newest_complete.step == 25 and set(judged(found).values()) == {True}
 
 
-def test_a_checkpoint_with_too_many_files_is_unknown_and_the_one_before_is_found(local: Place, weights: bytes) -> None:
+def test_a_checkpoint_with_too_many_files_is_unknown(local: Place, weights: bytes) -> None:
     folder = local.folder / "runs"
     for name in ("step_1", "step_2"):
         (folder / name).mkdir(parents=True)
@@ -237,9 +237,7 @@ def test_a_checkpoint_with_too_many_files_is_unknown_and_the_one_before_is_found
     assert find_latest_checkpoint(str(folder)) == f"{folder}/step_1"
 
 
-def test_what_was_not_looked_into_is_unknown_also_in_a_folder_that_is_listed_whole(
-    local: Place, weights: bytes
-) -> None:
+def test_unseen_checkpoints_are_unknown_in_a_complete_listing_too(local: Place, weights: bytes) -> None:
     folder = local.folder / "runs"
     folder.mkdir()
     for step in range(2 * ENOUGH):

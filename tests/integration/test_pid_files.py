@@ -67,7 +67,7 @@ def test_a_process_is_found_by_its_pid_file_with_all_that_belongs_to_it(
     assert view.age is not None and view.age < 60
 
 
-def test_a_stop_ends_children_that_ignore_it_and_those_in_a_session_of_their_own(
+def test_a_stop_ends_stubborn_children_and_own_sessions(
     target: Place, tree: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     assert wait_until(lambda: len(family(tree.pid)) >= 4)

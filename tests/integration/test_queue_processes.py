@@ -159,7 +159,7 @@ def test_a_killed_workers_job_is_taken_over_and_its_late_save_refused(tmp_path: 
     assert queue.save(replace(taken, state=JobState.CHARGING), "next").state is JobState.CHARGING
 
 
-def test_a_worker_killed_while_it_writes_leaves_a_whole_file_with_its_last_work(tmp_path: Path) -> None:
+def test_a_worker_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
     queue, chance = TrainingQueue(Store(str(tmp_path))), random.Random(7)
     queue.submit(REQUEST, "one")
     for _ in range(KILLS):

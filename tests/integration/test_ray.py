@@ -231,7 +231,7 @@ class TestStatus:
 class TestNames:
     """A job with an id that Ray made up is named by its metadata or by a word of its entrypoint."""
 
-    def test_a_job_is_found_by_the_name_of_its_training_and_by_a_word_of_its_command(
+    def test_a_job_is_found_by_training_name_or_a_word_of_its_command(
         self, jobs: RayHead, ray_pod: Pod, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         def said(*words: str, status: int = 0) -> str:

@@ -600,7 +600,7 @@ def test_of_two_hosts_of_three_the_ranks_of_the_third_are_not_called_dead(surrou
     assert not IS_DEAD.search(said), said
 
 
-def test_the_ranks_of_another_training_on_a_further_host_are_not_taken_for_its_own(surroundings: Surroundings) -> None:
+def test_ranks_of_another_training_on_another_host_do_not_count(surroundings: Surroundings) -> None:
     with ssh_hosts(surroundings, "gpu-a", "gpu-b") as hosts:
         training = Training(odd(4, 1, "pipe", with_monitor=True), new_folder(surroundings), hosts[:1])
         theirs = training.folder / "train_theirs.py"

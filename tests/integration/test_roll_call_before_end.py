@@ -124,7 +124,7 @@ def test_a_hang_is_explained_before_it_is_ended(place: Path, surroundings: Surro
     assert last is not None and last.text == first["explanation"]
 
 
-def test_a_target_that_falls_silent_in_the_middle_delays_no_longer_than_the_bound(place: Path) -> None:
+def test_a_target_that_falls_silent_delays_only_up_to_the_bound(place: Path) -> None:
     heard, transport = Heard(), SilentInTheMiddle()
     report = supervise(place, heard, transport=transport)
     assert report["success"] and transport.calls == 1

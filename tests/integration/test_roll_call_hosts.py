@@ -66,7 +66,7 @@ def test_all_hosts_are_asked_at_the_same_time_however_many_are_dead(hung: Traini
     assert [each["host"] for each in report["silent"]] == also
 
 
-def test_what_others_said_is_not_lost_where_one_does_not_answer_before_the_bound(hung: Training) -> None:
+def test_late_answers_do_not_lose_the_others(hung: Training) -> None:
     ways = Ways()
     explain_before_end(Site.of("local", transport=ways), WatchedJob(pid=hung.members[0].pid), Store(), timeout=SECONDS)
     assert ways.timeouts and max(ways.timeouts) <= SECONDS - 1

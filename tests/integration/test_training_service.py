@@ -51,7 +51,7 @@ LIES = {("PREPARING", "before"): (6, 0.0), ("SYNCING", "before"): (2, 0.5)}
 LIES |= {("DESTROYING", "after"): (1, 0.0), ("SETTLING", "before"): (6, 0.5)}
 
 
-def test_killed_at_every_step_interrupted_and_lied_to_it_ends_with_the_same_result(world: World) -> None:
+def test_kills_and_wrong_answers_at_every_step_change_no_result(world: World) -> None:
     """The listings that come after some of the kills lack some or all instances, and say that there are no more."""
     for number in (5, 6, 7):  # somebody else's, which half of a listing has
         world.vast.add_instance(number, label="somebody else's")

@@ -114,7 +114,7 @@ def ended(process: subprocess.Popen[str], machine: Machine, seconds: float = 120
         pytest.fail(f"{machine.name} still runs: {machine.events()[-3:]} {machine.error()[-500:]}")
 
 
-def test_the_second_one_is_refused_while_the_first_lives_also_with_a_wrong_clock(place: Place, census: Census) -> None:
+def test_a_second_supervisor_is_refused_despite_a_wrong_clock(place: Place, census: Census) -> None:
     ann = Machine("machine-a", place)
     first = ann.supervise(steps=250)
     assert wait_until(lambda: ann.says("started"), 60), ann.error()

@@ -126,9 +126,7 @@ def test_an_instance_is_destroyed_and_seen_gone_and_no_other_is_touched(
     assert sorted(vast.instances) == [6, 8]
 
 
-def test_one_that_is_gone_is_asked_to_go_all_the_same_and_is_not_called_destroyed(
-    vast: VastApi, transport: WatchedTransport
-) -> None:
+def test_destroying_a_missing_instance_sends_the_request(vast: VastApi, transport: WatchedTransport) -> None:
     for number in (7, 99):
         vast.instances.pop(number, None)
         assert destroy(transport, number=number) == Destruction(number, acknowledged=False)
@@ -148,7 +146,7 @@ def refused_destroy(vast: VastApi, code: int, answer: dict[str, object]) -> None
         (500, failure("server_error", "something broke"), "Failed with error 500: something broke"),
     ],
 )
-def test_an_instance_that_never_goes_is_named_with_what_vastai_said_and_what_to_do(
+def test_an_instance_that_stays_is_an_error_with_vastais_words(
     vast: VastApi,
     transport: WatchedTransport,
     monkeypatch: pytest.MonkeyPatch,
@@ -250,9 +248,7 @@ def test_an_instance_that_runs_on_is_named_with_what_vastai_said(
         stop(transport)
 
 
-def test_an_instance_that_is_gone_cannot_be_stopped_and_a_failed_list_says_nothing(
-    vast: VastApi, transport: WatchedTransport
-) -> None:
+def test_stopping_a_missing_instance_or_without_a_list_fails(vast: VastApi, transport: WatchedTransport) -> None:
     with pytest.raises(InstanceNotFound):
         stop(transport, 99)
     vast.answers[stop_request(7)] = (403, failure("auth_error", "the key lacks instance_write"))

@@ -341,7 +341,7 @@ class TestInterrupted:
         push_folder(str(here), over_ssh.address, str(there), on_progress=drop, clock=FakeClock())
         assert tree(there) == tree(here) and drops
 
-    def test_a_large_file_goes_on_where_it_was_cut_and_its_name_is_never_half_of_it(
+    def test_a_large_file_resumes_and_never_has_its_name_while_partial(
         self, over_ssh: Place, surroundings: Surroundings, here: Path, there: Path
     ) -> None:
         write(there, model=b"old")

@@ -747,7 +747,7 @@ def test_the_one_below_the_last_looked_into_is_a_measure_and_stays_unknown() -> 
     assert found.checkpoints[1].problem == "c.pt is missing, which the one before has"
 
 
-def test_what_was_not_looked_into_is_not_called_complete_and_may_be_called_broken() -> None:
+def test_an_unseen_checkpoint_may_be_broken_but_is_never_complete() -> None:
     old = ("file 0 1000 ./step_3/a.pt", "file 100 1000 ./step_5/a.pt", "file 100 1000 ./step_5/b.pt", "rest 2 5")
     found = seen(*STEP_8, *old)
     assert states(found) == {3: False, 5: None, 8: True} and found.newest_complete == found.checkpoints[-1]
@@ -767,7 +767,7 @@ def test_a_checkpoint_of_too_many_files_is_unknown() -> None:
     }
 
 
-def test_a_tracker_that_names_what_a_cut_listing_left_out_does_not_make_it_missing() -> None:
+def test_a_tracker_of_a_cut_listing_does_not_report_missing_files() -> None:
     tracker = "tracker ./latest_checkpointed_iteration.txt\t{}"
     assert states(seen("cut", *STEP_8, tracker.format(5), "rest 5 7")) == {8: False}
     assert states(seen("cut", *STEP_8, tracker.format(9), "rest 5 7")) == {8: True, 9: False}

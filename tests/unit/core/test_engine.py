@@ -100,7 +100,7 @@ def test_one_that_fails_waits_twice_as_long_each_time_up_to_five_minutes() -> No
         assert taken(schedule) == expected
 
 
-def test_a_forced_round_asks_those_that_are_to_wait_and_an_answer_ends_the_waiting() -> None:
+def test_a_forced_round_includes_backed_off_members() -> None:
     schedule = Schedule(10)
     schedule.add(["a"], 0)
     taken(schedule)

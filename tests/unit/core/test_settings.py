@@ -85,7 +85,7 @@ def test_a_proxy_is_left_for_https_alone(environ: dict[str, str], expected: dict
     assert settings.without_http_proxies(environ) == expected
 
 
-def test_the_key_for_instances_is_the_one_that_is_named_else_the_one_that_is_made() -> None:
+def test_the_key_for_instances_is_the_named_or_the_made_one() -> None:
     home = os.path.expanduser("~")
     assert settings.vast_key_path({"VASTAI_SSH_KEY_PATH": "~/mine"}) == f"{home}/mine"
     assert settings.vast_key_path({"VASTAI_SSH_KEY_PATH": ""}) == f"{home}/.ssh/vastai/vastai_ed25519"

@@ -49,7 +49,7 @@ class Watched:
         return [each.acknowledged for each in self.alerts(kind)]
 
 
-def test_it_is_known_after_a_restart_while_the_alert_lasts_and_not_of_the_next_one(tmp_path: Path) -> None:
+def test_an_acknowledgement_lasts_as_long_as_its_alert(tmp_path: Path) -> None:
     fleet = Watched(tmp_path)
     fleet.log("step 2/100 loss nan")
     assert fleet.is_noted("nan") == [False]

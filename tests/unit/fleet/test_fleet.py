@@ -309,7 +309,7 @@ def test_a_refresh_adds_the_samples_of_all_in_one_call_and_reads_the_past_once()
     assert monitor.recent("nobody") == ()
 
 
-def test_that_an_instance_is_gone_is_kept_once_with_what_it_cost_and_nothing_else() -> None:
+def test_a_gone_instance_is_recorded_once_with_its_cost() -> None:
     world, kept = World(1, 2), Kept()
     monitor = account(world, history=kept)
     update(monitor, world)

@@ -169,7 +169,7 @@ def test_what_somebody_destroys_is_not_lost() -> None:
     assert kinds([row("exited"), row("lost")], told=ToldMember(ending=True)) == []
 
 
-def test_a_training_is_told_to_have_finished_once_and_only_if_it_was_seen_at_work() -> None:
+def test_the_end_is_reported_once_and_only_after_it_was_at_work() -> None:
     done = row(step=100, loss=0.5, is_running=False, **DONE)
     assert kinds([AT_WORK, done, done]) == ["1 finished info"]
     assert watch([AT_WORK, done])[1][0].text == "the training has finished at step 100, loss 0.5"
@@ -213,7 +213,7 @@ def test_a_loss_that_rises_is_told_once_until_it_does_not(kind: str) -> None:
     assert kinds(looks) == [f"1 {kind} warning", f"5 over:{kind} info", f"6 {kind} warning"]
 
 
-def test_a_full_disk_is_told_again_only_after_it_was_emptied_by_more_than_a_little() -> None:
+def test_a_full_disk_is_reported_again_only_after_it_was_emptied() -> None:
     looks = [row(disk_util=each) for each in (90.0, 96.0, 94.5, 96.0, None, 97.0, 80.0, 96.0)]
     assert kinds(looks) == ["1 disk warning", "6 over:disk info", "7 disk warning"]
     assert kinds(looks, config=FleetConfig(thresholds=Thresholds(full_disk=None))) == []

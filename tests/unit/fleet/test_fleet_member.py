@@ -93,7 +93,7 @@ def test_lines_are_put_together_whatever_they_end_with(subtests: pytest.Subtests
             assert lines.shown() == shown
 
 
-def test_cleared_lines_do_not_come_back_and_an_unfinished_one_only_when_it_changes() -> None:
+def test_cleared_lines_do_not_come_back() -> None:
     lines = LastLines()
     lines.add("a\nb\n", "50%")
     assert lines.shown() == ("a", "b", "50%")
@@ -155,7 +155,7 @@ def test_one_that_never_answered_is_stale_since_the_first_try() -> None:
     assert seen.reading is None and seen.stale_since == EPOCH + 10
 
 
-def test_a_job_that_is_not_there_is_unknown_and_the_machine_is_seen_nevertheless() -> None:
+def test_a_missing_job_is_unknown_and_its_machine_is_seen() -> None:
     bench = Bench(MemberSpec("local", "process:nobody"))
     seen = bench.look()
     assert seen.error is None and [gpu.utilization for gpu in seen.reading.gpus] == [97]

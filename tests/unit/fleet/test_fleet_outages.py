@@ -116,7 +116,7 @@ def test_outages_of_instances_that_were_gone_long_ago_are_forgotten(tmp_path: Pa
         assert execute("SELECT key FROM runs WHERE key LIKE 'outage%'") == [(f"outage fleet vast://{MOST_LOST + 29}",)]
 
 
-def test_an_instance_that_was_stopped_meanwhile_was_not_out_of_reach_all_the_time(tmp_path: Path) -> None:
+def test_a_stopped_instance_was_not_out_of_reach(tmp_path: Path) -> None:
     night = Night(tmp_path, 1)
     night.world.machine(1).error = unreachable()
     assert night.watch(900) == ["unreachable"]

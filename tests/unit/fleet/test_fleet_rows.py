@@ -255,7 +255,7 @@ def test_what_the_machine_does_not_say_is_taken_from_the_listing() -> None:
     assert (seen.gpu_util, seen.gpu_temperature, seen.gpu_power) == (85.2, 61.0, None)
 
 
-def test_a_machine_that_does_not_run_shows_how_far_it_came_and_nothing_of_its_gpus(subtests: pytest.Subtests) -> None:
+def test_a_machine_that_is_not_running_shows_no_gpus(subtests: pytest.Subtests) -> None:
     for status in ["loading", "exited", "offline", "stopped", "frozen"]:
         with subtests.test(status=status):
             progress = Progress(step=70, total_steps=100, loss=1.5, steps_per_second=2.0, eta_seconds=15.0)
@@ -332,7 +332,7 @@ def test_an_end_that_was_seen_holds_when_the_machine_or_the_log_is_gone(verdict:
     assert gone.health().level == ("error" if verdict is DIED else "warning") and verdict.reason in gone.health().reason
 
 
-def test_the_service_s_word_says_why_a_machine_is_down_and_nothing_while_it_runs() -> None:
+def test_the_services_status_explains_a_machine_that_is_down() -> None:
     assert listed().message is None
     assert listed(actual_status="exited", status_msg="OCI error\n\x1b[31m").message == "OCI error"
 

@@ -36,7 +36,7 @@ def test_however_many_come_they_are_spread_evenly_and_the_newest_is_there() -> N
             assert len(kept) >= 30 and max(gaps) <= 3 * min(gaps)
 
 
-def test_what_is_too_old_is_dropped_and_a_clock_that_was_set_back_drops_nothing() -> None:
+def test_old_looks_are_dropped_but_not_after_a_clock_change() -> None:
     last = LastSamples(60, 100.0)
     for at in (0, 50, 120, 40, 50):
         last.add(sample(at))

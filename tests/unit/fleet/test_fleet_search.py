@@ -127,7 +127,7 @@ def test_a_training_that_another_member_names_is_not_found_again() -> None:
     assert fleet.names() == ["11", "train_one.py 10"]
 
 
-def test_one_that_ended_keeps_its_row_and_one_that_cannot_be_asked_has_not_ended() -> None:
+def test_an_ended_training_keeps_its_row_and_silence_is_not_an_end() -> None:
     fleet = Fleet(Host(a="train_one.py", b="train_two.py", c="train_three.py"))
     fleet.look()
     fleet.host.logs["/w/b.log"] += "step 100/100 loss 0.1\nTraining finished\n"

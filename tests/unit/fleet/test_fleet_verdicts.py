@@ -50,7 +50,7 @@ def test_a_second_training_in_the_same_process_and_log_has_not_finished(pid: int
     assert watch.level(30) == "healthy" and "finished" not in watch.told
 
 
-def test_a_second_training_in_the_log_has_not_finished_at_the_first_look_either() -> None:
+def test_a_second_training_in_a_log_has_not_finished() -> None:
     watch = local()
     watch.world.machine("local").log = "step 99/100 loss 0.1\nTraining finished\nstep 1/100 loss 2.5\n"
     assert (watch.row().finished, watch.row().step) == (None, 1)
@@ -306,7 +306,7 @@ def test_texts_of_ten_megabytes_are_cut() -> None:
 # ---------------------------------------------------------------- money
 
 
-def test_a_budget_that_is_passed_is_not_passed_again_because_a_machine_was_stopped() -> None:
+def test_a_stopped_machine_does_not_pass_the_budget_again() -> None:
     watch = Watch(1, config=replace(FleetConfig(), budget=0.4))
     for details in ({}, {"actual_status": "exited", "intended_status": "stopped"}, {}):
         watch.world.rows[1] = row(1, **details)

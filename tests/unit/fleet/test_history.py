@@ -304,7 +304,7 @@ def test_freed_room_is_used_again(store: Store) -> None:
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_a_chunk_that_cannot_be_read_is_an_error_and_keeps_nobody_from_the_rest(store: Store) -> None:
+def test_an_unreadable_chunk_is_an_error_and_hides_no_other(store: Store) -> None:
     history = History(store)
     fill(store, BEGIN, BEGIN + 12 * HOUR, 300.0, (KEY, "other"))
     tidy_all(history, store, BEGIN + 13 * HOUR)

@@ -229,7 +229,7 @@ def test_a_configuration_that_cannot_work_is_refused_with_the_key(subtests: pyte
             assert caught.value.key == key
 
 
-def test_nodes_to_avoid_reach_a_command_and_a_ray_job_beside_their_own_variables() -> None:
+def test_nodes_to_avoid_reach_commands_and_ray_jobs() -> None:
     command = {"command": "train", "env": {"A": "1"}}
     ray = {"entrypoint": "train", "runtime_env": {"pip": ["x"], "env_vars": {"A": "1"}}}
     told = {"A": "1", "TRAINING_MONITOR_AVOID_NODES": "gpu-1,gpu-2"}

@@ -148,7 +148,7 @@ def test_only_the_newest_losses_are_kept_and_keep_their_index() -> None:
     assert len(kept) == 700 and kept[-1] == {"index": 1200, "loss": 1201.5} and kept[0]["index"] == 501
 
 
-def test_progress_never_exceeds_a_hundred_percent_and_nothing_is_left_at_the_end() -> None:
+def test_progress_is_at_most_100_percent_with_nothing_left() -> None:
     found = totals(bar(100, 100))
     assert (found["progress_percent"], found["estimated_time_remaining"]) == (100.0, None)
 

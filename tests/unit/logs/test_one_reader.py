@@ -61,7 +61,7 @@ def cut(text: str) -> list[str]:
     return pieces
 
 
-def test_every_sample_shows_the_same_progress_in_one_text_in_lines_and_in_pieces() -> None:
+def test_progress_is_the_same_in_text_lines_and_pieces() -> None:
     assert len(SAMPLES) > 900
     for text in cases_of(SAMPLES, 150):
         whole = repr(parse_progress(text))

@@ -83,7 +83,7 @@ def test_every_documented_key_has_its_value() -> None:
     assert [(disk["path"], disk["used_percent"]) for disk in report["disk"]][:2] == [("/", 50.0), ("/c", 90.0)]
 
 
-def test_pods_are_called_by_their_whole_names_and_by_more_where_those_are_the_same() -> None:
+def test_pods_have_short_names_unless_those_are_equal() -> None:
     names = ["trainer-0", "eval-0"]
     transport = FakeTargets({"*": WELL}, [pod_json(name) for name in names])
     report = get_training_health(names[0], "/c", names, transport=transport)
@@ -169,7 +169,7 @@ def test_pods_that_differ_are_mixed() -> None:
     assert issue(report, "on 1 of 2 pods")
 
 
-def test_a_damaged_newest_checkpoint_is_a_warning_and_only_damaged_ones_a_failure() -> None:
+def test_only_damaged_checkpoints_are_a_failure() -> None:
     damaged = SAVED + "bad truncated ./global_step_500/model.pt\n"
     report, _ = report_of(checkpoints=damaged)
     assert report["healthy"] and report["checkpoints"]["latest_step"] == 400
@@ -334,7 +334,7 @@ def test_damaged_newest_checkpoints_before_unseen_ones_are_unknown() -> None:
     assert (saved["checkpoint_count"], saved["not_looked_at"], saved["latest_step"]) == (21, 19, None)
 
 
-def test_a_log_that_could_not_be_read_leaves_the_job_unknown_whatever_else_it_does() -> None:
+def test_an_unreadable_log_leaves_the_job_unknown() -> None:
     report, _ = report_of(job_id="job1", log=cli("Killed", 137), evidence="end\n")
     job = report["job"]
     assert job and (job["state"], job["verdict"], report["verdict"]) == ("unknown", "unknown", "unknown")

@@ -76,7 +76,7 @@ def test_a_job_that_failed_says_why() -> None:
     assert silent and (silent.category, silent.evidence) == ("unknown", "exit code 3; exit status 3")
 
 
-def test_the_time_for_which_a_job_waited_to_be_started_is_no_part_of_its_start_up() -> None:
+def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:
     looks, submitted = Looks(), NOW - 7200
     for ago in (600, 300):
         looks.add(observe_job(JobView("j", JobStatus.PENDING, started_at=submitted), NOW - ago))

@@ -27,7 +27,7 @@ def test_the_command_of_every_kind_is_one_that_the_command_line_takes(target: st
 
 
 @pytest.mark.parametrize("what", ["--json", "a\nb", "\x1b[31m", "\u202etxt"])
-def test_a_name_that_no_terminal_shows_or_that_looks_like_an_option_is_left_out(what: str) -> None:
+def test_hidden_or_option_like_names_are_left_out(what: str) -> None:
     assert next_command("failed", "local", what) == "training-monitor check local"
     assert command_line("upload", what, "hf:me/model") == "training-monitor upload"
 

@@ -129,7 +129,7 @@ def test_a_record_killed_between_telling_and_noting_it_tells_the_same_again(tmp_
     assert len(names) == 2 and names[0] == names[1]
 
 
-def test_a_clock_that_is_set_back_begins_the_wait_again_and_tells_nothing_twice(tmp_path: Path) -> None:
+def test_a_clock_set_back_restarts_the_wait_and_repeats_nothing(tmp_path: Path) -> None:
     clock, store = FakeClock(), Store(str(tmp_path))
     one, heard = record(store, clock)
     for _ in range(3):

@@ -225,7 +225,7 @@ def test_without_its_state_folder_a_notice_is_told_once_and_listed_later(tmp_pat
     assert bench.sent == ["state_unwritable"]
 
 
-def test_what_no_channel_took_meanwhile_goes_to_the_store_as_soon_as_that_is_there(tmp_path: Path) -> None:
+def test_undelivered_notices_reach_the_store_when_it_is_back(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "state")
     bench.line.minimum_priority = "urgent"
     with Moved(bench.store):

@@ -72,7 +72,7 @@ def test_what_is_no_listing_is_an_error_and_never_an_empty_folder(subtests: pyte
                 parse_file_list(text)
 
 
-def test_a_name_that_leads_elsewhere_or_a_forged_line_refuses_the_whole_listing(subtests: pytest.Subtests) -> None:
+def test_a_forged_line_or_outside_name_refuses_the_whole_listing(subtests: pytest.Subtests) -> None:
     for line in [
         "file 1 1 ./../a",
         "file 1 1 ./a/../../b",

@@ -156,7 +156,7 @@ def test_a_training_that_could_not_be_begun_holds_no_lock(world: World) -> None:
         gc.enable()
 
 
-def test_a_machine_is_lost_also_where_a_third_of_the_questions_to_the_service_fail(world: World) -> None:
+def test_a_lost_machine_is_noticed_while_a_third_of_requests_fail(world: World) -> None:
     world.answers = iter([True, True, False] * 1000)
     context = world.context(world.job(JobState.TRAINING))
     while not (reason := find_lost(context)):
@@ -239,7 +239,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_after_half_its_period(tmp_path: 
 # ---------------------------------------------------------------- failures of this side
 
 
-def test_a_disk_that_cannot_be_written_here_ends_no_worker_and_leaves_no_machine(world: World, tmp_path: Path) -> None:
+def test_a_full_disk_here_ends_no_worker_and_leaves_no_machine(world: World, tmp_path: Path) -> None:
     (tmp_path / "state" / "jobs").write_text("in the way")
     (tmp_path / "images").mkdir()
     request = TrainingRequest("lora", str(tmp_path / "images"), TrainingSpec("lora", "me"), hard_timeout=900)
@@ -397,7 +397,7 @@ def test_samples_that_cannot_be_made_leave_the_job_completed(world: World) -> No
 # ---------------------------------------------------------------- money, secrets, progress
 
 
-def test_a_variable_that_the_worker_lacks_ends_the_job_before_anything_is_rented(world: World) -> None:
+def test_a_missing_variable_ends_the_job_before_renting(world: World) -> None:
     world.rows.clear()
     ended = world.run(world.job(JobState.CHARGING, JobWork(), replace(REQUEST, env={"TOKEN": "env:NOT_SET_HERE"})))
     assert (ended.state, ended.work.rentals, ended.work.asked_at) == (JobState.FAILED, (), None)

@@ -92,7 +92,7 @@ def test_the_disk_of_a_folder_is_that_of_the_nearest_one_that_is_there() -> None
     assert report.free_disk_gb == 100.0
 
 
-def test_a_disk_that_does_not_tell_is_unknown_and_only_matters_when_it_is_needed() -> None:
+def test_an_unknown_free_disk_matters_only_when_needed() -> None:
     assert check(disk="\n--\n").free_disk_gb is None
     assert check(disk="\n--\n").ok
     with pytest.raises(CommandFailed, match="disk cannot be read"):

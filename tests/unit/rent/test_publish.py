@@ -144,7 +144,7 @@ def test_a_value_that_no_variable_can_hold_is_refused() -> None:
 # ---------------------------------------------------------------- a request
 
 
-def test_a_header_of_a_variable_that_is_not_set_is_reported_and_nothing_is_sent() -> None:
+def test_a_header_with_an_unset_variable_sends_nothing() -> None:
     hook = Hook(url="http://127.0.0.1:9/x", headers=(("Authorization", "Bearer env:COMFY_KEY"),))
     report = register_model(hook, ABOUT, job_id="job-7", clock=FakeClock(), environ={"COMFY_KEY": ""})
     assert (report.ok, report.attempts) == (False, 0) and "COMFY_KEY" in str(report.error)
@@ -183,7 +183,7 @@ def test_a_command_that_fails_twice_and_then_works_is_run_three_times(clock: Fak
     assert first.command.endswith("\npython sample.py")
 
 
-def test_a_command_that_fails_as_often_as_it_may_is_not_run_again_by_the_same_call(clock: FakeClock) -> None:
+def test_a_command_that_failed_too_often_is_not_run_again(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [Behaviour(crash_after=4, exit_code=9, save_every=None)])
     first = sample(machine, Hook(command="x", attempts=2))
     assert (first.ok, first.attempts, first.error) == (False, 2, "exit status 9")
@@ -229,7 +229,7 @@ def test_the_time_of_a_try_counts_from_its_start_also_for_a_later_caller(clock: 
     assert (hung.stopped_at or 0) - hung.started <= 64
 
 
-def test_what_not_even_sigkill_ends_is_reported_and_nothing_is_started_beside_it(clock: FakeClock) -> None:
+def test_what_sigkill_cannot_end_is_reported(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [Behaviour(hang_after=5, unkillable=9, save_every=None)])
     report = sample(machine, Hook(command="x", timeout=60))
     assert not report.ok and "4242" in str(report.error)

@@ -540,9 +540,7 @@ def test_a_job_that_a_worker_holds_is_left_to_it(queue: TrainingQueue, clock: Fa
     assert queue.cancel("one", "x").state is JobState.CANCELLED
 
 
-def test_a_cancel_that_cannot_settle_leaves_the_job_and_the_ledger_as_they_were(
-    queue: TrainingQueue, store: Store
-) -> None:
+def test_a_cancel_that_cannot_settle_changes_nothing(queue: TrainingQueue, store: Store) -> None:
     ledger = Credits(store)
     ledger.deposit("anna", 10.0, "card")
     queue.submit(replace(REQUEST, account="anna"), "one")

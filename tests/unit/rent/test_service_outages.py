@@ -54,7 +54,7 @@ def test_a_machine_out_of_reach_is_told_once_with_its_job_and_not_pinged_for(tmp
     assert [at for at in pings.at if 130 <= at < 500] == [] and len(pings.at) > 5
 
 
-def test_a_worker_whose_state_folder_is_gone_tells_it_and_works_on_when_it_is_back(tmp_path: Path) -> None:
+def test_a_worker_without_its_state_folder_reports_it_and_recovers(tmp_path: Path) -> None:
     state, away, clock, stopping = tmp_path / "state", tmp_path / "away", FakeClock(), threading.Event()
     store, pings = Store(str(state)), Pings(clock)
     clock.at(100, lambda: _move(state, away))

@@ -622,7 +622,7 @@ def test_a_second_listing_that_fails_destroys_nothing(bench: Bench) -> None:
 # ---------------------------------------------------------------- a destroy that fails
 
 
-def test_a_machine_that_does_not_go_is_told_once_and_tried_again_and_the_others_go(bench: Bench) -> None:
+def test_a_machine_that_stays_is_reported_once_and_others_go(bench: Bench) -> None:
     for number in (1, 2, 3):
         bench.add_machine(number, "nobody")
     bench.see_before()

@@ -266,7 +266,7 @@ def test_a_host_that_lists_more_than_was_asked_for_gets_nothing_written(here: Pa
     assert far.argvs == [] and (here / "a").read_text() == "xyz"
 
 
-def test_a_folder_that_cannot_be_listed_completely_is_not_taken_for_a_smaller_one(here: Path) -> None:
+def test_an_incomplete_listing_is_not_a_smaller_folder(here: Path) -> None:
     far = FarFolder(succeed)
     far.extra = ["said find: ./private: Permission denied"]
     with pytest.raises(CommandFailed, match="completely: find: ./private"):

@@ -60,7 +60,7 @@ def listed(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- what is written
 
 
-def test_the_histories_of_metrics_are_a_file_that_is_written_anew_when_they_change(tmp_path: Path) -> None:
+def test_histories_of_metrics_are_rewritten_when_they_change(tmp_path: Path) -> None:
     export, file = RunCsv(str(tmp_path)), tmp_path / "llama_history.csv"
     export.write(shot(row()))
     assert not file.exists()

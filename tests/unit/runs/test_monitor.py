@@ -686,7 +686,7 @@ def test_a_history_goes_on_where_the_earlier_attempt_is_only_known_later(tmp_pat
     assert isinstance(history, dict) and history["loss"]["steps"] == [*earlier.history["loss"].steps, 21]
 
 
-def test_the_next_run_of_a_script_that_counts_no_steps_has_a_history_of_its_own(tmp_path: Path) -> None:
+def test_a_script_without_steps_has_a_history_per_run(tmp_path: Path) -> None:
     for _ in range(2):
         with monitor_in(tmp_path) as monitor:
             monitor.update_metrics(reward=1.0)

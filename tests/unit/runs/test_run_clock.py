@@ -86,7 +86,7 @@ def test_validations_that_take_longer_since_twice_count_for_those_to_come() -> N
     assert script.clock.estimates()["run"].remaining == pytest.approx(2 * 110, rel=0.1)
 
 
-def test_a_run_that_ends_amid_an_epoch_takes_as_long_as_its_steps_and_validations() -> None:
+def test_a_run_ending_within_an_epoch_has_a_correct_eta() -> None:
     script = Script()
     script.clock.end_after(250)
     script.start_epoch(1, 100, None)

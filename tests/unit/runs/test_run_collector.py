@@ -143,7 +143,7 @@ def test_a_run_that_is_gone_is_forgotten() -> None:
     assert collector._past == {}
 
 
-def test_looks_that_follow_at_once_are_measured_against_one_that_is_a_second_old() -> None:
+def test_looks_in_quick_succession_compare_with_one_a_second_old() -> None:
     collector, folder = collect()
     for _ in range(8):
         snapshot = collector.look_once()

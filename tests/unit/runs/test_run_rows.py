@@ -68,7 +68,7 @@ def test_a_run_whose_process_is_gone_was_killed(subtests: pytest.Subtests) -> No
                 assert "process 100" in row.reason
 
 
-def test_a_run_that_had_begun_its_last_batch_is_finished_when_its_process_is_gone(subtests: pytest.Subtests) -> None:
+def test_a_run_in_its_last_batch_is_finished_when_its_process_is_gone(subtests: pytest.Subtests) -> None:
     last = {"epoch": 2, "total_epochs": 2, "batch": 9, "total_batches": 9}
     for known, status in [
         (last, FINISHED),
@@ -209,7 +209,7 @@ def test_a_process_is_recognised_although_nobody_can_read_the_namespaces() -> No
     assert judged(look(run(process=on(pid_namespace=None)), machine(process(100)))).is_alive is True
 
 
-def test_a_reboot_kills_what_wrote_before_it_and_not_another_machine_of_this_name() -> None:
+def test_a_reboot_kills_runs_of_this_machine_only() -> None:
     other = on(boot_id="boot-b")
     row = judged(look(run(process=other, updated_at=EPOCH - AT - 1), machine(process(100))))
     assert (row.status, row.is_alive, row.reason) == (KILLED, False, "the machine was started again since")
@@ -314,7 +314,7 @@ def test_at_the_first_look_cpu_is_what_the_run_measured(
             assert (row.cpu_percent, row.tree[0].cpu_percent) == (99.0, None)
 
 
-def test_what_a_run_measured_of_itself_does_not_stand_for_the_processes_below_it() -> None:
+def test_a_runs_own_values_do_not_replace_its_child_processes() -> None:
     now = look(run(), machine(*FAMILY))
     assert judged(now).cpu_percent is None and usage(now).cpu_percent is None
 

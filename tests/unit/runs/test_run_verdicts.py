@@ -46,7 +46,7 @@ def verdict_on(seen: Run, *processes: Any) -> Verdict:
 # ---------------------------------------------------------------- what is seen
 
 
-def test_a_look_tells_how_far_and_how_fast_a_run_is_and_when_its_last_batch_began() -> None:
+def test_a_look_has_progress_speed_and_the_time_of_the_last_batch() -> None:
     seen = observe(run(**AMID, metrics={"loss": 1.5}))
     assert (seen.step, seen.total_steps, seen.epoch, seen.total_epochs) == (141, 300, 1.4, 3)
     assert (seen.eta_seconds, seen.steps_per_second, seen.loss, seen.phase) == (900.0, 4.0, 1.5, "training")

@@ -161,7 +161,7 @@ def test_suspending_the_watcher_restarts_the_grace_period() -> None:
 
 
 @pytest.mark.parametrize("kind", ["hang_idle", "hang_spinning"])
-def test_a_suspension_does_not_count_for_a_stall_that_is_still_seen_right_after_it(kind: str) -> None:
+def test_a_suspension_does_not_count_towards_a_stall(kind: str) -> None:
     looks = Looks()
     looks.look(10, stall(kind))
     assert looks.look(11, stall(kind, step=11), after=86_400) == [] and looks.end is None

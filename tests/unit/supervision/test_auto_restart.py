@@ -211,7 +211,7 @@ def test_a_job_that_a_person_stopped_stays_stopped(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("after", [125, 149, 178])
-def test_a_person_who_stops_a_job_that_has_ended_is_obeyed_before_the_next_start(bench: Bench, after: float) -> None:
+def test_a_person_who_stops_an_ended_job_prevents_the_next_start(bench: Bench, after: float) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
     job_id = "process:run-attempt-1"
     bench.clock.at(after, lambda: stop_job("local", job_id, transport=bench.transport, clock=bench.clock))
@@ -242,7 +242,7 @@ def test_a_command_that_cannot_run_is_not_tried_again(bench: Bench) -> None:
     assert "pyhton: not found" in (report["attempts"][0]["reason"] or "")
 
 
-def test_a_command_that_made_steps_before_is_tried_again_although_it_is_not_found(bench: Bench) -> None:
+def test_a_command_that_made_steps_is_retried_when_not_found(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, Behaviour(crash_after=0.5, exit_code=127), GOOD]
     assert bench.restart()["total_retries"] == 2
 
@@ -399,7 +399,7 @@ def test_fresh_start_allows_starting_from_zero_beside_damaged_checkpoints(bench:
     assert "from the start" in text and "there is no checkpoint yet" not in text
 
 
-def test_a_job_that_wrote_checkpoints_is_not_started_from_zero_when_they_are_gone(bench: Bench) -> None:
+def test_a_job_with_checkpoints_does_not_restart_at_zero_without_them(bench: Bench) -> None:
     bench.jobs.keep_checkpoints = False
     bench.jobs.behaviours = [CRASH, GOOD]
     report = bench.restart()

@@ -92,7 +92,7 @@ def test_what_another_supervisor_finished_meanwhile_is_not_trained_again(bench: 
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
 
 
-def test_a_job_that_somebody_starts_while_the_next_attempt_is_planned_is_adopted(bench: Bench) -> None:
+def test_a_job_started_while_planning_the_next_attempt_is_adopted(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
     answer = bench.transport.answer
 
@@ -195,7 +195,7 @@ def test_nothing_is_done_under_the_claim_of_whoever_took_a_lost_one(
     assert [words[1:3] for words in claims.newest.values()] == [("held", "anotherstoken")]
 
 
-def test_a_target_where_no_claim_could_be_written_is_claimed_as_soon_as_it_can_be(bench: Bench) -> None:
+def test_a_claim_is_made_as_soon_as_it_can_be_written(bench: Bench) -> None:
     bench.jobs.claims.unwritable = True
     bench.clock.at(100, lambda: setattr(bench.jobs.claims, "unwritable", False))
     assert bench.restart()["success"]

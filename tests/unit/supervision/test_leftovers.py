@@ -47,7 +47,7 @@ def run_that_ended(status: str) -> RunState:
     return update_attempt(run, status=status)
 
 
-def test_after_a_lost_attempt_its_driver_is_looked_for_on_all_pods_of_the_cluster() -> None:
+def test_the_driver_of_a_lost_attempt_is_searched_on_all_pods() -> None:
     cluster = Cluster()
     found = end_what_ray_forgot(Site(HEAD, cluster), run_that_ended("LOST"))
     assert sorted(cluster.asked_pods) == ["head -c ray-head", "worker-1", "worker-3"]

@@ -80,7 +80,7 @@ def test_the_level_of_the_environment_is_obeyed(
     assert capsys.readouterr().out == ""
 
 
-def test_the_file_of_the_environment_gets_the_lines_also_of_events_that_are_heard(
+def test_the_log_file_of_the_environment_also_gets_events(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRAINING_MONITOR_LOG_FILE", str(tmp_path / "log"))

@@ -72,9 +72,7 @@ def test_nothing_is_stopped_of_a_training_that_was_taken_over_before(tmp_path: P
 
 
 @pytest.mark.parametrize("plan", [SAVE, TerminationPlan(destroy_without_upload=True)])
-def test_a_machine_that_cannot_be_asked_who_supervises_it_is_kept_and_that_is_told(
-    tmp_path: Path, plan: TerminationPlan
-) -> None:
+def test_a_machine_with_an_unknown_supervisor_is_kept_and_reported(tmp_path: Path, plan: TerminationPlan) -> None:
     bench = Bench(tmp_path, HANGS)
 
     class Cut(list[Event]):

@@ -319,7 +319,7 @@ def test_a_long_wait_takes_few_looks(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the beginning
 
 
-def test_a_training_that_is_not_there_at_the_first_look_raises_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_missing_training_raises_and_leaves_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     with pytest.raises(JobNotFound, match="process:nowhere"):
         wait_for("local", "process:nowhere", handle=HANDLE, **world.reach)
@@ -406,7 +406,7 @@ def test_answers_that_it_is_not_there_agree_across_an_outage(tmp_path: Path) -> 
     assert report.outcome == "unknown" and 100 + ABSENT_SECONDS <= report.seconds <= 130 + ABSENT_SECONDS
 
 
-def test_a_deadline_that_passed_while_nobody_waited_ends_it_after_one_more_look(tmp_path: Path) -> None:
+def test_a_passed_deadline_ends_after_one_more_look(tmp_path: Path) -> None:
     for name, step, outcome in (("late", 900, "timeout"), ("in time", 200, "met")):
         world, stopping = World(tmp_path / name), threading.Event()
         world.clock.at(100, stopping.set)

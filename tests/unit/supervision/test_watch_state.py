@@ -262,7 +262,7 @@ def test_switched_off_detection_and_ended_runs_are_not_judged() -> None:
     assert "switched off" not in gone.reason
 
 
-def test_a_run_that_made_all_its_steps_and_does_not_end_is_told_and_never_ended() -> None:
+def test_a_run_that_does_not_end_after_all_steps_is_only_reported() -> None:
     watched = Watched()
     state, config = watched.state, WatchConfig(stall_after=60)
     for minute in range(12):
@@ -275,7 +275,7 @@ def test_a_run_that_made_all_its_steps_and_does_not_end_is_told_and_never_ended(
 # ---------------------------------------------------------------- judged rarely
 
 
-def test_between_two_judgements_the_verdict_stays_and_a_restart_is_judged_at_once() -> None:
+def test_verdicts_hold_between_judgements_and_restarts_are_judged() -> None:
     watched = Watched()
     watched.write("step 5/99 loss 0.5\n")
     for _ in range(5):  # 50 s

@@ -319,7 +319,7 @@ def test_a_hang_with_busy_gpus_is_only_reported(tmp_path: Path) -> None:
     assert "No action will be taken" in notice.text and "--terminate-busy" in notice.text
 
 
-def test_a_hang_with_busy_gpus_is_ended_by_who_asks_for_that_after_another_look(tmp_path: Path) -> None:
+def test_a_hang_with_busy_gpus_is_ended_on_request_after_another_look(tmp_path: Path) -> None:
     bench = busy_hang(tmp_path)
     report = bench.watched(SAVE, terminate_busy=True)
     assert report.end == "terminated" and report.termination and report.termination.success
@@ -420,7 +420,7 @@ def test_a_job_that_the_target_forgot_is_lost_and_that_is_told(tmp_path: Path) -
 # ---------------------------------------------------------------- outages that last
 
 
-def test_a_target_out_of_reach_for_ten_minutes_is_told_once_and_when_it_is_back(tmp_path: Path) -> None:
+def test_a_ten_minute_outage_and_its_end_are_reported_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=4000, save_every=None))
     bench.there.unreachable(200, 200 + 3700)
     bench.watched()

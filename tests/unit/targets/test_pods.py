@@ -56,7 +56,7 @@ def test_a_waiting_container_gives_the_reason(reason: str) -> None:
     assert (found.reason, found.message, found.ready) == (reason, "why", False)
 
 
-def test_a_container_killed_for_memory_is_the_worst_reason_even_after_its_restart() -> None:
+def test_an_oom_killed_container_stays_the_reason_after_a_restart() -> None:
     killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     dead = container({"waiting": {"reason": "CrashLoopBackOff"}}, killed)
     assert parse_pods(json.dumps(pod(container(), dead)))[0].reason == "OOMKilled"

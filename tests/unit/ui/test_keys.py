@@ -157,7 +157,7 @@ def test_the_order_is_left_as_it_is_or_made_the_worst_first_again() -> None:
     assert after("s", "o", view=view).sort == "" and "worst first" in after("s", "o", view=view).message
 
 
-def test_the_cursor_moves_while_the_order_is_chosen_and_other_letters_do_nothing() -> None:
+def test_letters_do_nothing_else_while_the_order_is_chosen() -> None:
     view = after("s", "down", "z", "D")
     assert (view.screen, cursor(view), view.request) == ("sort", 1, None)
 

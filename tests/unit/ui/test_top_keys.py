@@ -317,7 +317,7 @@ def test_the_processes_are_those_that_were_shown_when_it_was_asked_for() -> None
     ]
 
 
-def test_a_run_whose_processes_cannot_be_seen_gets_it_by_what_it_wrote_of_itself() -> None:
+def test_without_visible_processes_the_runs_own_values_count() -> None:
     view = after("k", view=on("elsewhere"))
     assert isinstance(view.request, SendSignal) and view.request.targets == (identity(4711),)
 
@@ -365,7 +365,7 @@ def test_a_run_that_is_running_is_never_deleted() -> None:
     assert after("c").message == "not deleted: llama: it is running; end it first (k)"
 
 
-def test_a_run_whose_file_says_it_ended_and_whose_process_is_alive_is_not_deleted() -> None:
+def test_a_finished_run_with_a_living_process_is_not_deleted() -> None:
     alive = replace(SNAPSHOT, rows=(replace(ended("done", FINISHED), is_alive=True),))
     assert after("c", view=on("done"), snapshot=alive).screen == "main"
 

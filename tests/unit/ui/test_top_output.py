@@ -127,7 +127,7 @@ def test_a_match_that_is_on_the_screen_already_is_found(files: Files) -> None:
     assert pane.note == "found line 998" and "line 998" in pane.lines
 
 
-def test_a_search_never_wraps_by_itself_and_from_the_other_end_when_asked_again(files: Files) -> None:
+def test_a_search_wraps_only_when_asked_again(files: Files) -> None:
     files.data["/out"] = lines(500) + b"needle\n" + lines(500)
     reader = opened(files)
     reader.ask(Do("start"))

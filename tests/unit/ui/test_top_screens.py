@@ -381,7 +381,7 @@ def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
     assert "GPU ? no nvidia-smi here" in shown(START, none)
 
 
-def test_long_names_and_wide_numbers_leave_room_for_what_matters_on_eighty_columns() -> None:
+def test_long_names_leave_room_for_numbers_in_eighty_columns() -> None:
     rows = tuple(row(f"{LONG}{number}", {"metrics": {"loss": 1.23e-05}}, **WIDEST) for number in (1, 2))
     frame = render_top(replace(SNAPSHOT, rows=rows), START, 80, 24)
     _, titles, *lines = drawn(frame).splitlines()

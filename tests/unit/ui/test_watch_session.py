@@ -103,7 +103,7 @@ def test_a_log_that_is_not_there_yet_is_named_until_it_is(tmp_path: Path) -> Non
     assert bench.shown.missing_log is None, "it has been there"
 
 
-def test_the_failing_looks_are_counted_from_the_first_one_until_one_is_answered(tmp_path: Path) -> None:
+def test_an_outage_counts_from_its_first_failed_look(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     real = bench.transport.answer
 
@@ -121,7 +121,7 @@ def test_the_failing_looks_are_counted_from_the_first_one_until_one_is_answered(
     assert {"unreachable", "reached"} <= {event.kind for _, event in bench.shown.events}
 
 
-def test_a_stall_that_will_be_ended_has_its_time_and_the_termination_its_phases(tmp_path: Path) -> None:
+def test_an_announced_termination_shows_time_and_phases(tmp_path: Path) -> None:
     bench = Bench(tmp_path, HANGS, ends=True)
     bench.clock.at(600, lambda: setattr(bench.there, "gpus", gpu_answer(IDLE)))
     bench.watch()

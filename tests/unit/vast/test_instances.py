@@ -135,7 +135,7 @@ def test_a_key_that_is_refused_is_access_denied_not_an_empty_account(subtests: p
             assert type(failure(cli)) is AccessDenied
 
 
-def test_a_service_that_does_not_answer_well_is_unreachable_not_an_empty_account(subtests: pytest.Subtests) -> None:
+def test_a_failing_service_is_unreachable_not_an_empty_account(subtests: pytest.Subtests) -> None:
     for name in [*UNKNOWN, *(f"page_answer_{each}" for each in GARBAGE)]:
         with subtests.test(name=name):
             cli = Cli(recorded(name))

@@ -103,9 +103,7 @@ def test_cancelling_after_a_death_while_renting_leaves_no_machine(
 
 
 @pytest.mark.parametrize("on_finish", ["keep", "stop"])
-def test_a_machine_that_is_to_be_kept_is_not_destroyed_because_a_listing_lacks_it(
-    worlds: Iterator[JobWorld], on_finish: str
-) -> None:
+def test_a_machine_to_keep_survives_a_listing_without_it(worlds: Iterator[JobWorld], on_finish: str) -> None:
     for lies in LIES:
         world = next(worlds)
         world.submit(replace(REQUEST, on_finish=on_finish))

@@ -331,7 +331,7 @@ def test_nothing_well_formed_is_an_error(subtests: pytest.Subtests) -> None:
                 Market(said).search()
 
 
-def test_hostile_rows_among_offers_are_skipped_and_all_rows_hostile_is_an_error() -> None:
+def test_hostile_offers_are_skipped_and_only_hostile_ones_an_error() -> None:
     good = {**row(7), "dph_total": 0.4}
     assert Market([*HOSTILE[:4], good, *HOSTILE[4:]]).search() == [7]
     with pytest.raises(CommandError, match="none of its 3 offers"):

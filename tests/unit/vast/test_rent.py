@@ -275,7 +275,7 @@ def test_an_offer_that_is_refused_is_followed_by_the_next_one(market: Market, an
 
 
 @pytest.mark.parametrize("answer", [each for each in UNKNOWNS if each is not TOO_MANY])
-def test_an_answer_that_is_none_is_waited_out_and_the_same_offer_asked_for_again(market: Market, answer: Said) -> None:
+def test_an_invalid_answer_is_waited_out_and_the_offer_retried(market: Market, answer: Said) -> None:
     market.on_create = fails_first(market, answer)
     assert market.rent(create_timeout=30.0).offer_id == 1
     assert market.created() == [1, 1] and 30 <= market.clock.elapsed <= 34

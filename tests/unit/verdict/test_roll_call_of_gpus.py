@@ -139,7 +139,7 @@ def test_ranks_that_may_wait_for_their_gpu_are_not_blamed() -> None:
     assert told(*ranks)[:2] == ([1], "high")
 
 
-def test_the_rank_that_reads_is_named_though_its_peer_is_in_a_collective_of_two() -> None:
+def test_the_reading_rank_is_named_despite_a_collective_of_two() -> None:
     ranks = [spinning(each, 8) for each in range(8)]
     ranks[4] = a_rank(4, stack(call("broadcast", C10D), call("get_batch", "/w/data.py", 30), MAIN), 8, waits_for=None)
     ranks[5] = a_rank(5, stack(call("read", "/w/data.py", 12), MAIN), 8, state="D", waits_for=DISK)
@@ -158,7 +158,7 @@ def test_the_name_of_an_environment_makes_no_collective(name: str) -> None:
     assert told(spinning(0), late, spinning(2), spinning(3))[:2] == ([1], "high")
 
 
-def test_a_checkpoint_is_written_within_a_function_that_is_named_like_a_collective() -> None:
+def test_a_function_named_like_a_collective_may_write_a_checkpoint() -> None:
     saver = f"{PACKAGES}/torch/distributed/checkpoint"
     outer = (
         call("_DistWrapper.all_reduce", f"{saver}/utils.py", 230),
@@ -210,7 +210,7 @@ def at(rank: int, sequence: int, newest: int, name: str = "nccl:all_reduce", sta
     return Collective(rank, "0", name, sequence, state, None, newest)
 
 
-def test_a_host_that_waits_more_often_has_begun_fewer_collectives_and_is_not_late() -> None:
+def test_a_host_that_waits_more_often_is_not_late() -> None:
     assert find_behind((at(0, 100, 100), at(1, 100, 120), at(2, 100, 120), at(3, 100, 120))) == {}
     late = at(3, 99, 99, state="completed")
     assert find_behind((at(0, 100, 100), at(1, 100, 120), at(2, 100, 120), late)) == {3: late}

@@ -138,7 +138,7 @@ def test_the_soft_limit_is_not_above_the_hard_one() -> None:
     assert WatchConfig(soft_limit=10, hard_limit=10).hard_limit == 10
 
 
-def test_stall_after_is_the_shortest_pause_and_four_times_as_long_while_it_works() -> None:
+def test_stall_after_is_four_times_longer_for_working_processes() -> None:
     policy = WatchConfig(stall_after=60).stall_policy
     assert policy.idle_pause == policy.spinning_pause == policy.unknown_pause == policy.spoken_pause == 60
     assert policy.busy_pause == policy.startup_pause == 240

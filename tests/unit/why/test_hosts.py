@@ -156,7 +156,7 @@ def test_the_training_of_another_host_is_known_by_where_its_ranks_meet() -> None
     assert chosen(training, replace(MINE, meeting=None)) == [10, 11]  # which is open
 
 
-def test_without_a_script_the_only_training_of_a_host_is_taken_and_of_several_none() -> None:
+def test_without_a_script_only_a_single_training_is_taken() -> None:
     for command in (None, "python -c x"):
         assert chosen(meant(command), MINE) == [10, 11] and chosen(meant(command)) == []
         with pytest.raises(IncompleteAnswer, match="several trainings run there"):

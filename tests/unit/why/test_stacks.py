@@ -227,7 +227,7 @@ def test_no_two_questions_have_the_same_words() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1.0, 11.3, 60.0])
-def test_a_program_that_is_begun_at_the_last_moment_ends_before_the_question_does(seconds: float) -> None:
+def test_a_late_program_ends_before_its_question(seconds: float) -> None:
     question = stacks_question("echo 1", seconds)
     [until], [limit] = (re.findall(name, question.script) for name in (r"\nseconds=(\d+)", r"'timeout -s KILL (\d+)'"))
     assert int(until) + int(limit) + 1 <= question.limit
