@@ -22,7 +22,6 @@ import pytest
 
 from tests.integration.commands import PYTHON, run_command as cli
 from tests.integration.conftest import Place, SshServer, Surroundings, wait_until
-from tests.integration.test_one_answer import Machine
 from tests.integration.test_target_checkpoints import cut, write_checkpoint
 from training_monitor import check_training, continue_wait, start_process_job, wait_for
 from training_monitor.core.store import Store
@@ -198,37 +197,6 @@ def test_an_epoch_ends_it(local: Place) -> None:
     assert report.condition == "epoch=2" and report.epoch and report.epoch >= 2
 
 
-def test_idle_gpus_end_it(local: Place, surroundings: Surroundings) -> None:
-    machine, job = Machine(surroundings), start_steps(local, "computes")
-    machine.give_gpus((97, 600), (0, 60))
-    with waiting("local", job, ("gpu-idle=2s",)) as waiter:
-        assert waiter.has_looked(3) and waiter.report is None
-        machine.give_gpus((100, 60), (0, 60))  # spins: it is not idle
-        assert waiter.has_looked(3) and waiter.report is None
-        machine.give_gpus((0, 60), (3, 60))
-        report = waiter.result()
-    assert report.condition == "gpu-idle=2s" and report.reason.startswith("its GPUs have been idle for")
-
-
-def test_a_stall_ends_it(local: Place) -> None:
-    job = start_steps(local, "hangs", count=5)
-    done = cli("wait", "local", job, "--for", "stalled", "--stall-after", "1", "--interval", "0.2", "--json")
-    found = document(done)
-    assert (done.returncode, found["condition"], found["state"], found["verdict"]) == (
-        1,
-        "stalled",
-        "stalled",
-        "failed",
-    )
-
-
-def test_time_that_runs_out_is_unknown(local: Place) -> None:
-    job = start_steps(local, "long")
-    done = cli("wait", "local", job, "--for", "finished", "--timeout", "0.5", "--interval", "0.2", "--json")
-    found = document(done)
-    assert (done.returncode, found["outcome"], found["condition"], found["state"]) == (3, "timeout", None, "running")
-
-
 def test_the_folder_of_the_checkpoints_is_found(local: Place) -> None:
     out = local.folder / "out"
     words = f"{PYTHON} {shlex.quote(str(TRAINING))} --output {out} --steps 4000 --step-seconds 0.05 --save-every 20"
@@ -257,27 +225,6 @@ def test_wrong_use_is_told_and_nothing_is_kept(local: Place, words: Sequence[str
     done = cli("wait", "local", str(log), *words, "--json")
     assert done.returncode == 2 and said in document(done)["error"] and said in done.stderr
     assert json.loads(cli("wait", "--list", "--json").stdout)["waits"] == []
-
-
-def test_a_handle_that_nobody_has_is_wrong_use(local: Place) -> None:
-    done = cli("wait", "--handle", "nobody", "--json")
-    assert done.returncode == 2 and document(done)["kind"] == "JobNotFound"
-
-
-def test_a_log_that_is_rotated_and_truncated_is_searched_on(local: Place) -> None:
-    log = local.folder / "train.log"
-    log.write_text("step 1/900\n")
-    with waiting("local", str(log), ("log=needle 3",), stagnation_threshold=1e6) as waiter:
-        log.rename(f"{log}.1")
-        log.write_text("needle 1\n")
-        assert waiter.has_looked(2)
-        os.truncate(log, 0)
-        with log.open("a") as file:
-            file.write("needle 2\n")
-        assert waiter.has_looked(2) and waiter.report is None
-        with log.open("a") as file:
-            file.write("needle 3\n")
-        assert waiter.result().line == "needle 3"
 
 
 def test_a_supervised_training_is_waited_for_over_its_attempts(local: Place) -> None:
@@ -360,18 +307,6 @@ def test_two_callers_of_one_handle_get_one_result(local: Place) -> None:
     assert len(outputs) == 1 and (first.returncode, second.returncode) == (0, 0)
     [(out, err)] = outputs
     assert json.loads(out)["condition"] == "step=60" and err == ""
-
-
-def test_the_kept_wait_can_be_read_by_its_owner_only(local: Place) -> None:
-    job = start_steps(local, "private")
-    assert cli("wait", "local", job, "--for", "step=1", "--handle", "mine").returncode == 0
-    for path in Path(Store().folder).rglob("*"):
-        assert path.is_dir() or path.stat().st_mode & 0o077 == 0, path
-    done = cli("wait", "--list")
-    assert done.returncode == 0 and re.search(
-        r"^mine .* local process:private .* step=1 .* met: reached", done.stdout, re.M
-    )
-    assert json.loads(cli("wait", "--list", "--json").stdout)["waits"][0]["result"]["condition"] == "step=1"
 
 
 def test_ctrl_c_says_how_to_go_on(local: Place) -> None:
