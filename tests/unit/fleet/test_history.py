@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
+from training_monitor.core.records import LAST_TIME
 from training_monitor.core.store import Execute, Store
 from training_monitor.fleet.history import DAY, HOUR, SHARD, History, _insert
 from training_monitor.fleet.values import FleetSample
@@ -150,7 +151,7 @@ def test_a_key_may_be_anything(history: History, key: str) -> None:
     assert len(history.members()) == 2
 
 
-@pytest.mark.parametrize("timestamp", [math.nan, math.inf, -1.0, 1e12, None, "5"])
+@pytest.mark.parametrize("timestamp", [math.nan, math.inf, -1.0, 1e12, LAST_TIME, None, "5"])
 def test_a_time_that_is_none_is_refused_and_nothing_is_kept(history: History, timestamp: float) -> None:
     with pytest.raises(SettingsError, match="timestamp of 'bad'"):
         history.add({KEY: sample(BEGIN), "bad": sample(timestamp)})

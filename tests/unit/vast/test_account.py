@@ -32,6 +32,7 @@ class Tools:
     says: dict[str, Said] = field(default_factory=dict)  # by the words after vastai
     derived: str = PUBLIC  # what ssh-keygen -y says; nothing: it fails
     no_keygen: bool = False
+    keygen_fails: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
@@ -57,7 +58,8 @@ class Tools:
             raise ToolNotFound("ssh-keygen is not installed here")
         if words[1] == "-y":
             bad = "Load key: incorrect passphrase supplied to decrypt private key\n"
-            return CommandResult(words, 0 if self.derived else 255, self.derived, "" if self.derived else bad, 0.1)
+            code = 0 if self.derived and not self.keygen_fails else 255
+            return CommandResult(words, code, self.derived, "" if self.derived else bad, 0.1)
         Path(words[-1]).write_text("private")
         Path(words[-1]).chmod(0o600)
         Path(f"{words[-1]}.pub").write_text(PUBLIC)
@@ -180,7 +182,11 @@ def test_a_public_key_that_belongs_to_another_private_key_is_not_believed(key: P
     assert not check_ssh_keys(str(key), transport=Tools([{"id": 5, "key": OTHER}]).transport).registered
 
 
-@pytest.mark.parametrize("tools", [Tools(derived=""), Tools(no_keygen=True)], ids=["passphrase", "no ssh-keygen"])
+@pytest.mark.parametrize(
+    "tools",
+    [Tools(derived=""), Tools(derived=OTHER, keygen_fails=True), Tools(no_keygen=True)],
+    ids=["passphrase", "fails", "no ssh-keygen"],
+)
 def test_a_private_key_that_does_not_tell_is_known_by_its_public_file(key: Path, tools: Tools) -> None:
     Path(f"{key}.pub").write_text(f"{PUBLIC}\n")
     assert check_ssh_keys(str(key), transport=tools.transport).public_key == PUBLIC
