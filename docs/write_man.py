@@ -12,8 +12,9 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
 from training_monitor import __version__  # noqa: E402
-from training_monitor.cli.arguments import ONE, OPTIONAL, REST, SEVERAL, Argument, every_command  # noqa: E402
+from training_monitor.cli.arguments import every_command  # noqa: E402
 from training_monitor.cli.command_table import DESCRIPTION, EXIT_STATUSES, GROUPS, command_named  # noqa: E402
+from training_monitor.core.command_arguments import ONE, OPTIONAL, REST, SEVERAL, Argument  # noqa: E402
 from training_monitor.targets.kinds import KINDS  # noqa: E402
 
 FILE = DOCS / "training-monitor.1"

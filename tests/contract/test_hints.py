@@ -91,12 +91,12 @@ def test_the_search_finds_what_names_an_option(code: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("surface", "said"),
-    [("python", "add take_over=True"), ("shell", "add --take-over"), ("mcp", 'add more: ["--take-over"]')],
+    [("python", "add take_over=True"), ("shell", "add --take-over"), ("mcp", "add take_over: true")],
 )
 def test_a_hint_names_an_argument_as_its_reader_writes_it(surface: str, said: str) -> None:
     error = AlreadySupervised("x is supervised", hint=Hint("stop it, or add {take_over=True}"))
     assert error.spell(surface) == f"x is supervised. Try: stop it, or {said}"
-    assert str(error) == error.spell("python") and error_of(error)["hint"] == 'stop it, or add more: ["--take-over"]'
+    assert str(error) == error.spell("python") and error_of(error)["hint"] == "stop it, or add take_over: true"
 
 
 def test_a_hint_names_a_call_with_its_values_quoted() -> None:

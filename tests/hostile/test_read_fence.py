@@ -17,9 +17,11 @@ from tests.hostile.tries import tried
 from tests.integration.conftest import MARK, Place, Surroundings, wait_until
 from tests.mcp_client import Client
 from tests.requirements import miss, require
-from training_monitor.agents.mcp.tools import list_tools, make_tools
+from training_monitor.cli.commands.mcp import open_tools
+from training_monitor.core.command_arguments import NO_VALUE
 from training_monitor.core.errors import AccessDenied
 from training_monitor.core.read_fence import READ_UNDER, fence_reading, keep_found
+from training_monitor.jobs.jobs import check_job_status
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.logs.following import FileSource
 from training_monitor.targets.asking import Site
@@ -114,31 +116,31 @@ def test_no_form_of_a_path_leads_to_another_file(target: Place, scene: Scene) ->
     with Client(HOME=str(scene.work.parent)) as client:
         for name, path in forms.items():
             tried()
-            answer = client.call("job_logs", target=target.address, job=path)
+            answer = client.call("logs", target=target.address, job=path)
             assert answer["isError"] and "root:" not in said_of(answer), (name, answer)
             is_path = "JobNotFound" not in said_of(answer)  # a folder above is not meant as a path
             assert OPTION in said_of(answer) or not is_path, (name, answer)
-        mine = client.call("job_logs", target=target.address, job=str(scene.log))
+        mine = client.call("logs", target=target.address, job=str(scene.log))
         assert "step " in mine["structuredContent"]["text"], mine
 
 
 def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, scene: Scene) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
-        ("job_logs", {"job": str(scene.log)}),
-        ("job_logs", {"job": f"{scene.work}/*.log"}),
-        ("job_status", {"job": str(scene.log)}),
-        ("check_training", {"what": str(scene.log)}),
-        ("look_at_training", {"log": str(scene.log), "output_dir": str(scene.output)}),
-        ("list_checkpoints", {"directory": f"{scene.output}/"}),
-        ("list_checkpoints", {"directory": str(scene.output / "checkpoint-5")}),
+        ("logs", {"job": str(scene.log)}),
+        ("logs", {"job": f"{scene.work}/*.log"}),
+        ("check", {"what": str(scene.log)}),
+        ("health", {"checkpoint_dir": str(scene.output), "job": str(scene.log)}),
+        ("wait", {"what": str(scene.log), "conditions": ["step=1"]}),
+        ("checkpoints", {"directory": f"{scene.output}/"}),
+        ("checkpoints", {"directory": str(scene.output / "checkpoint-5")}),
     ]
     with Client() as client:
-        found = client.call("check_training", target=target.address)["structuredContent"]
+        found = client.call("check", target=target.address)["structuredContent"]
         assert [each["step"] for each in found["jobs"] if each["log"] == str(scene.log)], found
         answers = [client.call(tool, target=target.address, **words) for tool, words in calls]
         if target.address == "local":
-            assert not client.call("check_training", what=str(scene.log))["isError"]
-        fleet = client.call("list_fleet", targets=[f"{target.address}#{scene.log}"])
+            assert not client.call("check", what=str(scene.log))["isError"]
+        fleet = client.call("fleet", targets=[f"{target.address}#{scene.log}"])
         assert [each["step"] for each in fleet["structuredContent"]["members"] if each["step"]], fleet
     scene.process.kill()
     scene.process.wait()
@@ -164,12 +166,12 @@ def test_of_panes_and_units_only_those_of_a_training_that_was_found_are_read(
     others = (of_person, "/dev/pts/1\n/dev/pts/0", "", "/")
     try:
         with Client() as client:
-            found = client.call("check_training")["structuredContent"]["jobs"]
+            found = client.call("check")["structuredContent"]["jobs"]
             assert [each["step"] for each in found if each["log"] == of_training] > [0], found
-            assert "step " in said_of(client.call("job_logs", target="local", job=f"terminal:{of_training}"))
+            assert "step " in said_of(client.call("logs", target="local", job=f"terminal:{of_training}"))
             for source in (*(f"terminal:{each}" for each in others), "journal:ssh.service", f"journal:{'0' * 32}"):
                 tried()
-                answer = client.call("job_logs", target="local", job=source)
+                answer = client.call("logs", target="local", job=source)
                 assert answer["isError"] and OPTION in said_of(answer), (source, answer)
     finally:
         subprocess.run(["tmux", "kill-server"], check=False)
@@ -186,13 +188,13 @@ def test_a_folder_of_the_option_is_read_and_links_out_of_it_are_not(target: Plac
     (scene.work.parent / "opened").symlink_to(runs)
     with Client(OPTION, str(scene.work.parent / "opened"), OPTION, "/nowhere") as client:
         for name in ("a/old.log", "a/o*.log", "../opened/a/old.log"):
-            answer = client.call("job_logs", target=target.address, job=str(runs / name))
+            answer = client.call("logs", target=target.address, job=str(runs / name))
             assert "step 7/9" in said_of(answer), answer
         for name in ("a/link.log", "a/hard.log", "../runs-of-others/b.log", "a/../../private/secret.log"):
             tried()
-            answer = client.call("job_logs", target=target.address, job=str(runs / name))
+            answer = client.call("logs", target=target.address, job=str(runs / name))
             assert answer["isError"] and OPTION in said_of(answer), answer
-        missing = client.call("job_logs", target=target.address, job=str(runs / "a" / "none.log"))
+        missing = client.call("logs", target=target.address, job=str(runs / "a" / "none.log"))
         assert missing["isError"] and OPTION not in said_of(missing), missing
 
 
@@ -201,20 +203,16 @@ def test_no_argument_of_any_tool_leads_to_another_file(scene: Scene) -> None:
     secret = scene.home / "secret.json"
     secret.write_text(json.dumps({"status": CANARY, "current_step": 1, CANARY: CANARY, "message": CANARY}))
     job = start_process_job("local", "sleep 60", "waits")
-    usual = {"target": "local", "job": job, "directory": str(scene.output), "folder": str(scene.output), "handle": job}
-    usual |= {"path": str(scene.output), "destination": "hf:a/b"}
-    usual |= dict.fromkeys(("text", "job_name", "id", "message"), "x")
-    asked, options = [], [f"--{name}={secret}" for name in ("log", "pid-file", "output-dir", "from", "dataset")]
-    for tool in list_tools(make_tools(allow_write=True)):
-        schema = tool["inputSchema"]
-        needed = {name: usual[name] for name in schema.get("required", ()) if name in usual}
-        needed |= {name: ["sh", "-c", "true"] for name in ("command",) if name in schema.get("required", ())}
-        needed |= {"more": ["--poll"]} if "more" in schema.get("required", ()) else {}
-        for name, what in schema["properties"].items():
-            paths = (str(secret), f"local#{secret}", str(scene.home)) if what["type"] in ("string", "array") else ()
-            values: list[Any] = [[each] if what["type"] == "array" else each for each in paths]
-            values += [[each] for each in options] if name == "more" else []
-            asked += [(tool["name"], {**needed, name: value}) for value in values if name != "text"]
+    usual = {"target": "local", "job": job, "directory": str(scene.output), "folder": str(scene.output)}
+    usual |= {"path": str(scene.output), "destination": "hf:a/b", "job_name": "x", "id": "x", "message": "x"}
+    asked = []
+    for tool in open_tools(allow_write=True).values():
+        for action, takes in tool.takes.items():
+            needed: dict[str, Any] = {"action": action} if action else {}
+            needed |= {key: usual.get(key, ["true"]) for key, each in takes.items() if each.is_required}
+            for key, each in takes.items():
+                paths = () if each.values == NO_VALUE else (str(secret), f"local#{secret}", str(scene.home))
+                asked += [(tool.name, {**needed, key: path}) for path in paths]
     with Client("--allow-write") as client:
         numbers = [client.request("tools/call", name=name, arguments=words) for name, words in asked]
         answers = {each["id"]: each for each in (client.read(300.0) for _ in numbers)}
@@ -224,16 +222,11 @@ def test_no_argument_of_any_tool_leads_to_another_file(scene: Scene) -> None:
 
 
 def test_files_of_this_machine_that_python_reads_are_fenced_too(scene: Scene) -> None:
-    (scene.home / "settings.toml").write_text(f'{CANARY} = "{CANARY}"\n')
     calls: list[tuple[str, dict[str, Any]]] = [
-        ("check_config", {"file": str(scene.home / "settings.toml")}),
-        ("check_dataset", {"path": str(scene.home)}),
-        ("list_runs", {"folder": str(scene.home)}),
-        ("list_runs", {"folder": str(scene.work / "linked")}),
-        *(
-            ("launch_training", {"id": "a", "more": more, "confirm": True})
-            for more in ([f"--dataset={scene.home}", "--name=a", "--trigger=x"], [f"--from={scene.home}/settings.toml"])
-        ),
+        ("rentals", {"action": "dataset", "path": str(scene.home)}),
+        ("runs", {"folder": str(scene.home)}),
+        ("runs", {"folder": str(scene.work / "linked")}),
+        ("rent", {"action": "launch", "name": "a", "trigger": "x", "dataset": str(scene.home), "confirm": True}),
     ]
     scene.forms()
     with Client("--allow-write") as client:
@@ -249,18 +242,16 @@ def test_files_of_this_machine_that_python_reads_are_fenced_too(scene: Scene) ->
 
 def test_a_training_that_names_a_wide_folder_opens_nothing(scene: Scene, surroundings: Surroundings) -> None:
     home = scene.work.parent
-    (scene.home / "settings.toml").write_text(f'{CANARY} = "{CANARY}"\n')
     command = [sys.executable, "train.py", "--output_dir"]
     for folder in (str(home), "/", "/etc", str(scene.home)):
         other = subprocess.Popen([*command, folder], cwd=scene.work, env={**os.environ, MARK: surroundings.mark})
         with Client(HOME=str(home)) as client:
-            found = client.call("check_training", target="local")["structuredContent"]
+            found = client.call("check", target="local")["structuredContent"]
             assert len(found["jobs"]) >= 2, found
-            hidden = ("job_logs", {"target": "local", "job": str(scene.secret)})
-            passwords = ("job_logs", {"target": "local", "job": "/etc/passwd"})
-            root = ("list_checkpoints", {"target": "local", "directory": "/"})
-            settings = ("check_config", {"file": str(scene.home / "settings.toml")})
-            for tool, words in (hidden, passwords, root, *([settings] if folder != str(scene.home) else [])):
+            hidden = ("logs", {"target": "local", "job": str(scene.secret)})
+            passwords = ("logs", {"target": "local", "job": "/etc/passwd"})
+            root = ("checkpoints", {"target": "local", "directory": "/"})
+            for tool, words in (hidden, passwords, root):
                 tried()
                 answer = client.call(tool, **words)
                 assert answer["isError"] and OPTION in said_of(answer), (folder, tool, answer)
@@ -281,7 +272,7 @@ def test_links_among_progress_files_show_nothing(target: Place, scene: Scene) ->
     (runs / "folder").symlink_to(scene.home)
     where = {"local": str(runs), "k8s://default/head": f"head:{runs}"}.get(target.address, f"{target.address}{runs}")
     with Client(OPTION, str(runs)) as client:
-        answer = client.call("list_runs", folder=where)
+        answer = client.call("runs", folder=where)
         tried(3)
         assert "own" in said_of(answer) and not answer["isError"], answer
 
@@ -289,24 +280,18 @@ def test_links_among_progress_files_show_nothing(target: Place, scene: Scene) ->
 def test_acts_read_no_other_file(scene: Scene) -> None:
     with Client("--allow-write") as client:
         calls: list[tuple[str, dict[str, Any]]] = [
-            ("upload_checkpoint", {"path": str(scene.secret), "destination": "hf:a/b"}),
-            ("watch_training", {"more": [f"--log={scene.secret}"]}),
+            ("upload", {"path": str(scene.secret), "destination": "hf:a/b"}),
+            ("start", {"action": "watch", "what": str(scene.secret)}),
+            ("stop", {"action": "training", "what": str(scene.secret)}),
         ]
         for tool, words in calls:
             tried()
             answer = client.call(tool, target="local", confirm=True, **words)
-            if answer["isError"]:
-                assert OPTION in said_of(answer), (tool, answer)
-                continue
-            handle = answer["structuredContent"]["handle"]
-            ended = list[Any]()
-
-            def has_ended(handle: str = handle, ended: list[Any] = ended) -> bool:
-                ended.append(client.call("work_status", handle=handle))
-                return ended[-1]["structuredContent"]["status"] not in ("PENDING", "RUNNING")
-
-            assert wait_until(has_ended), ended[-1]
-            assert OPTION in said_of(ended[-1]), (tool, ended[-1])
+            if not answer["isError"]:  # it has not ended yet
+                handle = answer["structuredContent"]["handle"]
+                assert wait_until(lambda job=handle: check_job_status("local", job) == "FAILED")
+                answer = client.call("logs", target="local", job=handle)
+            assert OPTION in said_of(answer), (tool, answer)
 
 
 @pytest.fixture

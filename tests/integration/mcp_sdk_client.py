@@ -1,7 +1,7 @@
 """A program for the environments of tests/mcp_clients.py: the SDK's own client lists and calls tools.
 
 It reads `{"command": [...], "mode": "handshake" | "2026-07-28", "calls": [[tool, arguments], ...]}` on stdin, and
-writes what it got as JSON. The client checks each answer against the output schema of its tool, and raises.
+writes what it got as JSON.
 """
 
 import asyncio

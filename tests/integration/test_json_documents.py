@@ -155,7 +155,7 @@ def test_a_new_settings_file(tmp_path: Path) -> None:
 def test_the_skill_and_the_tools_for_agents(tmp_path: Path) -> None:
     assert {"check", "restart"} <= set(document("skill")["pages"])
     assert document("skill", "--install", str(tmp_path))["folders"][0]["state"] == "installed"
-    assert "check_training" in {tool["name"] for tool in document("mcp")["tools"]}
+    assert "check" in {tool["name"] for tool in document("mcp")["tools"]}
 
 
 def test_a_process_that_is_no_job_is_stopped(process: tuple[Path, Path]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,15 @@ import pytest
 from tests.integration.conftest import Pod, Surroundings, wait_until
 from tests.integration.roll_call_training import Plan, Training, running
 from tests.mcp_client import Client
-from training_monitor.jobs.jobs import check_job_status
+from training_monitor.agents.mcp.calls import CURRENT, Call
+from training_monitor.agents.mcp.table import Action
+from training_monitor.cli.commands.mcp import open_tools
+from training_monitor.jobs.jobs import check_job_status, list_jobs
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.jobs.stopping import stop_job
 
 TRAINING = 'for i in $(seq 1 9000); do echo "step $i/9000 loss 0.5"; sleep 0.2; done'
+TOOLS = open_tools(allow_write=False)
 
 
 @pytest.fixture
@@ -32,93 +35,114 @@ def document(result: Any) -> Any:
     return result["structuredContent"]
 
 
-def status_of(client: Client, handle: str) -> Any:
-    return document(client.call("work_status", handle=handle))
-
-
-def wait_for_end(client: Client, handle: str) -> Any:
-    found: list[Any] = []
-
-    def has_ended() -> bool:
-        found.append(status_of(client, handle))
-        return found[-1]["status"] not in ("PENDING", "RUNNING")
-
-    assert wait_until(has_ended), found[-1]
-    return found[-1]
-
-
-def test_a_wait_survives_its_server_and_tells_the_end(training: str) -> None:
+def test_a_wait_answers_within_a_minute_and_is_continued_by_its_handle_on_another_server(training: str) -> None:
     with Client() as first:
-        words = {"target": "local", "what": training, "more": ["--interval=0.2"], "name": "mine"}
-        begun = document(first.call("start_wait", **words))
-        assert begun["handle"] == "process:mcp-wait-mine"
-        assert status_of(first, begun["handle"])["status"] in ("PENDING", "RUNNING")
-        assert document(first.call("start_wait", **words))["handle"] == begun["handle"]  # it is taken up again
+        asked = first.request("tools/call", name="wait", arguments={"what": training, "handle": "mine"})
+        assert wait_until(lambda: document(first.call("wait", list=True))["waits"])
+        first.note("notifications/cancelled", requestId=asked)  # its client did not have the patience
+        begun = document(first.call("wait", what=training, conditions=["log=step 50/"], timeout="10m"))
+        assert (begun["outcome"], begun["line"]) == ("met", "step 50/9000 loss 0.5")
     with Client(version="2025-11-25") as second:
-        assert [each["handle"] for each in document(second.call("list_work"))["work"]] == [begun["handle"]]
+        kept = {each["handle"]: each for each in document(second.call("wait", list=True))["waits"]}
+        assert set(kept) == {"mine", begun["handle"]} and kept["mine"]["result"] is None
         stop_job("local", training)
-        ended = wait_for_end(second, begun["handle"])
-        assert ended["status"] == "FAILED" and ended["exit_code"] == 1  # as `wait` says of a training that was stopped
-        assert ended["result"]["status"] == "STOPPED" and ended["result"]["job_id"] == training
+        ended = document(second.call("wait", handle="mine"))
+        assert (ended["outcome"], ended["state"], ended["job_id"]) == ("missed", "stopped", training)
+        assert ended["exit_status"] == 1 and ended["seconds"] > begun["seconds"] > 0
+        assert document(second.call("wait", handle="mine"))["reason"] == ended["reason"]
 
 
-def test_a_wait_can_be_ended_and_the_training_goes_on(training: str) -> None:
+def test_a_wait_that_is_not_over_says_how_it_goes_on(training: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOOLS["wait"]._row.actions, "", Action("wait --leave-after=1", "what handle"))
+    CURRENT.set(Call())
+    told = document(TOOLS["wait"].call({"what": training}))
+    assert told["outcome"] == "interrupted" and told["verdict"] == "ok" and told["exit_status"] == 3
+    again = document(TOOLS["wait"].call({"handle": told["handle"]}))
+    assert again["handle"] == told["handle"] and again["seconds"] > told["seconds"]
+
+
+def test_a_cancelled_wait_ends_its_process_and_is_kept(training: str, surroundings: Surroundings) -> None:
     with Client() as client:
-        handle = document(client.call("start_wait", target="local", what=training))["handle"]
-        assert document(client.call("stop_wait", handle=handle))["status"] == "STOPPED"
-        assert check_job_status("local", training) == "RUNNING"
+        asked = client.request("tools/call", name="wait", arguments={"what": training, "handle": "mine"})
+        waiting = lambda: any("leave-after" in line for line in surroundings.processes().values())  # noqa: E731
+        assert wait_until(waiting)
+        client.note("notifications/cancelled", requestId=asked)
+        assert wait_until(lambda: not waiting(), 10)
+        assert check_job_status("local", training) == "RUNNING" and not client.noise
 
 
 def test_a_job_is_stopped_only_with_confirm(training: str) -> None:
     with Client("--allow-write") as client:
-        asked = document(client.call("stop_job", target="local", job=training))
+        words = {"action": "job", "target": "local", "job": training}
+        asked = document(client.call("stop", **words))
         assert asked["done"] is False and training in asked["would"]
         assert check_job_status("local", training) == "RUNNING"
-        done = document(client.call("stop_job", target="local", job=training, confirm=True))
+        done = document(client.call("stop", **words, confirm=True))
         assert done["done"] is True and done["status"] == "STOPPED"
         assert check_job_status("local", training) == "STOPPED"
 
 
-def test_a_supervised_training_survives_the_server_and_the_end_of_its_supervision(
+def test_a_supervised_training_is_started_once_and_survives_the_server_and_the_end_of_its_supervision(
     surroundings: Surroundings, tmp_path: Path
 ) -> None:
+    words = {"action": "run", "command": ["sh", "-c", TRAINING], "name": "kept", "checkpoint_dir": str(tmp_path)}
+    job = "process:kept-attempt-1"
     with Client("--allow-write") as client:
-        command = ["sh", "-c", TRAINING]
-        words = {"command": command, "name": "kept", "more": ["--interval=0.2"], "checkpoint_dir": str(tmp_path)}
-        handle = document(client.call("run_training", confirm=True, **words))["handle"]
-        job = "process:kept-attempt-1"
-        assert wait_until(lambda: any(each["job_id"] == job for each in document(client.call("list_jobs"))["jobs"]))
-    with Client("--allow-write") as client:
-        assert status_of(client, handle)["status"] == "RUNNING"
-        ended = document(client.call("stop_work", handle=handle, confirm=True))
-        assert ended["done"] is True and ended["status"] == "STOPPED"
+        started = document(client.call("start", **words, confirm=True))
+        assert started["status"] == "RUNNING" and started["done"] is True
         assert check_job_status("local", job) == "RUNNING"
+    with Client("--allow-write") as client:
+        handle = started["handle"]
+        assert document(client.call("start", **words, confirm=True))["handle"] == handle
+        [seen] = document(client.call("check", what=handle))["jobs"]
+        assert seen["state"] in ("running", "starting"), seen
+        assert f"{job} started" in document(client.call("logs", target="local", job=handle))["text"]
+        document(client.call("stop", action="job", target="local", job=handle, confirm=True))
+        assert check_job_status("local", handle) == "STOPPED" and check_job_status("local", job) == "RUNNING"
+
+
+def test_what_fails_at_its_start_is_told_at_once(surroundings: Surroundings) -> None:
+    with Client("--allow-write") as client:
+        words = {"action": "watch", "target": "local", "what": "process:nothing", "confirm": True}
+        failed = client.call("start", **words)
+        assert failed["isError"] and failed["structuredContent"]["kind"] == "JobNotFound", failed
+        first = document(client.call("start", action="run", command=["true"], name="short", confirm=True))["handle"]
+        assert wait_until(lambda: check_job_status("local", first) == "SUCCEEDED")
+        again = document(client.call("start", action="run", command=["true"], name="short", confirm=True))["handle"]
+        assert first.endswith("-1") and again.endswith("-2")  # the first one has ended
+
+
+def test_a_start_that_is_cancelled_is_stopped(surroundings: Surroundings) -> None:
+    with Client("--allow-write") as client:
+        arguments = {"action": "run", "command": ["sh", "-c", TRAINING], "name": "kept", "confirm": True}
+        asked = client.request("tools/call", name="start", arguments=arguments)
+        supervisors = lambda: [job for job in list_jobs("local") if job.job_id.startswith("process:mcp-")]  # noqa: E731
+        assert wait_until(supervisors)
+        client.note("notifications/cancelled", requestId=asked)
+        assert wait_until(lambda: [each.status.value for each in supervisors()] == ["STOPPED"])
+        assert not client.noise
 
 
 def test_the_end_of_a_long_log_fits_and_more_is_told_when_asked_for(surroundings: Surroundings) -> None:
     job = start_process_job("local", 'for i in $(seq 1 3000); do echo "step $i/3000 loss 0.5"; done', "prints")
     assert wait_until(lambda: check_job_status("local", job) == "SUCCEEDED")
     with Client() as client:
-        short = document(client.call("job_logs", target="local", job=job, tail=2500))
+        short = document(client.call("logs", target="local", job=job, tail=2500))
         assert len(json.dumps(short)) <= 8000 and "step 3000/3000" in short["text"]
         assert short["left_out"][0]["at"] == "text" and "max_characters" in short["to_see_it"]
-        long = document(client.call("job_logs", target="local", job=job, tail=2500, max_characters=200_000))
+        long = document(client.call("logs", target="local", job=job, tail=2500, max_characters=200_000))
         assert "left_out" not in long and long["text"].count("\n") == 2500
 
 
-def test_a_thousand_looks_side_by_side(training: str, pod: Pod) -> None:
-    calls = [("read_log", {"text": "step 1/2"})] * 960
-    calls += [("check_training", {"target": "local", "what": training}), ("check_gpus", {"target": pod.name})] * 15
-    calls += [("job_status", {"target": "local", "job": training})] * 10
+def test_fifty_looks_side_by_side(training: str, pod: Pod) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [("check", {"what": training}), ("health", {"target": pod.name})] * 20
+    calls += [("logs", {"target": "local", "job": training})] * 10
     with Client() as client:
-        begun = time.monotonic()
         asked = [client.request("tools/call", name=name, arguments=arguments) for name, arguments in calls]
-        answers = [client.read() for _ in asked]
-        assert {each["id"] for each in answers} == set(asked)
-        told = {each["id"]: each["result"] for each in answers}
-        assert not any(each["isError"] for each in told.values())
-        verdicts = {told[number]["structuredContent"].get("target") for number in asked[960:]}
-        assert "local" in verdicts and time.monotonic() - begun < 600
+        told = {each["id"]: each["result"] for each in (client.read(300.0) for _ in asked)}
+        assert set(told) == set(asked) and not any(each["isError"] for each in told.values())
+        targets = [told[number]["structuredContent"]["target"] for number in asked]
+        assert targets == ["local", "k8s://default/head"] * 20 + ["local"] * 10
 
 
 def test_a_hang_is_explained_in_a_short_answer_and_with_all_stacks_when_asked_for(surroundings: Surroundings) -> None:
@@ -126,12 +150,12 @@ def test_a_hang_is_explained_in_a_short_answer_and_with_all_stacks_when_asked_fo
     with Client() as client, running(hung):
         hung.wait_until_ready()
         words = {"target": "local", "what": str(hung.members[0].pid)}
-        result = client.call("explain_training", **words)
+        result = client.call("why", **words)
         told = document(result)
         assert [each["rank"] for each in told["culprits"]] == [2] and told["confidence"] == "high"
         assert "left_out" not in told and [each["rank"] for each in told["ranks"]] == [0, 1, 2, 3]
         assert all(each["where"] and not each["stacks"] for each in told["ranks"])
         line = result["content"][0]["text"]
         assert line.startswith("confidence high: 3 of 4 ranks wait in") and "load_batch" in line
-        told = document(client.call("explain_training", **words, stacks=True, max_characters=1_000_000))
+        told = document(client.call("why", **words, stacks=True, max_characters=1_000_000))
         assert all(each["stacks"] for each in told["ranks"])

@@ -1,32 +1,26 @@
-"""What each command takes, read from its parser: the one source of completion and of the man page."""
+"""What each command takes, read from its parser: the one source of completion, the man page and MCP tools."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
 
-from training_monitor.cli.argument_types import CommandParser
+from training_monitor.cli.argument_types import (
+    CommandParser,
+    amount,
+    count,
+    dollars,
+    port,
+    positive_count,
+    positive_number,
+)
 from training_monitor.cli.parsing import build_parser
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.command_arguments import NO_VALUE, ONE, OPTIONAL, REST, SEVERAL, Argument
 
-NO_VALUE, ONE, OPTIONAL, SEVERAL, REST = "", "1", "?", "*", "..."
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An option, or a positional argument, which has no names.
-
-    `values` is NO_VALUE, ONE, OPTIONAL (none or one), SEVERAL (or none), or REST of the line. `completes` is what
-    shells complete them with: FILES, FOLDERS, a kind of `known_names`, or "" for free text.
-    """
-
-    names: tuple[str, ...]
-    metavar: str
-    help: str
-    values: str
-    completes: str
-    choices: tuple[str, ...]
-    is_repeatable: bool
+_JSON_TYPES: dict[object, str] = {
+    **dict.fromkeys((count, positive_count, port), "integer"),
+    **dict.fromkeys((amount, dollars, positive_number), "number"),
+}
 
 
 def every_command(only: str | None = None) -> Mapping[str, list[Argument]]:
@@ -45,6 +39,9 @@ def _arguments(parser: CommandParser) -> Iterator[Argument]:
             completes=parser.completes.get(action.dest, ""),
             choices=tuple(map(str, action.choices or ())),
             is_repeatable=isinstance(action, (argparse._AppendAction, argparse._ExtendAction)),
+            key=action.dest,
+            default=action.default if isinstance(action.default, str) else None,
+            type=_JSON_TYPES.get(action.type, "string"),
         )
 
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from training_monitor.cli.argument_types import FILES, FOLDERS
-from training_monitor.cli.arguments import NO_VALUE, ONE, OPTIONAL, REST, SEVERAL, Argument, every_command
+from training_monitor.cli.arguments import every_command
 from training_monitor.cli.command_table import GROUPS, find_command, list_commands
 from training_monitor.cli.known_names import known_names
+from training_monitor.core.command_arguments import NO_VALUE, ONE, OPTIONAL, REST, SEVERAL, Argument
 from training_monitor.core.regex import regex
 
 _WORD = regex(r"""(?:[^\s'"\\]|\\.|\\$|'[^']*(?:'|$)|"(?:\\.|[^"\\])*(?:"|$))+""", re.DOTALL)

@@ -53,7 +53,7 @@ def add_ending(command: CommandParser) -> None:
         "--upload",
         "WHERE",
         "where to upload the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; "
-        "give it again to name the next one to try if it fails",
+        "again for the next one to try if it fails",
         action="append",
         default=[],
     )

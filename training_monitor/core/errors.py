@@ -73,17 +73,20 @@ class Call(NamedTuple):
 
 
 CALLS: Mapping[str, Call] = {
-    "find_trainings": Call("check_training(target)", "training-monitor check TARGET", "check_training"),
-    "list_waits": Call("supervision.kept_waits.list_waits(store)", "training-monitor wait --list", "list_work"),
-    "list_queue": Call("service.TrainingQueue().list_jobs()", "training-monitor rent queue", "list_queue"),
-    "search_offers": Call("vast.search_offers(query)", "training-monitor rent offers", "list_offers"),
+    "find_trainings": Call("check_training(target)", "training-monitor check TARGET", "check"),
+    "list_waits": Call(
+        "supervision.kept_waits.list_waits(store)", "training-monitor wait --list", "wait with list: true"
+    ),
+    "list_queue": Call(
+        "service.TrainingQueue().list_jobs()", "training-monitor rent queue", "rentals with action: queue"
+    ),
+    "search_offers": Call("vast.search_offers(query)", "training-monitor rent offers", "rentals with action: offers"),
     "read_under": Call(*["training-monitor mcp --read-under DIR"] * 3),
     "serve_acts": Call(*["training-monitor web --allow-write"] * 3),
-    "stop_job": Call("stop_job({0}, {1})", "training-monitor stop {0} {1}", "stop_job"),
+    "stop_job": Call("stop_job({0}, {1})", "training-monitor stop {0} {1}", "stop"),
     "withdraw": Call(
         "service.Credits().withdraw({0}, dollars, reason, payment_id=id)",
-        "training-monitor rent credits {0} --withdraw DOLLARS --reason TEXT --payment ID",
-        "show_credits",
+        *["training-monitor rent credits {0} --withdraw DOLLARS --reason TEXT --payment ID"] * 2,
     ),
 }
 
@@ -139,7 +142,7 @@ def _option(name: str, value: str) -> str:
 _ARGUMENT: Mapping[str, Callable[[str, str], str]] = {
     "python": lambda name, value: f"{name}={value}",
     "shell": _option,
-    "mcp": lambda name, value: f'more: ["{_option(name, value)}"]',  # which takes options of the command
+    "mcp": lambda name, value: f"{name}: {'true' if value == 'True' else value}",
 }
 
 

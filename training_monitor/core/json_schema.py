@@ -1,10 +1,9 @@
-"""JSON Schema (2020-12) of what `core/records.py` writes: from the annotations of functions and values. Pure."""
+"""JSON Schema (2020-12) of what `core/records.py` writes: from the annotations of values. Pure."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -88,38 +87,3 @@ def _table(kind: Any, definitions: Definitions | None) -> dict[str, Any]:
     if required := [name for name in names if name in getattr(kind, "__required_keys__", names)]:
         schema["required"] = required
     return schema
-
-
-def arguments_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the schema of the arguments of a function, by their annotations, defaults and docstring.
-
-    An argument that may be None is one that may be left out.
-    """
-    described, hints = describe_arguments(inspect.getdoc(function) or ""), get_type_hints(function)
-    properties, required = {}, []
-    for name, parameter in inspect.signature(function).parameters.items():
-        schema = _without_null(json_schema(hints[name]))
-        if name in described:
-            schema["description"] = described[name]
-        if parameter.default is parameter.empty:
-            required.append(name)
-        elif parameter.default not in (None, ()):
-            schema["default"] = parameter.default
-        properties[name] = schema
-    found = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**found, "required": required} if required else found
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    names = schema.get("type")
-    if not isinstance(names, list):
-        return schema
-    left = [name for name in names if name != "null"]
-    return {**schema, "type": left[0] if len(left) == 1 else left}
-
-
-def describe_arguments(doc: str) -> dict[str, str]:
-    """Return what a docstring says of each argument under `Args:`."""
-    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)+)", doc, re.MULTILINE)
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
-    return {name: " ".join(text.split()) for name, text in entries}

@@ -19,22 +19,25 @@ from training_monitor import __version__
 from training_monitor.agents.mcp import protocol, server
 
 OLD, NEW = "2025-11-25", None
-PRINTING = """
+# A server whose calls answer at once, without a command: what they do is printed, raised or echoed.
+QUICK = """
 import os, sys
-from training_monitor.agents.mcp import reads
-def read_log(text: str) -> dict:
+from training_monitor.agents.mcp import tools
+def echo(*words):
     print("printed"); os.write(1, b"written\\n"); os.system("echo by a child")
     assert sys.stdin.read() == ""
-    if text == "raise": raise ZeroDivisionError("a defect")
-    return {"text": text}
-reads.READS = tuple(read_log if each.__name__ == "read_log" else each for each in reads.READS)
+    if "raise" in words: raise ZeroDivisionError("a defect")
+    return {"text": words[-1]}
+tools.run_command, tools.find_first = echo, lambda given: None
 from training_monitor.cli.main import main
 sys.exit(main())
 """
+# A server whose calls take long, once they have made the file that they are given as their training.
 SLOW = """
 import sys, time
-from training_monitor.agents.mcp import reads, calls, server
+from training_monitor.agents.mcp import calls, server, tools
 server.PROGRESS_SECONDS = 0.05
+tools.find_first = lambda given: None
 calls._START = "import sys, time; open(sys.argv[3], 'w').close(); time.sleep(600)"
 from training_monitor.cli.main import main
 sys.exit(main())
@@ -49,28 +52,28 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 @pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
 def test_a_handshake_and_a_call(version: str) -> None:
-    with Client(version=version) as client:
+    with Client(version=version, code=QUICK) as client:
         assert client.initialized["protocolVersion"] == version
         assert client.initialized["serverInfo"] == {"name": "training-monitor", "version": __version__}
         assert client.initialized["capabilities"] == {"tools": {}}
-        assert "check_training" in client.initialized["instructions"]
+        assert "check" in client.initialized["instructions"]
         assert client.ask("ping") == {}
-        result = client.call("read_log", text="step 5/10")
-        assert result["structuredContent"]["progress"]["step"] == 5 and "resultType" not in result
+        result = client.call("check", what="1")
+        assert result["structuredContent"]["text"] == "1" and "resultType" not in result
         texts = [each["text"] for each in result["content"]]
         assert len(texts) == (2 if version < "2025-06-18" else 1)  # later clients read the structured content
         assert version >= "2025-06-18" or json.loads(texts[1]) == result["structuredContent"]
 
 
 def test_a_stateless_client_discovers_lists_and_calls() -> None:
-    with Client() as client:
+    with Client(code=QUICK) as client:
         found = client.ask("server/discover")
         assert found["supportedVersions"] == ["2026-07-28"] and found["resultType"] == "complete"
         assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "training-monitor"
-        assert found["ttlMs"] > 0 and found["cacheScope"] == "private" and "check_training" in found["instructions"]
+        assert found["ttlMs"] > 0 and found["cacheScope"] == "private" and "check" in found["instructions"]
         listed = client.ask("tools/list")
         assert listed["ttlMs"] > 0 and listed["resultType"] == "complete"
-        result = client.call("read_log", text="step 5/10")
+        result = client.call("check")
         assert result["resultType"] == "complete" and not result["isError"]
         assert client.refused("ping")["code"] == protocol.NO_METHOD  # removed from this version
         assert client.refused("initialize")["code"] == protocol.INVALID_PARAMS
@@ -85,7 +88,7 @@ def test_both_eras_may_be_mixed() -> None:
 def test_without_a_handshake_a_plain_request_is_told_how_to_begin() -> None:
     with Client() as client:
         for method in ("tools/list", "tools/call"):
-            client.send({"jsonrpc": "2.0", "id": "a", "method": method, "params": {"name": "check_training"}})
+            client.send({"jsonrpc": "2.0", "id": "a", "method": method, "params": {"name": "check"}})
             assert "initialize" in client.read()["error"]["message"]
         client.send({"jsonrpc": "2.0", "id": "a", "method": "server/discover"})
         assert client.read()["error"]["code"] == protocol.INVALID_PARAMS
@@ -93,26 +96,26 @@ def test_without_a_handshake_a_plain_request_is_told_how_to_begin() -> None:
 
 def test_the_list_of_tools_is_the_same_each_time(client: Client) -> None:
     names = [[tool["name"] for tool in client.ask("tools/list")["tools"]] for _ in range(2)]
-    assert names[0] == names[1] and names[0][0] == "check_training" and "stop_job" not in names[0]
+    assert names[0] == names[1] and names[0][0] == "check" and "stop" not in names[0]
 
 
 def test_acts_are_offered_only_where_they_are_allowed() -> None:
     with Client("--allow-write") as client:
-        assert "stop_job" in {tool["name"] for tool in client.ask("tools/list")["tools"]}
+        assert "stop" in {tool["name"] for tool in client.ask("tools/list")["tools"]}
     with Client() as client:
-        error = client.refused("tools/call", name="stop_job", arguments={"target": "local", "job": "x"})
-        assert error["code"] == protocol.INVALID_PARAMS and "stop_job" in error["message"]
+        error = client.refused("tools/call", name="stop", arguments={"action": "job", "confirm": True})
+        assert error["code"] == protocol.INVALID_PARAMS and "stop" in error["message"]
 
 
 def test_a_command_answers_its_document(client: Client, tmp_path: Path) -> None:
-    result = client.call("list_jobs")
+    result = client.call("rentals", action="queue")
     assert result["structuredContent"]["jobs"] == [] and result["structuredContent"]["exit_status"] == 0
-    missing = client.call("job_status", target="local", job="process:nothing")
+    missing = client.call("logs", target="local", job="process:nothing")
     assert missing["isError"] and missing["structuredContent"]["kind"] == "JobNotFound", missing
 
 
 def test_an_argument_that_looks_like_an_option_is_refused(client: Client) -> None:
-    result = client.call("list_jobs", target="--version")
+    result = client.call("check", target="--version")
     assert result["isError"] and "does not begin with -" in result["content"][0]["text"]
 
 
@@ -133,7 +136,7 @@ BROKEN: list[bytes] = [
     b'{"jsonrpc": "2.0", "id": 1, "method": "nothing/here"}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": [1]}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 5}}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "check_training", "arguments": [1]}}',
+    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "check", "arguments": [1]}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "\\ud800"}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": []}}',
     b"x" * (server.MOST_BYTES + 5),
@@ -171,9 +174,9 @@ def test_a_batch_is_answered_as_one_where_the_version_has_batches() -> None:
     def request(number: int, **more: Any) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "id": number, "method": "ping", **more}
 
-    call = request(3, method="tools/call", params={"name": "read_log", "arguments": {"text": "step 1/2"}})
+    call = request(3, method="tools/call", params={"name": "check"})
     batch = [request(1), {"jsonrpc": "2.0", "method": "notifications/x"}, call, request(4, method="nothing"), 5]
-    with Client(version="2025-03-26") as client:
+    with Client(version="2025-03-26", code=QUICK) as client:
         client.send(batch)
         answers = client.read()
         assert sorted(str(each["id"]) for each in answers) == ["1", "3", "4", "None"]
@@ -185,9 +188,9 @@ def test_a_batch_is_answered_as_one_where_the_version_has_batches() -> None:
 
 
 def test_what_is_printed_goes_to_stderr_and_a_defect_is_an_error() -> None:
-    with Client(version=OLD, code=PRINTING) as client:
-        assert client.call("read_log", text="a")["structuredContent"]["text"] == "a"
-        failed = client.call("read_log", text="raise")
+    with Client(version=OLD, code=QUICK) as client:
+        assert client.call("check", what="a")["structuredContent"]["text"] == "a"
+        failed = client.call("check", what="raise")
         assert failed["isError"] and "ZeroDivisionError" in failed["structuredContent"]["error"]
         assert client.noise == []
     client.process.wait(SECONDS)
@@ -209,7 +212,7 @@ def children_of(client: Client) -> list[str]:
 def test_a_cancelled_call_ends_its_command_and_is_not_answered(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
         begun = tmp_path / "begun"
-        running = client.request("tools/call", name="show_credits", arguments={"account": str(begun)})
+        running = client.request("tools/call", name="check", arguments={"what": str(begun)})
         wait_for(begun)
         assert children_of(client)
         client.note("notifications/cancelled", requestId=running, reason="enough")
@@ -218,7 +221,7 @@ def test_a_cancelled_call_ends_its_command_and_is_not_answered(tmp_path: Path) -
             assert time.monotonic() < end
             time.sleep(0.01)
         assert client.ask("ping") == {} and client.noise == []
-        client.request("tools/call", name="show_credits", arguments={"account": str(tmp_path / "again")})
+        client.request("tools/call", name="check", arguments={"what": str(tmp_path / "again")})
         wait_for(tmp_path / "again")
     assert not children_of(client)
 
@@ -226,14 +229,18 @@ def test_a_cancelled_call_ends_its_command_and_is_not_answered(tmp_path: Path) -
 def test_a_call_that_waits_for_its_turn_can_be_cancelled(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
         asked = [
-            client.request("tools/call", name="show_credits", arguments={"account": str(tmp_path / f"{number}")})
+            client.request(
+                "tools/call",
+                name="check",
+                arguments={"what": str(tmp_path / f"{number}")},
+            )
             for number in range(server.MOST_AT_ONCE + 3)
         ]
         for number in range(server.MOST_AT_ONCE):
             wait_for(tmp_path / f"{number}")
         for each in reversed(asked):
             client.note("notifications/cancelled", requestId=each)
-        assert client.call("read_log", text="step 1/2")["structuredContent"]["progress"]["step"] == 1
+        assert client.call("rentals")["isError"]  # there is a turn for the next one
         assert client.noise == [] and not (tmp_path / f"{server.MOST_AT_ONCE + 2}").exists()
 
 
@@ -241,8 +248,8 @@ def test_progress_is_told_to_who_wants_it(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
         running = client.request(
             "tools/call",
-            name="show_credits",
-            arguments={"account": str(tmp_path / "begun")},
+            name="check",
+            arguments={"what": str(tmp_path / "begun")},
             meta={"progressToken": "mine"},
         )
         told = [client.read() for _ in range(2)]
@@ -254,38 +261,40 @@ def test_progress_is_told_to_who_wants_it(tmp_path: Path) -> None:
 
 def test_an_id_that_has_no_answer_yet_is_not_taken_twice(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
-        params = {"name": "show_credits", "arguments": {"account": str(tmp_path / "begun")}}
+        params = {"name": "check", "arguments": {"what": str(tmp_path / "begun")}}
         for _ in range(2):
             client.send({"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": params})
         assert client.answer_to("same")["error"]["code"] == protocol.INVALID_REQUEST
 
 
-def test_a_thousand_calls_side_by_side(client: Client) -> None:
-    asked = {
-        client.request("tools/call", name="read_log", arguments={"text": f"step {step}/5000"}): step
-        for step in range(1, 1001)
-    }
-    found = {}
-    while len(found) < len(asked):
-        answer = client.read()
-        found[answer["id"]] = answer["result"]["structuredContent"]["progress"]["step"]
-    assert found == asked
-    threads = len(os.listdir(f"/proc/{client.process.pid}/task"))
-    assert threads <= server.MOST_AT_ONCE + 2
+@pytest.mark.parametrize("version", [OLD, NEW], ids=["handshake", "stateless"])
+def test_a_thousand_calls_side_by_side(version: str | None) -> None:
+    with Client(version=version, code=QUICK.replace("os.system", "len")) as client:
+        asked = {
+            client.request("tools/call", name="check", arguments={"what": number}): str(number)
+            for number in range(1, 1001)
+        }
+        found = {}
+        while len(found) < len(asked):
+            answer = client.read()
+            found[answer["id"]] = answer["result"]["structuredContent"]["text"]
+        assert found == asked
+        threads = len(os.listdir(f"/proc/{client.process.pid}/task"))
+        assert threads <= server.MOST_AT_ONCE + 2
 
 
 def test_the_server_ends_when_stdin_does_and_finishes_what_is_quick() -> None:
-    client = Client(version=OLD)
+    client = Client(version=OLD, code=QUICK)
     assert client.process.stdin
-    running = client.request("tools/call", name="read_log", arguments={"text": "step 3/4"})
+    running = client.request("tools/call", name="check", arguments={"what": "a"})
     client.process.stdin.close()
-    assert client.answer_to(running)["result"]["structuredContent"]["progress"]["step"] == 3
-    assert client.process.wait(SECONDS) == 0 and not client.errors
+    assert client.answer_to(running)["result"]["structuredContent"]["text"] == "a"
+    assert client.process.wait(SECONDS) == 0 and "Traceback" not in client.errors
 
 
 def test_the_server_ends_with_sigterm_and_takes_its_commands_along(tmp_path: Path) -> None:
     client = Client(version=OLD, code=SLOW)
-    client.request("tools/call", name="show_credits", arguments={"account": str(tmp_path / "begun")})
+    client.request("tools/call", name="check", arguments={"what": str(tmp_path / "begun")})
     wait_for(tmp_path / "begun")
     children = children_of(client)
     client.process.send_signal(signal.SIGTERM)

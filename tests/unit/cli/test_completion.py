@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.requirements import require
-from training_monitor.cli.arguments import NO_VALUE, OPTIONAL, SEVERAL, Argument, every_command
+from training_monitor.cli.arguments import every_command
 from training_monitor.cli.candidates import complete, find_candidates
 from training_monitor.cli.command_table import list_commands
 from training_monitor.cli.known_names import KINDS
 from training_monitor.cli.main import main
+from training_monitor.core.command_arguments import NO_VALUE, OPTIONAL, SEVERAL, Argument
 
 COMMANDS = every_command()
 

@@ -1,4 +1,4 @@
-"""JSON Schemas from annotations: of values that are written as JSON, and of the arguments of functions."""
+"""JSON Schemas from annotations of values that are written as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 import pytest
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.json_schema import arguments_schema, describe_arguments, json_schema
+from training_monitor.core.json_schema import json_schema
 
 
 class Colour(str, Enum):
@@ -76,32 +76,3 @@ POINT = {
 )
 def test_the_schema_of_a_type(kind: Any, schema: dict[str, Any]) -> None:
     assert json_schema(kind) == schema
-
-
-def look(target: str, what: str | None = None, names: Sequence[str] = (), tail: int = 5, deep: bool = False) -> None:
-    """Look.
-
-    Args:
-        target: where,
-            in two lines.
-        what: a name: of a thing.
-    """
-
-
-def test_the_schema_of_arguments() -> None:
-    assert arguments_schema(look) == {
-        "type": "object",
-        "properties": {
-            "target": {"type": "string", "description": "where, in two lines."},
-            "what": {"type": "string", "description": "a name: of a thing."},
-            "names": {"type": "array", "items": {"type": "string"}},
-            "tail": {"type": "integer", "default": 5},
-            "deep": {"type": "boolean", "default": False},
-        },
-        "additionalProperties": False,
-        "required": ["target"],
-    }
-
-
-def test_a_docstring_without_arguments_describes_none() -> None:
-    assert describe_arguments("Look.\n\nReturns:\n    nothing: at all") == {}

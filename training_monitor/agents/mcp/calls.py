@@ -1,29 +1,38 @@
-"""One call of a tool: it can be cancelled, and runs commands of this package in processes of their own.
+"""One call of a tool: it runs a command of this package in a process of its own, which ends when it is cancelled.
 
-A tool that answers what a command prints with `--json` runs that command: the document is the same, and the process can
-be ended when the call is cancelled.
+What takes long is started as a process job instead, and survives the server: its handle is the job id, which every tool
+and command that takes a job understands.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import count
 from typing import Any
 
-from training_monitor.core.errors import CommandFailed, SettingsError, TrainingMonitorError, last_lines
+from training_monitor.core.errors import CommandFailed, JobExists, SettingsError, TrainingMonitorError, last_lines
 from training_monitor.core.masking import redact_argv
+from training_monitor.core.read_fence import READ_UNDER, is_fenced
+from training_monitor.jobs.jobs import look_at_job
+from training_monitor.jobs.process_jobs import PREFIX, start_process_job
+from training_monitor.jobs.stopping import stop_job
 from training_monitor.targets.transport import LocalTransport
 
+HERE = "local"
+_LOOK_SECONDS = 0.5
 COMMAND_SECONDS = 900.0
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 # Without -m, which would look for modules in the current folder first.
 _START = (
-    f"import os, sys; sys.path[0] = {_PACKAGE!r}; sys.argv[0] = 'training-monitor'; "
+    f"import os, sys; sys.path[0] = {_ROOT!r}; sys.argv[0] = 'training-monitor'; "
     "os.environ['TRAINING_MONITOR_SURFACE'] = 'mcp'; "
     "from training_monitor.cli.main import main; sys.exit(main())"
 )
@@ -63,33 +72,8 @@ class Refused(TrainingMonitorError):
         self.told = told
 
 
-def options(**values: object) -> list[str]:
-    """Return the words of options: none for None, False and an empty list, one each for the items of a list."""
-    words = []
-    for name, value in values.items():
-        option = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words += [option] * value
-        elif isinstance(value, (list, tuple)):
-            words += [f"{option}={each}" for each in value]
-        elif value is not None:
-            words.append(f"{option}={value}")
-    return words
-
-
-def positional(**values: str | Sequence[str] | None) -> list[str]:
-    """Return arguments that are no options. Raises SettingsError for one that would be taken for an option."""
-    words = []
-    for name, given in values.items():
-        for value in [given] if isinstance(given, str) else given or ():
-            if value.startswith("-") or not value.strip():
-                raise SettingsError(name, value, "a name that does not begin with -")
-            words.append(value)
-    return words
-
-
-def command_line(words: Iterable[str]) -> list[str]:
-    """Return what starts a command of this package in this Python.
+def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a command line.
 
     Raises:
         SettingsError: a word looks like a secret, which other users would see in the list of processes.
@@ -101,7 +85,12 @@ def command_line(words: Iterable[str]) -> list[str]:
         raise SettingsError(
             "arguments", "what looks like a secret", "the name of a variable that the server has: env:NAME, or NAME"
         )
-    return [sys.executable, "-c", _START, *given]
+    return given
+
+
+def command_line(words: Iterable[str]) -> list[str]:
+    """Return what starts a command of this package in this Python. Raises SettingsError for a secret among them."""
+    return [sys.executable, "-c", _START, *without_secrets(words)]
 
 
 def shown_command(words: Iterable[str]) -> str:
@@ -123,15 +112,62 @@ def run_command(*words: str) -> dict[str, Any]:
         Refused: the command refused, and says why.
         CommandFailed: it gave no document.
     """
-    argv = command_line([*words, "--json"])
+    argv = command_line(_with_json(words))
     result = LocalTransport().run(argv, timeout=COMMAND_SECONDS, on_start=CURRENT.get().started)
     said = last_lines(result.stderr)
-    lines = [line for line in result.stdout.splitlines() if line.strip()]
+    return _answer_of(words, result.stdout, result.exit_code, said)
+
+
+def start_command(words: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Start a command of this package as a process job of this machine, which survives the server.
+
+    The same command that still runs is not started again. A call that is cancelled meanwhile stops it.
+
+    Args:
+        words: the command and its arguments.
+        seconds: how long its end is waited for.
+
+    Returns:
+        As `run_command` if it has ended by then; otherwise its `handle`, a job id, and its `status`.
+    """
+    handle, end = _start(words), time.monotonic() + seconds
+    while True:
+        view = look_at_job(HERE, handle)
+        if view.status.is_terminal:
+            return {"handle": handle, **_answer_of(words, view.log_tail, view.exit_code, view.message or "")}
+        if CURRENT.get().cancelled:
+            stop_job(HERE, handle)
+        elif time.monotonic() >= end:
+            return {"handle": handle, "status": view.status.value, "command": shown_command(words)}
+        time.sleep(_LOOK_SECONDS)
+
+
+def _start(words: Sequence[str]) -> str:
+    """Start a command, or find the same one that still runs, and return its job id."""
+    line = f"exec {shlex.join(command_line(_with_json(words)))} 2>/dev/null"  # what it has to say is in its JSON
+    name = f"mcp-{words[0]}-{hashlib.sha256(line.encode()).hexdigest()[:8]}"
+    fence = {READ_UNDER: os.environ[READ_UNDER]} if is_fenced() else {}
+    for number in count(1):
+        try:
+            return start_process_job(HERE, line, f"{name}-{number}", env=fence)
+        except JobExists:
+            if not look_at_job(HERE, f"{PREFIX}{name}-{number}").status.is_terminal:
+                return f"{PREFIX}{name}-{number}"
+    raise AssertionError
+
+
+def _with_json(words: Sequence[str]) -> list[str]:
+    place = words.index("--") if "--" in words else len(words)
+    return [*words[:place], "--json", *words[place:]]
+
+
+def _answer_of(words: Sequence[str], printed: str, exit_code: int | None, said: str) -> dict[str, Any]:
+    lines = [line for line in printed.splitlines() if line.strip()]
     try:
         found = dict(json.loads(lines[-1]))
     except (IndexError, TypeError, ValueError):
-        what = f"{words[0]}: exit status {result.exit_code}: {said or 'it said nothing'}"
+        what = f"{words[0]}: exit status {exit_code}: {said or 'it said nothing'}"
         raise CommandFailed(what, hint="look at the arguments") from None
     if {"error", "kind", "hint"} <= found.keys() and isinstance(found["error"], str):
         raise Refused(found)
-    return {**found, "exit_status": result.exit_code, "said": said}
+    return {**found, "exit_status": exit_code, "said": said}

@@ -18,7 +18,8 @@ from training_monitor.agents.mcp import protocol
 from training_monitor.agents.mcp.answers import Table, format_failure
 from training_monitor.agents.mcp.calls import CURRENT, Call
 from training_monitor.agents.mcp.protocol import Message, ProtocolError
-from training_monitor.agents.mcp.tools import INSTRUCTIONS, Tool, list_tools
+from training_monitor.agents.mcp.table import INSTRUCTIONS
+from training_monitor.agents.mcp.tools import Tool, list_tools
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.logger import get_logger
 
@@ -248,7 +249,7 @@ class Server:
         """Write a message; once the client is gone, nothing."""
         if message is None:
             return
-        data = json.dumps(message).encode() + b"\n"
+        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         try:
             with self._writing:
                 while data and not self._is_gone:

@@ -14,7 +14,7 @@ from training_monitor.core.units import format_bytes
 def declare(command: CommandParser) -> None:
     command.target()
     command.value("job", "JOB", WHAT, nargs="?", type=some_name)
-    command.value("--tail", "LINES", "how many (default: %(default)s)", type=count, default=100)
+    command.value("--tail", "LINES", "how many lines (default: %(default)s)", type=count, default=100)
 
 
 def run(args: Namespace) -> int:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from training_monitor.cli.argument_types import FOLDERS, CommandParser
-from training_monitor.cli.command_table import Command
+from training_monitor.cli.argument_types import FOLDERS, CommandParser, WrongUse
+from training_monitor.cli.command_table import Command, list_commands
 from training_monitor.cli.output import OK, hint, print_json
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.read_fence import fence_reading
+
+if TYPE_CHECKING:
+    from training_monitor.agents.mcp.tools import Tool
 
 
 def declare(command: CommandParser) -> None:
@@ -25,16 +30,36 @@ def declare(command: CommandParser) -> None:
     command.flag("--text", "write each answer also as text, for clients that show nothing else")
 
 
+def _check(words: Sequence[str]) -> None:
+    """Raise Refused for words that are no command line."""
+    from training_monitor.agents.mcp.calls import Refused
+    from training_monitor.cli.parsing import parse
+
+    try:
+        parse(words)
+    except WrongUse as error:
+        hint = "correct the inputs of the tool: see its inputSchema"
+        raise Refused({"error": error.what, "kind": "SettingsError", "hint": hint}) from None
+
+
+def open_tools(*, allow_write: bool) -> Mapping[str, Tool]:
+    """Return the tools of a server, by name."""
+    from training_monitor.agents.mcp.tools import make_tools
+    from training_monitor.cli.arguments import every_command
+
+    return make_tools(every_command(), list_commands(), _check, allow_write=allow_write)
+
+
 def run(args: Namespace) -> int:
     """Serve until stdin ends; with --json, print the tools instead."""
     from training_monitor.agents.mcp.server import serve
-    from training_monitor.agents.mcp.tools import list_tools, make_tools
+    from training_monitor.agents.mcp.tools import list_tools
 
     for folder in args.read_under or ():
         if not folder.startswith(("/", "~")) or not folder.isprintable():
             raise SettingsError("--read-under", folder, "an absolute path, or one that begins with ~/")
     fence_reading(args.read_under or ())
-    tools = make_tools(allow_write=args.allow_write)
+    tools = open_tools(allow_write=args.allow_write)
     if args.json:
         print_json(args, {"tools": list_tools(tools)})
         return OK

@@ -23,7 +23,7 @@ def declare(command: CommandParser) -> None:
     command.value("--working-dir", "DIR", "on the target (default: here, or where a shell starts there)")
     command.value("--env", "NAME[=VALUE]", "for the command; NAME alone passes it on", action="append")
     add_supervision(command)
-    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="a program with its arguments")
 
 
 def run(args: Namespace) -> int:

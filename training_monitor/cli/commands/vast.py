@@ -21,7 +21,7 @@ def _instances(text: str) -> list[int]:
 
 def declare(command: CommandParser) -> None:
     which = command.add_mutually_exclusive_group()
-    which.add_argument("--instances", type=_instances, metavar="A,B", help="only these")
+    which.add_argument("--instances", type=_instances, metavar="A,B", help="only these, by their ids")
     which.add_argument("--all", action="store_true", help="every instance that is not stopped (default)")
     command.flag("--mock", "made-up instances: needs no network, account or tool")
     add_screen(command)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from argparse import Namespace
 from typing import Any
 
-from training_monitor.cli.argument_types import STALLS, CommandParser
+from training_monitor.cli.argument_types import SECONDS_ABOVE_ZERO, STALLS, CommandParser
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
@@ -31,9 +32,14 @@ def declare(command: CommandParser) -> None:
         action="append",
         dest="conditions",
     )
-    command.value("--handle", "NAME", "for the wait; with it alone, go on with a wait whose caller died")
+    command.value("--handle", "NAME", "a name for the wait; with it alone, go on with that wait")
     command.flag("--list", "list the waits that are kept")
     command.duration("--timeout", "wait no longer than this (default: no limit)")
+    command.duration(
+        "--leave-after",
+        "end this call, not the wait, after this time; continue by its handle (default condition: finished)",
+        type=SECONDS_ABOVE_ZERO,
+    )
     command.duration("--interval", "between looks (default: 30s; with --for 2s to 1m, the longer it waits the more)")
     command.duration("--stall-after", f"{STALLS} (default: by the evidence, as check does)")
     command.value("--checkpoint-dir", "DIR", "of its checkpoints, for --for checkpoint (default: found, if it can be)")
@@ -44,7 +50,7 @@ def run(args: Namespace) -> int:
         return _list_waits(args)
     if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
         raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint with it")
-    if args.conditions or args.handle:
+    if args.conditions or args.handle or args.leave_after:
         return _wait_for_conditions(args)
     return _wait_for_end(args)
 
@@ -88,15 +94,21 @@ def _wait_for_conditions(args: Namespace) -> int:
 def _wait(args: Namespace, handle: str) -> WaitReport:
     from training_monitor.supervision.waiting import continue_wait, wait_for
 
-    news = _News(handle)
-    if not args.conditions:
-        if any(each is not None for each in (args.what, args.timeout, args.interval, args.stall_after)):
-            raise SettingsError("--for", None, "what to wait for; --handle alone goes on with a wait")
-        return continue_wait(handle, on_look=news.tell)
+    news, stopping = _News(handle), None
+    if args.leave_after:
+        stopping = threading.Event()
+        leave = threading.Timer(args.leave_after, stopping.set)
+        leave.daemon = True
+        leave.start()
+    begins = any(each is not None for each in (args.what, args.timeout, args.interval, args.stall_after))
+    if args.handle and not (args.conditions or begins):
+        return continue_wait(handle, on_look=news.tell, stopping=stopping)
+    if not (args.conditions or args.leave_after):
+        raise SettingsError("--for", None, "what to wait for; --handle alone goes on with a wait")
     return wait_for(
         args.target,
         args.what,
-        args.conditions,
+        args.conditions or ("finished",),
         args.timeout,
         handle,
         args.namespace,
@@ -104,6 +116,7 @@ def _wait(args: Namespace, handle: str) -> WaitReport:
         stagnation_threshold=args.stall_after,
         checkpoint_dir=args.checkpoint_dir,
         on_look=news.tell,
+        stopping=stopping,
     )
 
 
@@ -159,6 +172,6 @@ COMMAND = Command(
         "my-pod my-training --timeout 1h",
         "my-pod my-training --for step=1000 --for checkpoint --handle first-save --json",
         "ssh://me@gpu1 --for gpu-idle=10m --for 'log=val_acc=0\\.9'",
-        "--handle first-save",
+        "--handle first-save --leave-after 1m",
     ),
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def declare(command: CommandParser) -> None:
-    command.value("job", "JOB", "show this one (default: list them)", nargs="?")
+    command.value("job", "JOB", "show or cancel this one (default: list them)", nargs="?")
     command.flag("--cancel", "end JOB: save what there is, destroy its machine")
     command.value("--reason", "TEXT", "why, with --cancel (default: %(default)s)", default="cancelled by hand")
     command.flag("--all", "also those that have ended")
