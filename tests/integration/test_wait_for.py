@@ -197,6 +197,21 @@ def test_an_epoch_ends_it(local: Place) -> None:
     assert report.condition == "epoch=2" and report.epoch and report.epoch >= 2
 
 
+def test_a_call_that_leaves_early_is_continued_by_its_handle(local: Place) -> None:
+    job = start_steps(local, "long")
+    words = ("wait", "local", job, "--leave-after", "0.5", "--interval", "0.2", "--json")
+    for more in ((), ("--handle", "mine")):  # a new wait in both cases
+        left = cli(*words, *more)
+        found = document(left)
+        assert (left.returncode, found["outcome"], found["conditions"]) == (3, "interrupted", ["finished"])
+    assert found["handle"] == "mine"
+    again = document(cli("wait", "--handle", "mine", "--leave-after", "0.5", "--json"))
+    assert again["outcome"] == "interrupted" and again["seconds"] > found["seconds"] + 0.5
+    stop_job("local", job)
+    ended = cli("wait", "--handle", "mine", "--leave-after", "1m", "--json")
+    assert (ended.returncode, document(ended)["outcome"]) == (1, "missed")
+
+
 def test_the_folder_of_the_checkpoints_is_found(local: Place) -> None:
     out = local.folder / "out"
     words = f"{PYTHON} {shlex.quote(str(TRAINING))} --output {out} --steps 4000 --step-seconds 0.05 --save-every 20"

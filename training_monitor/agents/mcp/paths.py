@@ -11,43 +11,35 @@ from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
 
-_FOLDERS = frozenset({"checkpoint_dir", "directory", "log", "output_dir", "path", "pid_file"})
-_NO_PATHS = frozenset(
-    {"target", "targets", "namespace", "pods", "also", "name", "job_name", "command", "destination", "reason"}
-)
+_FOLDERS = ("checkpoint_dir", "directory", "path")
+_TRAININGS = ("what", "job")
 
 
 def find_first(arguments: Mapping[str, Any]) -> None:
     """Find the trainings of the target, where an argument may name a file: those of trainings can be read then."""
-    targets = [*_targets_of_files(arguments)]
+    targets = dict.fromkeys(_targets_of_files(arguments))
     if not targets:
         return
     from training_monitor.look.find_trainings import find_question
     from training_monitor.look.meant import note_found, reach
     from training_monitor.targets.asking import Site
+    from training_monitor.targets.kinds.pod import namespace_of_context
 
-    for target in dict.fromkeys(targets):
+    for target in targets:
         with suppress(TrainingMonitorError):  # the tool itself says what is wrong with the target
-            site = reach(Site.of(target, arguments.get("namespace", "default")))
+            is_bare = "://" not in target and target != "local"
+            namespace = arguments.get("namespace") or (namespace_of_context() if is_bare else "default")
+            site = reach(Site.of(target, namespace))
             note_found(site, site.ask_one(find_question()))
 
 
 def _targets_of_files(arguments: Mapping[str, Any]) -> Iterator[str]:
-    texts = [*_texts(arguments)]
-    if "target" in arguments and any(_may_name_file(name, text) for name, text in texts):
-        yield arguments["target"]
-    for name, text in texts:
-        target, _, file = text.partition("#")
-        if name == "targets" and _may_name_file("what", file):
-            yield target
-
-
-def _may_name_file(name: str, text: str) -> bool:
     from training_monitor.look.meant import is_path, is_pid
 
-    return name not in _NO_PATHS and (name in _FOLDERS or is_path(text) or is_pid(text))
-
-
-def _texts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in arguments.items():
-        yield from ((name, each) for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
+    named = [arguments.get(name, "") for name in _TRAININGS]
+    if any(name in arguments for name in _FOLDERS) or any(is_path(each) or is_pid(each) for each in named):
+        yield arguments.get("target", "local")
+    for text in arguments.get("targets", ()):
+        target, _, file = text.partition("#")
+        if is_path(file) or is_pid(file):
+            yield target

@@ -28,6 +28,7 @@ ASK = "nothing was done: ask the user, then call again with confirm: true"
 _SHORT, _CLEAR = 25, 60  # characters of a description that is always given, and of one that is given once
 Check = Callable[[Sequence[str]], object]
 Said = dict[tuple[str, str], str]
+Given = dict[str, bool | str | list[str]]
 
 
 class Tool:
@@ -106,7 +107,7 @@ class Tool:
         self._check(words)
         if self._row.is_act and arguments.get("confirm") is not True:
             return {"done": False, "would": f"{self._helps[name]}: {shown_command(words)}", "confirm": ASK}
-        find_first({"target": "local", **given} if "target" in takes else given)
+        find_first(given)
         answer = start_command(words, action.goes_on) if action.goes_on else run_command(*words)
         if self._row.empties and given.get(self._row.empties) is not True:
             _empty(answer, self._row.empties)
@@ -120,18 +121,18 @@ class Tool:
             raise SettingsError("action", asked, closest(str(asked), tuple(self.takes)))
         return asked
 
-    def _read(self, arguments: Mapping[str, Any], takes: Mapping[str, Argument]) -> Table:
-        """Return the arguments of the command. Raises SettingsError for one that is missing or unknown."""
+    def _read(self, arguments: Mapping[str, Any], takes: Mapping[str, Argument]) -> Given:
+        """Return the arguments of the command. Raises SettingsError for one that is missing, unknown or misshapen."""
         known = (*takes, *self._own)
         for key, value in arguments.items():
             if key not in known:
                 raise SettingsError("arguments", key, closest(key, known))
-            if key == "confirm" and value is not None:
-                _flag(key, value)
+            if key == "confirm" and not isinstance(value, bool | None):
+                raise SettingsError(key, value, "true or false")
         for key, argument in takes.items():
             if argument.is_required and arguments.get(key) is None:
                 raise SettingsError(key, None, _describe(argument))
-        return {key: value for key, value in arguments.items() if key in takes and value is not None}
+        return {key: _value(takes[key], each) for key, each in arguments.items() if key in takes and each is not None}
 
 
 def _find(arguments: Sequence[Argument], key: str) -> Argument:
@@ -186,51 +187,53 @@ def _is_list(argument: Argument) -> bool:
     return argument.is_repeatable or argument.values in (SEVERAL, REST)
 
 
-def _words(action: Action, given: Mapping[str, Any], takes: Mapping[str, Argument]) -> Iterator[str]:
+def _value(argument: Argument, value: object) -> bool | str | list[str]:
+    """Return the value of an input, numbers as texts. Raises SettingsError for what does not fit its schema."""
+    is_flag, is_list = argument.values == NO_VALUE, _is_list(argument)
+    values = value if is_list and isinstance(value, list) else [value]
+    if not all(isinstance(each, bool if is_flag else (str, int, float)) for each in values):
+        raise SettingsError(argument.key, value, _expected(argument))
+    if is_flag:
+        return bool(value)
+    if any(isinstance(each, bool) for each in values):
+        raise SettingsError(argument.key, value, _expected(argument))
+    texts = [str(each) for each in values]
+    for text in texts if not argument.names or argument.values == SEVERAL else ():
+        if argument.values != REST and (text.startswith("-") or not text.strip()):
+            raise SettingsError(argument.key, text, "a name that does not begin with -")  # it would be an option
+    return texts if is_list else texts[0]
+
+
+def _expected(argument: Argument) -> str:
+    if argument.values == NO_VALUE:
+        return "true or false"
+    return f"a list of {argument.type}s" if _is_list(argument) else f"a value of type {argument.type}"
+
+
+def _words(action: Action, given: Given, takes: Mapping[str, Argument]) -> Iterator[str]:
     """Yield the words of a command line: positional arguments, options, and what is left of the line."""
     command, *fixed = action.words.split(" --")
     yield from command.split()
     places = [each for each in takes.values() if not each.names and each.values != REST]
     last = max((place for place, each in enumerate(places) if each.key in given), default=-1)
     for each in places[: last + 1]:
-        yield from _positional(each.key, _texts(each, given.get(each.key, each.default)))
+        yield from _texts(given.get(each.key, each.default))
     yield from (f"--{option}" for option in fixed)
     for key, value in given.items():
-        option = takes[key].names[-1] if takes[key].names else None
-        if option and takes[key].values == NO_VALUE:
-            yield from [option] * _flag(key, value)
-        elif option and takes[key].values == SEVERAL:
-            yield from (option, *_positional(key, _texts(takes[key], value)))
+        option, values = takes[key].names[-1] if takes[key].names else "", takes[key].values
+        if option and values == NO_VALUE:
+            yield from [option] * bool(value)
+        elif option and values == SEVERAL:
+            yield from (option, *_texts(value))
         elif option:
-            yield from (f"{option}={text}" for text in _texts(takes[key], value))
+            yield from (f"{option}={text}" for text in _texts(value))
     for each in takes.values():
         if each.values == REST:
-            yield from ("--", *_texts(each, given[each.key]))
+            yield from ("--", *_texts(given[each.key]))
 
 
-def _flag(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise SettingsError(key, value, "true or false")
-    return value
-
-
-def _texts(argument: Argument, value: object) -> list[str]:
-    """Return the values of an input as texts. Raises SettingsError for what is no text, number, or list of them."""
-    is_list = _is_list(argument)
-    values = value if is_list and isinstance(value, list) else [value]
-    for each in values:
-        if not isinstance(each, (str, int, float)) or isinstance(each, bool):
-            kind = f"{argument.type}s" if is_list else argument.type
-            raise SettingsError(argument.key, value, f"a list of {kind}" if is_list else f"a value of type {kind}")
-    return [str(each) for each in values]
-
-
-def _positional(key: str, texts: Sequence[str]) -> Sequence[str]:
-    """Return arguments that are no options. Raises SettingsError for one that would be taken for an option."""
-    for text in texts:
-        if text.startswith("-") or not text.strip():
-            raise SettingsError(key, text, "a name that does not begin with -")
-    return texts
+def _texts(value: bool | str | list[str] | None) -> list[str]:
+    return value if isinstance(value, list) else [str(value)]
 
 
 def _empty(value: Any, key: str) -> None:
