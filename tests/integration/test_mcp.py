@@ -112,15 +112,22 @@ def test_what_fails_at_its_start_is_told_at_once(surroundings: Surroundings) -> 
         assert first.endswith("-1") and again.endswith("-2")  # the first one has ended
 
 
-def test_a_start_that_is_cancelled_is_stopped(surroundings: Surroundings) -> None:
+def supervisors() -> list[str]:
+    return [each.status.value for each in list_jobs("local") if each.job_id.startswith("process:mcp-")]
+
+
+@pytest.mark.parametrize(("is_cancelled", "status"), [(True, "STOPPED"), (False, "RUNNING")])
+def test_a_start_is_stopped_by_its_cancellation_and_not_by_the_end_of_the_server(
+    surroundings: Surroundings, is_cancelled: bool, status: str
+) -> None:
     with Client("--allow-write") as client:
         arguments = {"action": "run", "command": ["sh", "-c", TRAINING], "name": "kept", "confirm": True}
         asked = client.request("tools/call", name="start", arguments=arguments)
-        supervisors = lambda: [job for job in list_jobs("local") if job.job_id.startswith("process:mcp-")]  # noqa: E731
-        assert wait_until(supervisors)
-        client.note("notifications/cancelled", requestId=asked)
-        assert wait_until(lambda: [each.status.value for each in supervisors()] == ["STOPPED"])
-        assert not client.noise
+        assert wait_until(lambda: supervisors() == ["RUNNING"])
+        if is_cancelled:
+            client.note("notifications/cancelled", requestId=asked)
+            assert wait_until(lambda: supervisors() == ["STOPPED"]) and not client.noise
+    assert supervisors() == [status]
 
 
 def test_the_end_of_a_long_log_fits_and_more_is_told_when_asked_for(surroundings: Surroundings) -> None:

@@ -26,7 +26,7 @@ from tests.integration.test_target_checkpoints import cut, write_checkpoint
 from training_monitor import check_training, continue_wait, start_process_job, wait_for
 from training_monitor.core.store import Store
 from training_monitor.core.values import WaitReport
-from training_monitor.jobs import look_at_job
+from training_monitor.jobs import look_at_job, stop_job
 from training_monitor.supervision.kept_waits import load_wait
 
 ROOT = Path(__file__).parents[2]

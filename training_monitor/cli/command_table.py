@@ -53,7 +53,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "web": "the same in a browser: live table, charts, attempts, alerts, cost",
         "metrics": "what `fleet` sees, for Prometheus: on stdout, or in a file for node_exporter",
         "top": "runs that write progress files: processes, signals, variables, outputs, CSV",
-        "history": "what was seen of the trainings on those screens: trends, tables, cost by day, CSV",
+        "history": "what was seen of trainings earlier: trends, tables, cost by day, CSV",
     },
     "supervise and save": {
         "run": "supervise a command: run it and restart it from its checkpoints",

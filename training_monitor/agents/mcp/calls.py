@@ -39,25 +39,30 @@ _START = (
 
 
 class Call:
-    """A call in progress. `cancel` may come from another thread, also before the call has begun."""
+    """A call in progress. `cancel` and `leave` may come from another thread, also before the call has begun."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kill: Callable[[], None] | None = None
-        self.cancelled = False
+        self.cancelled = self._is_left = False
 
     def cancel(self) -> None:
-        """End what the call has started, as far as that is a process of its own; its answer is not sent."""
+        """End what the call has started; its answer is not sent."""
+        self.cancelled = True
+        self.leave()
+
+    def leave(self) -> None:
+        """End the process of the call; what it has started as a job goes on."""
         with self._lock:
-            self.cancelled, kill = True, self._kill
+            self._is_left, kill = True, self._kill
         if kill:
             kill()
 
     def started(self, kill: Callable[[], None]) -> None:
         """Note how the process of this call is killed."""
         with self._lock:
-            self._kill, cancelled = kill, self.cancelled
-        if cancelled:
+            self._kill, is_left = kill, self._is_left
+        if is_left:
             kill()
 
 

@@ -91,13 +91,13 @@ class Server:
             self.close()
 
     def close(self) -> None:
-        """End all calls."""
+        """End all calls; what was started as a job goes on."""
         with self._news:
             self._is_gone, calls = True, list(self._calls.values())
             self._waiting.clear()
             self._news.notify_all()
         for call in calls:
-            call.cancel()
+            call.leave()
 
     # ------------------------------------------------------------ messages
 

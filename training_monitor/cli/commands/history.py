@@ -1,4 +1,4 @@
-"""`history`: what was seen of the trainings on those screens: trends, tables, cost by day, CSV."""
+"""`history`: what was seen of trainings earlier: trends, tables, cost by day, CSV."""
 
 from __future__ import annotations
 
