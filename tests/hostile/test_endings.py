@@ -81,7 +81,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 # These answer without waiting for anyone, and may have ended before the signal comes.
 AT_ONCE_DONE = {"history", "rent queue", "rent dataset", "rent launch", "rent keys"}
 AT_ONCE_DONE |= {"notify", "skill", "completion", "config", "top"}
-CALL = {"name": "check_training", "arguments": {"target": "TARGET"}}
+CALL = {"name": "check", "arguments": {"target": "TARGET"}}
 
 
 def test_every_command_has_a_case() -> None:

@@ -157,7 +157,7 @@ def _schema(arguments: Mapping[str, Argument], count: int, tool: str, said: Said
         by_text.setdefault(_said_once(argument.key, _describe(argument), tool, said), []).append(name)
     for_all = len(by_text) == 1 and len(arguments) == count
     told = "; ".join(text if for_all else f"{', '.join(names)}: {text}" for text, names in by_text.items())
-    return _item(argument, told.removesuffix(": "))
+    return _item(argument, told.removesuffix(": "))  # those of one key are of one type
 
 
 def _item(argument: Argument, told: str) -> Table:
@@ -191,23 +191,17 @@ def _value(argument: Argument, value: object) -> bool | str | list[str]:
     """Return the value of an input, numbers as texts. Raises SettingsError for what does not fit its schema."""
     is_flag, is_list = argument.values == NO_VALUE, _is_list(argument)
     values = value if is_list and isinstance(value, list) else [value]
-    if not all(isinstance(each, bool if is_flag else (str, int, float)) for each in values):
-        raise SettingsError(argument.key, value, _expected(argument))
+    if any(isinstance(each, bool) is not is_flag or not isinstance(each, (str, int, float)) for each in values):
+        kind = f"a list of {argument.type}s" if is_list else f"a value of type {argument.type}"
+        raise SettingsError(argument.key, value, "true or false" if is_flag else kind)
     if is_flag:
         return bool(value)
-    if any(isinstance(each, bool) for each in values):
-        raise SettingsError(argument.key, value, _expected(argument))
     texts = [str(each) for each in values]
-    for text in texts if not argument.names or argument.values == SEVERAL else ():
-        if argument.values != REST and (text.startswith("-") or not text.strip()):
-            raise SettingsError(argument.key, text, "a name that does not begin with -")  # it would be an option
+    is_bare = argument.values == SEVERAL or (not argument.names and argument.values != REST)
+    for text in texts if is_bare else ():
+        if text.startswith("-") or not text.strip():  # it would be an option
+            raise SettingsError(argument.key, text, "a name that does not begin with -")
     return texts if is_list else texts[0]
-
-
-def _expected(argument: Argument) -> str:
-    if argument.values == NO_VALUE:
-        return "true or false"
-    return f"a list of {argument.type}s" if _is_list(argument) else f"a value of type {argument.type}"
 
 
 def _words(action: Action, given: Given, takes: Mapping[str, Argument]) -> Iterator[str]:
