@@ -23,22 +23,21 @@ OLD, NEW = "2025-11-25", None
 QUICK = """
 import os, sys
 from training_monitor.agents.mcp import tools
-def echo(*words):
+def echo(words, given):
     print("printed"); os.write(1, b"written\\n"); os.system("echo by a child")
     assert sys.stdin.read() == ""
     if "raise" in words: raise ZeroDivisionError("a defect")
     return {"text": words[-1]}
-tools.run_command, tools.find_first = echo, lambda given: None
+tools.run_command = echo
 from training_monitor.cli.main import main
 sys.exit(main())
 """
 # A server whose calls take long, once they have made the file that they are given as their training.
 SLOW = """
 import sys, time
-from training_monitor.agents.mcp import calls, server, tools
+from training_monitor.agents.mcp import calls, server
 server.PROGRESS_SECONDS = 0.05
-tools.find_first = lambda given: None
-calls._START = "import sys, time; open(sys.argv[3], 'w').close(); time.sleep(600)"
+calls._START = "import sys, time; open(sys.argv[4], 'w').close(); time.sleep(600)"
 from training_monitor.cli.main import main
 sys.exit(main())
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,12 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The command lines that calls run, which run nothing."""
     found: list[tuple[str, ...]] = []
 
-    def run(*words: str) -> dict[str, Any]:
-        found.append(words)
+    def run(words: Sequence[str], given: Any, seconds: float = 0.0) -> dict[str, Any]:
+        found.append(tuple(words))
         return {"stacks": [1], "ranks": [{"stacks": [2], "children": [{"stacks": [3]}]}]}
 
     monkeypatch.setattr(tools, "run_command", run)
-    monkeypatch.setattr(tools, "start_command", lambda words, seconds: run(*words))
-    monkeypatch.setattr(tools, "find_first", lambda arguments: None)
+    monkeypatch.setattr(tools, "start_command", run)
     return found
 
 
@@ -182,5 +182,5 @@ def test_without_confirm_an_act_only_says_what_it_would_do(
 
 
 def test_a_command_line_starts_this_package_from_any_folder() -> None:
-    *_, code, word = command_line(["check"])
+    *_, code, _, word = command_line(["check"], {})
     assert word == "check" and f"sys.path[0] = {str(Path(calls.__file__).parents[3])!r};" in code

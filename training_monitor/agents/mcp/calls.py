@@ -32,8 +32,9 @@ COMMAND_SECONDS = 900.0
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 # Without -m, which would look for modules in the current folder first.
 _START = (
-    f"import os, sys; sys.path[0] = {_ROOT!r}; sys.argv[0] = 'training-monitor'; "
+    f"import json, os, sys; sys.path[0] = {_ROOT!r}; sys.argv[0] = 'training-monitor'; "
     "os.environ['TRAINING_MONITOR_SURFACE'] = 'mcp'; "
+    "from training_monitor.agents.mcp.paths import find_first; find_first(json.loads(sys.argv.pop(1))); "
     "from training_monitor.cli.main import main; sys.exit(main())"
 )
 
@@ -93,9 +94,14 @@ def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
-def command_line(words: Iterable[str]) -> list[str]:
-    """Return what starts a command of this package in this Python. Raises SettingsError for a secret among them."""
-    return [sys.executable, "-c", _START, *without_secrets(words)]
+def command_line(words: Iterable[str], given: Mapping[str, Any]) -> list[str]:
+    """Return what starts a command of this package in this Python. Raises SettingsError for a secret among them.
+
+    Args:
+        words: the command and its arguments.
+        given: the arguments by name; the trainings whose files they name are found first.
+    """
+    return [sys.executable, "-c", _START, json.dumps(given), *without_secrets(words)]
 
 
 def shown_command(words: Iterable[str]) -> str:
@@ -103,11 +109,11 @@ def shown_command(words: Iterable[str]) -> str:
     return shlex.join(["training-monitor", *words])
 
 
-def run_command(*words: str) -> dict[str, Any]:
+def run_command(words: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
     """Run a command of this package and return the JSON document that it prints.
 
     Args:
-        words: the command and its arguments.
+        words, given: as for `command_line`.
 
     Returns:
         The document, with `exit_status` (0 ok, 1 bad, 2 wrong use, 3 unknown, 4 taken over) and `said`, what the
@@ -117,25 +123,25 @@ def run_command(*words: str) -> dict[str, Any]:
         Refused: the command refused, and says why.
         CommandFailed: it gave no document.
     """
-    argv = command_line(_with_json(words))
+    argv = command_line(_with_json(words), given)
     result = LocalTransport().run(argv, timeout=COMMAND_SECONDS, on_start=CURRENT.get().started)
     said = last_lines(result.stderr)
     return _answer_of(words, result.stdout, result.exit_code, said)
 
 
-def start_command(words: Sequence[str], seconds: float) -> dict[str, Any]:
+def start_command(words: Sequence[str], given: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Start a command of this package as a process job of this machine, which survives the server.
 
     The same command that still runs is not started again. A call that is cancelled meanwhile stops it.
 
     Args:
-        words: the command and its arguments.
+        words, given: as for `command_line`.
         seconds: how long its end is waited for.
 
     Returns:
         As `run_command` if it has ended by then; otherwise its `handle`, a job id, and its `status`.
     """
-    handle, end = _start(words), time.monotonic() + seconds
+    handle, end = _start(words, given), time.monotonic() + seconds
     while True:
         view = look_at_job(HERE, handle)
         if view.status.is_terminal:
@@ -147,9 +153,9 @@ def start_command(words: Sequence[str], seconds: float) -> dict[str, Any]:
         time.sleep(_LOOK_SECONDS)
 
 
-def _start(words: Sequence[str]) -> str:
+def _start(words: Sequence[str], given: Mapping[str, Any]) -> str:
     """Start a command, or find the same one that still runs, and return its job id."""
-    line = f"exec {shlex.join(command_line(_with_json(words)))} 2>/dev/null"  # what it has to say is in its JSON
+    line = f"exec {shlex.join(command_line(_with_json(words), given))} 2>/dev/null"  # what it has to say is in its JSON
     name = f"mcp-{words[0]}-{hashlib.sha256(line.encode()).hexdigest()[:8]}"
     fence = {READ_UNDER: os.environ[READ_UNDER]} if is_fenced() else {}
     for number in count(1):

@@ -18,7 +18,6 @@ from training_monitor.agents.mcp.answers import (
     read_limit,
 )
 from training_monitor.agents.mcp.calls import Refused, run_command, shown_command, start_command, without_secrets
-from training_monitor.agents.mcp.paths import find_first
 from training_monitor.agents.mcp.table import ACTS, LOOKS, Action, Row
 from training_monitor.core.command_arguments import NO_VALUE, REST, SEVERAL, Argument
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
@@ -107,8 +106,8 @@ class Tool:
         self._check(words)
         if self._row.is_act and arguments.get("confirm") is not True:
             return {"done": False, "would": f"{self._helps[name]}: {shown_command(words)}", "confirm": ASK}
-        find_first(given)
-        answer = start_command(words, action.goes_on) if action.goes_on else run_command(*words)
+        seconds = action.goes_on
+        answer = start_command(words, given, seconds) if seconds else run_command(words, given)
         if self._row.empties and given.get(self._row.empties) is not True:
             _empty(answer, self._row.empties)
         return {**answer, "done": True} if self._row.is_act else answer
