@@ -148,11 +148,6 @@ def test_a_log_that_was_deleted_is_read_through_its_process(target: Place, start
     assert found.logs == (f"/proc/{process.pid}/fd/1",)
 
 
-def test_a_log_behind_tee_is_found(target: Place, start: Start, work: Path) -> None:
-    start("sh", "-c", f"{PYTHON} train.py rank 2>&1 | tee tee.log >/dev/null", output="shell.log")
-    assert find_one(target, work, lambda each: each.logs).logs == (str(work / "tee.log"),)
-
-
 def test_a_training_that_prints_into_a_pipe_says_so(target: Place, start: Start, work: Path) -> None:
     start("sh", "-c", f"{PYTHON} train.py rank 2>&1 | sleep 600", output="shell.log")
     found = find_one(target, work, lambda each: each.hints)

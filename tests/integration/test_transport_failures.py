@@ -240,12 +240,3 @@ class TestSsh:
         assert folder.stat().st_mode & 0o777 == 0o700
         assert len(list(folder.iterdir())) == 1
         assert (sshd.folder / "log").read_text().count("Accepted publickey") == 1
-
-    def test_a_folder_for_sockets_that_others_can_write_to_is_not_used(
-        self, sshd: SshServer, surroundings: Surroundings
-    ) -> None:
-        folder = surroundings.sockets / f"training_monitor-{Path('/proc/self').stat().st_uid}"
-        folder.mkdir()
-        folder.chmod(0o777)
-        assert say(sshd.address) == "hello\n"
-        assert list(folder.iterdir()) == []

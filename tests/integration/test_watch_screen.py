@@ -129,22 +129,6 @@ def test_all_that_is_known_is_on_the_screen(start: Callable[..., Training], scre
     screen.ended(130)
 
 
-@pytest.mark.parametrize("way", [(), ("--poll",)], ids=["streamed", "asked"])
-def test_a_log_that_is_not_there_yet_is_named(
-    start: Callable[..., Training], screen: WatchScreen, way: tuple[str, ...]
-) -> None:
-    training = start()
-    log, pid = training.folder / "later", str(training.folder / "pid")
-    words = (sys.executable, "-m", "training_monitor", "watch", "local", "--log", str(log), "--pid-file", pid, *way)
-    screen.start("118x40", *words, "--interval", "1", before=GOES_ON)
-    screen.shows(r"^verdict +there is no log \S+/later yet;")
-    log.write_text("step 7/40 loss 0.1\n")
-    screen.shows("step 7/40")
-    screen.hides("there is no log")
-    screen.press("q")
-    screen.ended(130)
-
-
 def test_a_small_screen_shows_the_worst_and_scrolls_to_the_rest(
     start: Callable[..., Training], screen: WatchScreen
 ) -> None:
@@ -195,9 +179,7 @@ def test_r_looks_at_once(start: Callable[..., Training], screen: WatchScreen) ->
     screen.ended(130)
 
 
-def test_colours_are_left_out_where_they_are_not_wanted_and_ascii_where_there_is_no_unicode(
-    start: Callable[..., Training], screen: WatchScreen
-) -> None:
+def test_no_color_and_missing_unicode_are_respected(start: Callable[..., Training], screen: WatchScreen) -> None:
     screen.watch(start(), NO_COLOR="1", TRAINING_MONITOR_ASCII="1")
     screen.shows("^-- RUNNING", r"^silence +\[")
     assert screen.text().isascii()
