@@ -286,7 +286,6 @@ def parsers() -> dict[str, Parser]:
         "parse_ray_resources": Parser(ray_output.parse_ray_resources, usage, (None, 200), {}, "Usage:\n", " "),
         "parse_ray_submit": Parser(ray_output.parse_ray_submit, log, (None, 200)),
         "is_already_exists": Parser(ray_output.is_already_exists, log, (None, 200)),
-        "clean_ray_line": Parser(ray_output.clean_ray_line, log, (None, 200)),
     }  # fmt: skip
 
 

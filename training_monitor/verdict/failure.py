@@ -9,7 +9,6 @@ zero are never evidence. The default is to restart; stopping needs proof.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 from math import isfinite
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import Failure, PodState
-from training_monitor.core.regex import regex, required_texts
+from training_monitor.core.regex import regex
 from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of
 from training_monitor.logs.text import begins_traceback, log_pieces
@@ -63,7 +62,6 @@ _ERRORLIKE = regex(
 )
 _RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
-_START = 4  # characters of a text by which it is found: few enough that nearly all have them
 _TOKEN = regex(r"\\.|\{[\d,]+\}|\[(?:\\.|[^\]\\])+\]|\d")  # of a pattern: escape, repeat, set of characters, digit
 
 
@@ -258,23 +256,6 @@ def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str], re.Pattern[st
     return tuple((each, regex(each.pattern), regex(_for_any_digit(each.pattern))) for each in table.SIGNATURES)
 
 
-@lru_cache(maxsize=1)
-def _signatures_by_start() -> dict[str, list[tuple[str, int]]]:
-    """Return the texts of which a signature's lines contain one, with its number, by their first characters."""
-    by_start = defaultdict[str, list[tuple[str, int]]](list)
-    for number, (*_, pattern) in enumerate(_signatures()):
-        for text in required_texts(pattern.pattern, 0) or ("",):
-            by_start[text[:_START] if len(text) >= _START else ""].append((text, number))
-    return by_start
-
-
-def _may_have(line: str) -> list[int]:
-    """Return the numbers of the signatures of which a line contains a required text."""
-    by_start = _signatures_by_start()
-    starts = by_start.keys() & {"", *[line[at : at + _START] for at in range(len(line))]}
-    return sorted({number for start in starts for text, number in by_start[start] if text in line})
-
-
 class _Told(NamedTuple):
     """What a line may tell by its words, whatever its numbers are; `signatures` counts in `_signatures`."""
 
@@ -288,7 +269,7 @@ class _Told(NamedTuple):
 
 @by_shape
 def _told_by(line: str) -> _Told:
-    signatures = tuple(number for number in _may_have(line) if _signatures()[number][-1].search(line))
+    signatures = tuple(number for number, (*_, pattern) in enumerate(_signatures()) if pattern.search(line))
     exception = bool(_EXCEPTION.match(line) or _RAISED.match(line))
     errorlike = _ERRORLIKE.search(line) is not None
     return _Told(

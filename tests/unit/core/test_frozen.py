@@ -1,4 +1,4 @@
-"""Classes of values against those of the standard library, and patterns against compiled ones."""
+"""Classes of values against those of the standard library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import inspect
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import pytest
 
 from training_monitor.core import frozen
 from training_monitor.core.frozen import field
-from training_monitor.core.regex import regex
 
 
 @frozen.dataclass(frozen=True, slots=True)
@@ -221,21 +219,3 @@ def test_defaults_checks_and_excluded_fields_hold() -> None:
 def test_a_frozen_value_can_be_copied_and_pickled() -> None:
     for value in (Sample(1, "word", {"a": "b"}, 2.0), Longer(1), Cached(3), Empty()):
         assert copy.copy(value) == copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == value
-
-
-def test_a_pattern_answers_as_a_compiled_one() -> None:
-    for source, flags, text in [(r"(\d+)", 0, "a1b22"), ("B", re.IGNORECASE, "abc"), (rb"\d", 0, b"x1")]:
-        lazy, compiled = regex(source, flags), re.compile(source, flags)  # type: ignore[type-var]
-        assert lazy.pattern == compiled.pattern
-        for method in ("search", "match", "fullmatch"):
-            found, expected = getattr(lazy, method)(text), getattr(compiled, method)(text)
-            assert (found and found.groups()) == (expected and expected.groups())
-        assert lazy.findall(text) == compiled.findall(text)
-        assert lazy.split(text) == compiled.split(text)
-        assert lazy.sub(text[:1], text) == compiled.sub(text[:1], text)
-        assert (lazy.groups, lazy.flags) == (compiled.groups, compiled.flags)
-
-
-def test_a_wrong_pattern_is_told_on_first_use() -> None:
-    with pytest.raises(re.error):
-        regex("(").search("")

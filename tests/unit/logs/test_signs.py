@@ -8,15 +8,51 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.test_required_text import parser, ways
 from training_monitor.logs import events, fields, job_progress, parts, text
 from training_monitor.logs.shapes import shape_of
+
+try:
+    from re import _constants as constants, _parser as parser  # type: ignore[attr-defined]
+except ImportError:  # Python 3.10
+    import sre_constants as constants
+    import sre_parse as parser
 
 FIELD_PATTERNS = ("_RATE", "_EPOCH", "_TIMM_EPOCH", "_ETA", "_TIME_LEFT", "_SPENT_AND_LEFT", "_STEPS_TOOK")
 NAME_PATTERNS = ("_FIRST_RATE", "_STEP_TIME", "_STEP_RATE")
 LINE_PATTERNS = ("_NEW_ATTEMPT", "_OTHER_WORK_BEGINS", "_FINISHED", "_FINISHED_MESSAGE", "_SPELLED_BAR", "_SAVE")
 SIGNS = (*fields.FIELD_SIGNS, *parts._SIGNS)
 EVENT_PATTERNS = ("_SAVE", "_SAMPLE", "_HINT", "_UTILIZATION", "_GPU_MEMORY")
+
+REPEATS = tuple(
+    getattr(constants, name) for name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") if hasattr(constants, name)
+)
+Way = tuple[frozenset[str], str]  # texts that are in every match that takes this way, and the one that may go on
+
+
+def ways(tree: Any, text: str = "") -> list[Way]:
+    """The ways through a parsed pattern that begins after a text."""
+    found: list[Way] = [(frozenset(), text)]
+    for kind, argument in tree:
+        found = [
+            (have | more, rest) for have, begun in found for more, rest in ways_of_part(kind, argument, begun)
+        ]  # fmt: skip
+    return found
+
+
+def ways_of_part(kind: Any, argument: Any, text: str) -> list[Way]:
+    if kind is constants.LITERAL:
+        return [(frozenset(), text + chr(argument).lower())]
+    if kind is constants.SUBPATTERN:
+        return ways(argument[3], text)
+    if kind is constants.BRANCH:
+        return [way for branch in argument[1] for way in ways(branch, text)]
+    if kind in REPEATS and argument[0]:
+        return [(have | {rest}, "") for have, rest in ways(argument[2], text)]
+    if kind is constants.ASSERT:
+        return [(have | {rest}, text) for have, rest in ways(argument[1])]
+    if kind is constants.ASSERT_NOT or kind is constants.AT:
+        return [(frozenset(), text)]
+    return [(frozenset({text}), "")]
 
 
 def without_sign(pattern: str, signs: tuple[str, ...]) -> list[set[str]]:
