@@ -11,19 +11,32 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.logs.events import NO_EVENTS, Events
+from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.parts import find_numbers_in, shows_progress
 from training_monitor.logs.shapes import MOST_SHAPES, split_lines
 from training_monitor.logs.text import Parts, clean_line, places_of
 
-if TYPE_CHECKING:
-    from training_monitor.logs.training_log import ProgressReader
-
 Line = tuple[bytes, str]  # its shape, and itself
 StepAndLoss = tuple[int | None, float | None]
+
+
+class Reader(Protocol):
+    """What `ProgressReader` has for this."""
+
+    epochs: EpochCount
+    columns: tuple[str, ...] | None
+
+    @property
+    def learned(self) -> object: ...
+    @property
+    def most(self) -> float | None: ...
+    def read_piece(self, piece: str, shape: bytes) -> Mapping[str, Any]: ...
+    def copy(self) -> Any: ...
+    def go_back(self, before: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,7 @@ class Repeats:
 
     def read(
         self,
-        reader: ProgressReader,
+        reader: Reader,
         text: str,
         found: list[StepAndLoss],
         events_in: Callable[[str, bytes], Events] = lambda piece, shape: NO_EVENTS,
@@ -117,7 +130,7 @@ class Repeats:
         self._finish(reader, newest, shapes, lines, range(since, len(lines)))
 
     def _finish(
-        self, reader: ProgressReader, newest: dict[bytes, int], shapes: list[bytes], lines: list[str], skipped: range
+        self, reader: Reader, newest: dict[bytes, int], shapes: list[bytes], lines: list[str], skipped: range
     ) -> None:
         """Read the newest of the lines left out that show the same fields; all if one lacks a field."""
         if not newest:
@@ -135,13 +148,13 @@ class Repeats:
                 return
 
 
-def _read_again(reader: ProgressReader, shape: bytes, raw: str) -> Mapping[str, Any]:
+def _read_again(reader: Reader, shape: bytes, raw: str) -> Mapping[str, Any]:
     piece, of_piece, _ = clean_line(raw, shape)
     return reader.read_piece(piece, of_piece)
 
 
 def _find_repeat(
-    raw: str, piece: str, parts: Parts, found: Mapping[str, Any], reader: ProgressReader, events: Events
+    raw: str, piece: str, parts: Parts, found: Mapping[str, Any], reader: Reader, events: Events
 ) -> _Repeat | None:
     """Return how repetitions are known of a line that showed these fields and taught nothing; None if they are not."""
     shown, most = _names(found), reader.most

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.advice import Advice, find_advice
@@ -25,7 +25,6 @@ from training_monitor.targets.transport import Transport
 
 if TYPE_CHECKING:
     from training_monitor.core.rest import Response
-    from training_monitor.notify.people import NotifiedUser
 
 # ---------------------------------------------------------------- what settings may be
 
@@ -62,6 +61,15 @@ class Doors:
     has_store: bool = False
 
 
+class User(Protocol):
+    """Whom a notice goes to: what a `NotifiedUser` has beside the addresses that the channels define."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_person(self) -> bool: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Channel:
     """One way to notify a user, with the settings that every channel has.
@@ -91,13 +99,13 @@ class Channel:
         """The program of this machine that sends its notices; "" without one."""
         return ""
 
-    def recipient(self, user: NotifiedUser) -> Any:
+    def recipient(self, user: User) -> Any:
         """Return a person's own address and never another one; without a person, the default recipient."""
         if user.is_person:
             return getattr(user, self.own) if self.own else None
         return getattr(self, self.default) if self.default else self.name
 
-    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
+    def obstacle(self, user: User, doors: Doors) -> str | None:
         """Return why this user cannot be notified this way; None if they can."""
         if self.needs_store and not doors.has_store:
             return "no store is open"

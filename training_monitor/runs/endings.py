@@ -17,16 +17,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import redact
 from training_monitor.runs.ownership import started_by
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED
-
-if TYPE_CHECKING:
-    from training_monitor.runs.monitor import TrainingMonitor
 
 MOST_MESSAGE = 2000
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -36,7 +33,7 @@ _EXIT_LIMIT = 2.0  # how many seconds os._exit waits for the last write
 _CANCELLATIONS = ("CancelledError", "Cancelled")  # of asyncio, concurrent.futures and trio
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="TrainingMonitor")
+S = TypeVar("S", bound="Harmless")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +85,16 @@ def bounded(text: str) -> str:
     return redact(text[: 2 * MOST_MESSAGE])[:MOST_MESSAGE]
 
 
+class Run(Protocol):
+    """What the hooks look at and end: what a `TrainingMonitor` has for them."""
+
+    def end(self, outcome: Outcome) -> None: ...
+    def note_signal(self, name: str) -> None: ...
+    def count(self) -> int: ...
+    def is_trained_here(self) -> bool: ...
+    def is_within(self, frame: FrameType | None) -> bool: ...
+
+
 class Hooks:
     """The hooks in the interpreter while a run is watched; they are removed at its end.
 
@@ -104,7 +111,7 @@ class Hooks:
     Hooks that others have put over ours stay, and ours below them only pass on.
     """
 
-    def __init__(self, ending: TrainingMonitor) -> None:
+    def __init__(self, ending: Run) -> None:
         self._ending = ending
         self._replaced: list[tuple[object, str, Any, Any]] = []  # owner, name, what was there, what is there now
         self._handlers: dict[int, Any] = {}
@@ -333,6 +340,14 @@ class Warnings:
         self._told.add(kind)
         with suppress(Exception):
             warnings.warn(f"training_monitor: {message}", RuntimeWarning, stacklevel=stacklevel + 1)
+
+
+class Harmless(Protocol):
+    """What has methods that are `harmless`."""
+
+    troubles: Warnings
+
+    def takes_call(self, name: str) -> bool: ...
 
 
 def harmless(
