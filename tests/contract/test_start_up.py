@@ -32,8 +32,8 @@ SCRIPTS: dict[str, tuple[int, int]] = {
     "from training_monitor import auto_restart": (21, 55),
 }
 COMMANDS: dict[str, tuple[int, int]] = {
-    "--version": (3, 15),
-    "--help": (4, 15),
+    "--version": (10, 40),
+    "--help": (10, 40),
     "completion --complete zsh gpu l": (36, 70),
     "gpu local": (44, 70),
     "checkpoints local .": (37, 70),

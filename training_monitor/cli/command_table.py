@@ -1,7 +1,7 @@
 """The commands of the command line, and its first page. A command is a line of GROUPS, and a file in `commands/`:
 `rent keys` is `commands/rent/keys.py`.
 
-Nothing is imported here: `--version` and `--help` are answered from this module.
+Nothing is imported here.
 """
 
 from __future__ import annotations
@@ -110,24 +110,6 @@ def command_named(name: str) -> Command:
     __import__(module)
     found: Command = sys.modules[module].COMMAND
     return found
-
-
-def format_help() -> str:
-    """Return what argparse would print for `--help`."""
-    return f"""\
-usage: training-monitor [-h] [--version] COMMAND ...
-
-{DESCRIPTION}
-
-positional arguments:
-  COMMAND     see below
-
-options:
-  -h, --help  show this help message and exit
-  --version   show program's version number and exit
-
-{format_groups()}
-"""
 
 
 def format_groups(only: str = "") -> str:

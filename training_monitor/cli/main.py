@@ -9,8 +9,6 @@ import os
 import sys
 import time
 
-from training_monitor import __version__
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -55,7 +53,7 @@ def _begin(endings: list[Ending]) -> None:
 def _main(words: list[str], begin: Callable[[], None] | None = None) -> int:
     """Run a command; `begin` is called before there is anything that a signal must clean up."""
     try:
-        status = 0 if _answer_at_once(words) else _run_words(words, begin)
+        status = _run_words(words, begin)
         sys.stdout.flush()  # here a closed pipe is handled, at interpreter exit it would be an error
         return status
     except KeyboardInterrupt as interrupt:
@@ -90,24 +88,12 @@ def _tell_lost_output(error: Exception) -> int:
     return UNKNOWN
 
 
-def _answer_at_once(words: list[str]) -> bool:
-    """Answer what needs no command, without signals to handle."""
-    if words == ["--version"]:
-        print(f"training-monitor {__version__}")
-    elif words in (["--help"], ["-h"]):
-        from training_monitor.cli.command_table import format_help
-
-        sys.stdout.write(format_help())
-    elif words[:2] == ["completion", "--complete"] and len(words) > 3:
+def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
+    if words[:2] == ["completion", "--complete"] and len(words) > 3:  # a shell waits for it at each key
         from training_monitor.cli.candidates import complete
 
         sys.stdout.writelines(f"{line}\n" for line in complete(words[2], words[3:]))
-    else:
-        return False
-    return True
-
-
-def _run_words(words: list[str], begin: Callable[[], None] | None) -> int:
+        return 0
     began = time.monotonic()
     from training_monitor.cli.argument_types import WrongUse
     from training_monitor.cli.parsing import parse

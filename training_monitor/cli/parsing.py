@@ -15,7 +15,6 @@ from training_monitor.cli.command_table import (
     format_groups,
     list_commands,
 )
-from training_monitor.targets.kinds import list_forms
 
 
 def build_parser(only: str | None = None) -> CommandParser:
@@ -48,7 +47,11 @@ def _add_command(add: Callable[..., CommandParser], name: str, word: str, help: 
     if command.declare:
         command.declare(parser)
     has_target = any(action.metavar == "TARGET" for action in parser._actions)
-    target = f"TARGET is {' | '.join(list_forms('POD'))}.\n\n" if has_target else ""
+    target = ""
+    if has_target:
+        from training_monitor.targets.kinds import list_forms
+
+        target = f"TARGET is {' | '.join(list_forms('POD'))}.\n\n"
     examples = "\n".join(f"  training-monitor {name} {words}".rstrip() for words in command.examples)
     parser.epilog = f"{target}examples:\n{examples}"
     return parser

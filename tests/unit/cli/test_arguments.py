@@ -77,18 +77,6 @@ def test_a_port_is_refused_with_its_own_range() -> None:
     assert build_parser().parse_args(["web", "--mock", "--port", "1"]).port == 1
 
 
-@pytest.mark.parametrize("words", ["--help", "-h", "--version"])
-def test_what_is_answered_without_argparse_is_what_argparse_answers(
-    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    assert main([words]) == 0
-    answered = capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        parse(words)
-    assert not ended.value.code and capsys.readouterr() == answered
-
-
 def test_the_parser_of_one_command_says_what_the_whole_one_says(
     capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
