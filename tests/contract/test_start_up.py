@@ -29,23 +29,23 @@ RUN = "from training_monitor.cli.main import main; main({words!r})"
 # for other versions and for trainings that happen to run on this machine.
 SCRIPTS: dict[str, tuple[int, int]] = {
     "import training_monitor": (1, 4),
-    "from training_monitor import auto_restart": (21, 55),
+    "from training_monitor import auto_restart": (25, 70),
 }
 COMMANDS: dict[str, tuple[int, int]] = {
-    "--version": (10, 40),
-    "--help": (10, 40),
-    "completion --complete zsh gpu l": (36, 70),
-    "gpu local": (44, 70),
-    "checkpoints local .": (37, 70),
-    "health local": (93, 95),
-    "history": (44, 70),
-    "top . --once --json": (63, 75),
-    "config --check": (68, 75),
-    "status local": (88, 80),
+    "--version": (10, 50),
+    "--help": (10, 50),
+    "completion --complete zsh gpu l": (37, 85),
+    "gpu local": (46, 90),
+    "checkpoints local .": (38, 90),
+    "health local": (94, 110),
+    "history": (46, 90),
+    "top . --once --json": (64, 95),
+    "config --check": (70, 95),
+    "status local": (89, 100),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.
 HEAVY = frozenset(
-    "dataclasses inspect statistics decimal fractions random hashlib secrets shutil urllib.request http.client ssl"
+    "dataclasses inspect statistics decimal fractions random hashlib secrets urllib.request http.client ssl"
     " smtplib email html curses difflib importlib.resources pathlib tempfile xml asyncio multiprocessing".split()
 )
 
