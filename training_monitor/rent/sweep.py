@@ -18,10 +18,9 @@ from training_monitor.core.units import format_duration, known_number
 from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.limits import reached_limit
 from training_monitor.vast.cost import cost_per_hour, forecast_burn
-from training_monitor.vast.training_request import JobState, QueuedJob, read_label
+from training_monitor.vast.training_request import EARLIEST_START, JobState, QueuedJob, read_label
 
 FORGET_SECONDS = 86400.0  # an instance that was not listed for this long is forgotten
-EARLIEST_START = 1.5e9  # vast.ai rented nothing before 2017
 _DOWN = ("exited", "stopped", "offline", "unknown", "frozen")
 _AFTER_WORK = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
 MOST_SHOWN = 200  # characters of a label, which anyone may have written

@@ -368,6 +368,8 @@ def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
 
 # ---------------------------------------------------------------- labels
 
+EARLIEST_START = 1.5e9  # vast.ai rented nothing before 2017
+
 
 def format_label(owner: str, job_id: str, attempt: int) -> str:
     """Return the label of an instance: its owner, and the job and attempt for which it was rented."""
