@@ -334,7 +334,9 @@ class ContainerEnd:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
+    """A pod, or what else its `kind` is.
+
+    `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
 
     Of a pod that has ended they are those of the container that failed, that of the training before others.
     `ended_container` is the container of that end; `ends` are those of all that have ended for good. `containers` are
@@ -360,6 +362,7 @@ class PodState:
     main_container: str | None = None
     ends: Mapping[str, ContainerEnd] = field(default_factory=dict)
     created_at: float | None = None
+    kind: str = "pod"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,9 @@ def check_training(
     from training_monitor.look.remembered import forget, recall, remember
 
     asked = Site.of(target, namespace, transport, clock)
+    if asked.target.is_list and what is None:
+        again = partial(check_training, stagnation_threshold=stagnation_threshold, forget_ended=forget_ended)
+        return _check_list(asked, partial(again, store=store, transport=transport, clock=clock))
     siblings = _Siblings(asked if asked.target.cluster else reach(asked))
     meant, _ = _both(partial(find_meant, siblings.site, what), siblings.find)
     site = siblings.site
@@ -104,17 +107,28 @@ def check_training(
     jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
     left = meant.trainings[MOST_TRAININGS:]
     not_seen = [*meant.not_seen, *_not_looked_at(left)]
-    verdict, reason = _sum_up(site, jobs, not_seen)
-    return CheckReport(
-        schema=schema_name("check"),
-        target=str(site),
-        verdict=verdict,
-        reason=reason,
-        not_looked_at=len(left),
-        not_seen=[asdict(each) for each in not_seen],
-        remedies=[*siblings.remedies()],
-        jobs=jobs,
-    )
+    return _sum_up(site, jobs, not_seen, [*siblings.remedies()], len(left))
+
+
+def _check_list(site: Site, check: Callable[[Target], CheckReport]) -> CheckReport:
+    """Check all that a target stands for, side by side; what runs no training is left out."""
+    targets = site.target.list_targets(site.transport)
+    reports = dict(zip(targets, side_by_side([partial(check, each) for each in targets])))
+    jobs = list[JobCheckReport]()
+    not_seen, remedies, left = list[NotSeen](), list[str](), 0
+    for target, report in reports.items():
+        if isinstance(report, TrainingMonitorError):
+            not_seen.append(NotSeen(str(target), report.what))
+            continue
+        for job in report["jobs"]:
+            job["name"] = target.name if len(report["jobs"]) == 1 else f"{target.name} {job['name']}"
+        jobs += report["jobs"]
+        for each in report["not_seen"]:
+            not_seen.append(NotSeen(f"{each['what']} of {target.called}", each["why"], each["count"]))
+        remedies += report["remedies"]
+        left += report["not_looked_at"]
+    jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
+    return _sum_up(site, jobs, not_seen, remedies, left)
 
 
 def judge_jobs(
@@ -236,7 +250,10 @@ def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _
 
 
 class _Siblings:
-    """The other pods of the training that runs in the target's pod: their GPUs belong to it too."""
+    """The other pods of the training that runs in the target's pod: their GPUs belong to it too.
+
+    Where a container sees no GPU, those of its machine are asked for.
+    """
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -246,6 +263,8 @@ class _Siblings:
 
     def find(self) -> None:
         """Choose the container of the target's pod, and list the pods beside it."""
+        if machine := self.site.target.gpu_machine:
+            self._pods = (machine,)
         if not self.site.target.cluster:
             return
         self.site = reach(self.site)
@@ -256,14 +275,14 @@ class _Siblings:
         """Read the GPUs of all sibling pods, side by side."""
         answers = ask_many(self._pods, gpu_question(GPU_SECONDS), transport=self.site.transport)
         for pod, [answer] in zip(self._pods, answers):
-            if answer.failure:
+            if answer.failure and not self.site.target.gpu_machine:
                 self._unread.append(f"{pod.name}: {answer.failure.what}")
             elif answer.value:
                 self._gpus += answer.value[0].gpus
 
     def complete(self, seen: _Seen) -> _Seen:
         """Add the GPUs of the sibling pods to a training."""
-        if seen.look is None or not self._gpus:
+        if seen.look is None or not self._gpus or (self.site.target.gpu_machine and seen.look.gpus):
             return seen
         gpus = (*seen.look.gpus, *self._gpus)
         utilization, power = gpu_load(gpus)
@@ -287,7 +306,23 @@ def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
         yield NotSeen("more trainings", f"not looked at, name one by its PID or job: {named}", len(left))
 
 
-def _sum_up(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSeen]) -> tuple[str, str]:
+def _sum_up(
+    site: Site, jobs: list[JobCheckReport], not_seen: Sequence[NotSeen], remedies: list[str], left: int
+) -> CheckReport:
+    verdict, reason = _worst(site, jobs, not_seen)
+    return CheckReport(
+        schema=schema_name("check"),
+        target=str(site),
+        verdict=verdict,
+        reason=reason,
+        not_looked_at=left,
+        not_seen=[asdict(each) for each in not_seen],
+        remedies=remedies,
+        jobs=jobs,
+    )
+
+
+def _worst(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSeen]) -> tuple[str, str]:
     """Return the target's verdict and reason: those of its worst training, or unknown if some were not seen."""
     missed = "; ".join(map(str, not_seen))
     if not jobs:
@@ -326,6 +361,7 @@ def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall |
         seen.progress,
         done,
         verdict,
+        target=str(site),
         remedies=[*verdict.remedies, *meant.remedies, *_sharpen(site, seen, verdict)],
         progress=done.fraction,
         eta_seconds=done.eta_seconds if verdict.state in ("running", "slow") else None,

@@ -78,6 +78,7 @@ class FoundTraining:
         sources: where its output can be read, the best first: the file of its TrainingMonitor, its logs, a container's
             log if it prints where process 1 does, a pane of tmux, systemd's journal, what a tracker keeps of it.
         meeting: where its ranks meet.
+        container: where it is in one of its machine, the scheme of the target that reads its output, and its id.
     """
 
     pid: int
@@ -98,6 +99,7 @@ class FoundTraining:
     script: str | None = None
     sources: tuple[str, ...] = ()
     meeting: Meeting | None = None
+    container: tuple[str, str] | None = None
 
     @property
     def process(self) -> str:
@@ -273,6 +275,7 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
         script_of(seen.words[main]),
         tuple(dict.fromkeys([*progress, *logs, *live, *sources_of(seen.kept, written, alone, process.start / ticks)])),
         max(filter(None, map(seen.meeting_of, ordered)), key=lambda each: each.port is not None, default=None),
+        seen.containers.get(main) if _is_elsewhere(seen, main) else None,
     )
 
 

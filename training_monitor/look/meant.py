@@ -220,6 +220,10 @@ class _There:
             return MeantTraining(
                 job, job_id, found.command, found.hints, (), found.script, found.meeting, logs=found.sources
             )
+        if found.container and self.target.is_machine:
+            before = "" if self.target.is_here else f"{str(self.target).partition('://')[2]}/"
+            there = f"{found.container[0]}://{before}{found.container[1]}"
+            found = replace(found, hints=(f"it runs in a container, which is asked as {there}",))
         log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output), None)
         hints = found.hints if log is None or log in found.logs else ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
@@ -311,7 +315,10 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
     for each in there.running:
         if pid == each.pid or pid in each.pids:
             return replace(there.by_process(each), name=f"pid {pid}", named=pid)
-    return process_alone(pid)
+    alone = process_alone(pid)
+    if pid == 1 and there.target.keeps_output:
+        return replace(alone, job=replace(alone.job, log_file=CONTAINER_LOG))
+    return alone
 
 
 def process_alone(pid: int) -> MeantTraining:

@@ -31,7 +31,8 @@ class OpenFile:
 class SeenProcesses:
     """The parsed reply of the target; the maps are by pid.
 
-    `cut_commands` are pids whose command line was cut off, `panes` the terminals in tmux, `kept` what trackers keep.
+    `cut_commands` are pids whose command line was cut off, `panes` the terminals in tmux, `kept` what trackers keep,
+    `containers` the schemes and ids of containers.
     """
 
     facts: Mapping[str, str]
@@ -48,6 +49,7 @@ class SeenProcesses:
     panes: frozenset[str] = frozenset()
     kept: Mapping[str, float] = field(default_factory=dict)
     networks: Mapping[int, str] = field(default_factory=dict)
+    containers: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def own(self) -> frozenset[int]:
@@ -87,6 +89,7 @@ def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
         frozenset(line.split(" ")[0] for line in parts.get("panes", "").splitlines()),
         read_kept(parts.get("kept", ""), spelling, cwds),
         _of_processes(links, "/ns/net"),
+        dict(_containers(parts.get("containers", ""), spelling)),
     )
 
 
@@ -106,6 +109,13 @@ def _links(text: str, spelling: str) -> list[tuple[str, str]]:
     line = rf"^l\S+ [^\n]*? {re.escape(spelling)}proc/([\w/]{{1,40}})(?: -> |$)"
     pieces = re.split(line, text, flags=re.MULTILINE)[1:]
     return [(name, target.rstrip("\n")) for name, target in zip(pieces[::2], pieces[1::2]) if target.strip("\n")]
+
+
+def _containers(text: str, spelling: str) -> list[tuple[int, tuple[str, str]]]:
+    """Return the containers in which processes run, by pid: the scheme of its targets, and the beginning of its id."""
+    line = rf"^{re.escape(spelling)}proc/(\d{{1,10}})/cgroup:(docker|libpod)[-/]([0-9a-f]{{64}})$"
+    found = re.findall(line, text, re.MULTILINE)
+    return [(int(pid), (program.replace("libpod", "podman"), name[:12])) for pid, program, name in found]
 
 
 def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:

@@ -230,7 +230,8 @@ class _Watch(Looker[dict[str, Any], MonitorReport]):
                 self.on_status_change(status, before)
             self.status = status
         if monitor.has_ended:
-            return self.report(status, monitor.view.message or "")
+            verdict = monitor.verdict()
+            return self.report(status, verdict.reason if verdict.failure else monitor.view.message or "")
         if stall := monitor.stall_reason(self.stagnation_threshold):
             if self.on_stall:
                 self.on_stall()

@@ -47,7 +47,6 @@ CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
 MAX_THREADS = 16
 _ASKED = regex(r"ask (\d{1,4}) (\d{1,12}(?:\.\d{1,9})?) (\d{1,12}(?:\.\d{1,9})?)", re.ASCII)
-_MAY_HAVE_ENDED = regex(r"container not found|CONTAINER_EXITED|cannot exec in a stopped container")
 _ENDED = regex(r"exit (\d{1,3})", re.ASCII)
 R = TypeVar("R")
 
@@ -116,7 +115,7 @@ class Site:
         try:
             return self._ask_shell(questions, timeout)
         except TargetUnreachable as error:
-            if not isinstance(error, TargetEnded) and not _MAY_HAVE_ENDED.search(error.what):
+            if not isinstance(error, TargetEnded) and not self.target.may_have_ended(error.what):
                 raise
             from training_monitor.targets.pods import describe_end  # few targets end
 

@@ -85,6 +85,20 @@ class Target:
         return self
 
     @property
+    def is_list(self) -> bool:
+        """Whether it stands for all that `list_targets` returns, such as `docker://`."""
+        return False
+
+    def list_targets(self, transport: Transport | None) -> tuple[Target, ...]:
+        """Return what it stands for. Raises CommandError: that could not be asked for."""
+        return ()
+
+    @property
+    def gpu_machine(self) -> Target | None:
+        """The machine whose GPUs it uses, where it sees none itself."""
+        return None
+
+    @property
     def may_be(self) -> tuple[Target, ...]:
         """The containers of a pod one of which is meant, the default one first; () where it is known which one."""
         return ()
@@ -135,6 +149,10 @@ class Target:
             CommandError: it could not be asked for, or nothing of it is kept.
         """
         raise NotImplementedError
+
+    def may_have_ended(self, said: str) -> bool:
+        """Whether `read_ending` is to be asked, after what was said when it could not be reached."""
+        return False
 
     def read_ending(self, transport: Transport | None) -> PodState | None:
         """Return the pod if it has ended; None if it may go on. Raises CommandError: it could not be asked for."""

@@ -198,6 +198,8 @@ def _move(run: Run, made: float) -> None:
 
 
 def _is_other_process(before: Observation, look: Observation) -> bool:
+    if before.is_running is False and look.is_running:  # what has ended does not go on
+        return True
     if before.process is not None and look.process is not None:
         return before.process != look.process
     return before.runtime is not None and look.runtime is not None and look.runtime < before.runtime - 60.0

@@ -33,6 +33,7 @@ _OF_ONE_TRAINING = (
     "job-name",
     "app.kubernetes.io/instance",
 )
+_MAY_HAVE_ENDED = regex(r"container not found|CONTAINER_EXITED|cannot exec in a stopped container")
 _MISSING = regex(r"\(NotFound\): pods \"([^\"]+)\" not found")
 _OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
@@ -211,6 +212,9 @@ class PodTarget(Target):
         if result.exit_code != 0:
             raise explain_failure(result, str(self))
         return result.stdout
+
+    def may_have_ended(self, said: str) -> bool:
+        return _MAY_HAVE_ENDED.search(said) is not None
 
     def read_ending(self, transport: Transport | None) -> PodState | None:
         for pod in self.list_pods(self.name, transport=transport):

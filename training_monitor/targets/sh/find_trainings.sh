@@ -53,6 +53,9 @@ find_trainings() {
   part environment
   show_variables
   part workers; list_ray_workers
+  part containers
+  # shellcheck disable=SC2046
+  grep -soE '(docker|libpod)[-/][0-9a-f]{64}' $(list_paths cgroup) /dev/null
   part files
   other_sockets=' ([03-9]|[0-9][0-9]+) -> socket:' # the output may go to the journal
   paths="${spelling}proc/1/fd $(list_paths fd)" # a container's log is what its process 1 prints
