@@ -49,7 +49,6 @@ READERS = {
     "no words: the command in the start file of a shell": ("cli/commands/completion.py:find_completion",),
     "Python's readers of TOML and JSON": ("cli/commands/config.py:_unreadable",),
     "a traceback of Python's": ("targets/transport.py:without_frames",),
-    "kubectl exec, of a container that does not run": ("targets/asking.py", "targets/asking.py:_ask_there"),
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
     "OpenSSL, for the first and the last line of a key": ("core/masking.py",),
     "no words: the name of a key": ("ui/kit/keys.py:_answered",),

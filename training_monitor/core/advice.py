@@ -381,6 +381,20 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "log in again: the credentials have expired",
             _AFTER_LOGIN,
         ),
+        # ---- containers of Docker and Podman
+        TargetNotFound,
+        (
+            r"no container with name or ID|No such (?:container|object): ",
+            "list the containers there are: docker ps -a, or podman ps -a",
+        ),
+        AccessDenied,
+        (
+            r"permission denied while trying to connect to the [Dd]ocker",
+            "ask as root or as a member of the group docker: usermod -aG docker USER, and log in again",
+        ),
+        TargetUnreachable,
+        (r"Cannot connect to the Docker daemon", "start the daemon: systemctl start docker"),
+        (r"[Cc]ontainer \S{1,99} is paused", "the container is paused: docker unpause NAME"),
         # ---- programs that are missing
         None,
         (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", r"install \1 there"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.targets.kinds.container import DockerTarget, PodmanTarget
 from training_monitor.targets.kinds.local import LocalTarget
 from training_monitor.targets.kinds.pod import PodTarget
 from training_monitor.targets.kinds.ssh import SshTarget
@@ -31,6 +32,11 @@ FORMS = {
     "ssh://user@host.example.com:22": SshTarget("host.example.com", user="user", port=22),
     "ssh://user.name@10.0.0.5:40022": SshTarget("10.0.0.5", user="user.name", port=40022),
     "ssh://root@[2001:db8::1]:22": SshTarget("2001:db8::1", user="root", port=22),
+    "docker://train": DockerTarget("train"),
+    "docker://": DockerTarget(""),
+    "docker://me@gpu1:2222/0f1e2d3c4b5a": DockerTarget("0f1e2d3c4b5a", SshTarget("gpu1", "me", 2222)),
+    "podman://train_2.x": PodmanTarget("train_2.x"),
+    "podman://gpu1/": PodmanTarget("", SshTarget("gpu1")),
     "vast://12345": VastTarget("12345"),
 }
 

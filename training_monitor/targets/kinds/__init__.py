@@ -20,6 +20,8 @@ KINDS: Mapping[str, Kind] = {
     "local": Kind("local:LocalTarget", "local", "this machine"),
     "k8s": Kind("pod:PodTarget", "k8s://namespace/pod[/container][?context=C]", "a pod", ":"),
     "ssh": Kind("ssh:SshTarget", "ssh://[user@]host[:port]", "a machine"),
+    "docker": Kind("container:DockerTarget", "docker://[user@host/]NAME", "a Docker container", ":"),
+    "podman": Kind("container:PodmanTarget", "podman://[user@host/]NAME", "a Podman container", ":"),
     "vast": Kind("vast:VastTarget", "vast://ID", "a rented vast.ai instance"),
 }
 BARE = "k8s"

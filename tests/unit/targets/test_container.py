@@ -1,0 +1,96 @@
+"""Containers: what Docker prints that Podman does not, as recorded (docs.docker.com, and Docker 28.2)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeTransport
+from training_monitor.core.errors import AccessDenied, CommandError, SettingsError, TargetNotFound
+from training_monitor.core.models import CommandResult
+from training_monitor.targets.kinds.container import DockerTarget
+from training_monitor.targets.pods import describe_end
+from training_monitor.targets.target import parse_target
+
+STATE = {
+    "Status": "exited",
+    "Running": False,
+    "Paused": False,
+    "Restarting": False,
+    "OOMKilled": True,
+    "Dead": False,
+    "Pid": 0,
+    "ExitCode": 137,
+    "Error": "",
+    "StartedAt": "2030-05-01T10:00:00.123456789Z",
+    "FinishedAt": "2030-05-01T10:20:30.5Z",
+}
+
+
+def answers(stdout: str = "", stderr: str = "", exit_code: int = 0) -> FakeTransport:
+    transport = FakeTransport(lambda script: ("", 0))
+    transport.register(["docker"], lambda words, input: CommandResult(words, exit_code, stdout, stderr, 0.1))
+    return transport
+
+
+def ending_of(**state: Any) -> Any:
+    return DockerTarget("t1").read_ending(answers(json.dumps(STATE | state)))
+
+
+def test_a_container_that_was_killed_for_memory_has_ended_so() -> None:
+    end = ending_of()
+    assert (end.phase, end.terminated, end.exit_code, end.terminated_at) == ("Failed", "OOMKilled", 137, 1903861230.5)
+    assert describe_end(end).startswith("container t1 is Failed: OOMKilled (exit code 137")
+
+
+@pytest.mark.parametrize("status", ["created", "running", "paused", "restarting", "removing", None, 7])
+def test_what_has_not_ended_has_no_ending(status: object) -> None:
+    assert ending_of(Status=status) is None
+
+
+def test_one_that_ended_well_has_succeeded_whatever_else_is_unknown() -> None:
+    end = ending_of(OOMKilled=False, ExitCode=0, FinishedAt="0001-01-01T00:00:00Z")
+    assert (end.phase, end.terminated, end.terminated_at) == ("Succeeded", "Completed", None)
+    assert ending_of(ExitCode="x").exit_code is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 5000])
+def test_a_reply_that_is_no_state_is_no_ending(text: str) -> None:
+    assert DockerTarget("t1").read_ending(answers(text)) is None
+
+
+def test_lines_of_both_outputs_are_in_the_order_of_their_times() -> None:
+    out = "2030-05-01T10:00:00.1Z step 1\n2030-05-01T10:00:00.3Z step 2\n"
+    read = DockerTarget("t1").read_output(answers(out, "2030-05-01T10:00:00.2Z warning\n"))
+    assert [line.split(" ", 1)[1] for line in read.splitlines()] == ["step 1", "warning", "step 2"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Error response from daemon: No such container: t1", TargetNotFound),
+        ("permission denied while trying to connect to the Docker daemon socket at unix:///run/docker.sock", AccessDenied),
+    ],
+)
+def test_a_refusal_is_an_error_of_its_kind(said: str, kind: type[CommandError]) -> None:
+    with pytest.raises(kind) as caught:
+        DockerTarget("t1").read_ending(answers(stderr=said, exit_code=1))
+    assert caught.value.hint
+
+
+def test_the_list_takes_names_and_nothing_else() -> None:
+    listed = DockerTarget("").list_targets(answers("train\nalias,other\n--rm\n$(id)\n\n"))
+    assert [str(each) for each in listed] == ["docker://train", "docker://alias"]
+
+
+def test_the_list_is_no_container() -> None:
+    with pytest.raises(SettingsError, match="one container: train"):
+        DockerTarget("").connect(answers("train\n"))
+
+
+@pytest.mark.parametrize("text", ["docker://-it", "docker://a b", "docker://$(id)", "docker://-oX=y/t1", "docker://a/b/c"])
+def test_what_could_be_an_option_or_a_shell_word_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError):
+        parse_target(text)
