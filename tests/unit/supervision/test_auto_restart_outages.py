@@ -79,6 +79,7 @@ def test_a_job_that_the_target_forgot_is_lost_and_restarted(bench: Bench) -> Non
     lost = report["attempts"][0]
     assert lost["final_step"] == 90 and not lost["final_step_known"]
     assert lost["steps_lost"] is None and report["steps_lost"] is None
+    assert lost["ended_at"] - lost["started_at"] == 125, "the second look without it, 5 s after the first"
 
 
 def test_one_look_without_the_job_is_not_believed(bench: Bench) -> None:
