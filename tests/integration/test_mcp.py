@@ -73,7 +73,7 @@ def test_a_cancelled_wait_ends_its_process_and_is_kept(training: str, surroundin
 
 def test_a_job_is_stopped_only_with_confirm(training: str) -> None:
     with Client("--allow-write") as client:
-        words = {"action": "job", "target": "local", "job": training}
+        words = {"target": "local", "job": training}
         asked = document(client.call("stop", **words))
         assert asked["done"] is False and training in asked["would"]
         assert check_job_status("local", training) == "RUNNING"

@@ -102,7 +102,7 @@ def test_acts_are_offered_only_where_they_are_allowed() -> None:
     with Client("--allow-write") as client:
         assert "stop" in {tool["name"] for tool in client.ask("tools/list")["tools"]}
     with Client() as client:
-        error = client.refused("tools/call", name="stop", arguments={"action": "job", "confirm": True})
+        error = client.refused("tools/call", name="stop", arguments={"confirm": True})
         assert error["code"] == protocol.INVALID_PARAMS and "stop" in error["message"]
 
 

@@ -21,7 +21,7 @@ LISTED = {each["name"]: each for each in list_tools(TOOLS)}
 ACTING = {row.name for row in ACTS}
 NEEDED: dict[str, Any] = {
     "start": {"action": "run", "command": ["train"]},
-    "stop": {"action": "job", "target": "local", "job": "process:x"},
+    "stop": {"target": "local", "job": "process:x"},
     "upload": {"target": "local", "path": "x", "destination": "hf:a/b"},
     "notify": {"message": "x"},
     "rent": {"action": "cancel", "job": "x"},

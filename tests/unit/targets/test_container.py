@@ -71,7 +71,7 @@ def test_lines_of_both_outputs_are_in_the_order_of_their_times() -> None:
     ("said", "kind"),
     [
         ("Error response from daemon: No such container: t1", TargetNotFound),
-        ("permission denied while trying to connect to the Docker daemon socket at unix:///run/docker.sock", AccessDenied),
+        ("permission denied while trying to connect to the Docker daemon socket at unix:///", AccessDenied),
     ],
 )
 def test_a_refusal_is_an_error_of_its_kind(said: str, kind: type[CommandError]) -> None:
@@ -90,7 +90,9 @@ def test_the_list_is_no_container() -> None:
         DockerTarget("").connect(answers("train\n"))
 
 
-@pytest.mark.parametrize("text", ["docker://-it", "docker://a b", "docker://$(id)", "docker://-oX=y/t1", "docker://a/b/c"])
+@pytest.mark.parametrize(
+    "text", ["docker://-it", "docker://a b", "docker://$(id)", "docker://-oX=y/t1", "docker://a/b/c"]
+)
 def test_what_could_be_an_option_or_a_shell_word_is_refused(text: str) -> None:
     with pytest.raises(SettingsError):
         parse_target(text)

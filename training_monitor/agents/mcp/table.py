@@ -122,10 +122,7 @@ ACTS = (
     ),
     Row(
         "stop",
-        {
-            "job": Action("stop", "target job namespace"),
-            "training": Action("terminate", "target what namespace upload destroy destroy_without_upload reason", 20.0),
-        },
+        _one("stop", "target job namespace upload destroy destroy_without_upload reason", 20.0),
         f"End a job or training for good. {_LONG}",
         is_act=True,
         destroys=True,

@@ -41,7 +41,7 @@ def declare(command: CommandParser) -> None:
         type=SECONDS_ABOVE_ZERO,
     )
     command.duration("--interval", "between looks (default: 30s; with --for 2s to 1m, the longer it waits the more)")
-    command.duration("--stall-after", f"{STALLS} (default: by the evidence, as check does)")
+    command.duration("--stall-after", f"{STALLS} (default: by the evidence)")
     command.value("--checkpoint-dir", "DIR", "of its checkpoints, for --for checkpoint (default: found, if it can be)")
 
 

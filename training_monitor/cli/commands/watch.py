@@ -90,7 +90,7 @@ def declare(command: CommandParser) -> None:
     command.flag("--no-stall-detection", "never call it stalled")
     command.duration("--interval", "between looks (default: 1m)")
     command.duration("--grace-period", "from the notice of a stall to the end (default: 15m)")
-    command.duration("--stall-after", f"{STALLS} (default: by what is seen of it)")
+    command.duration("--stall-after", f"{STALLS} (default: by the evidence)")
     command.duration("--soft-limit", "send a notice after this run time", type=SECONDS_ABOVE_ZERO)
     command.duration("--hard-limit", "end it after this run time, with --terminate", type=SECONDS_ABOVE_ZERO)
     command.value("--cost-per-hour", "DOLLARS", "what the machine costs", type=amount)
