@@ -53,10 +53,10 @@ def test_a_job_is_watched_until_it_succeeds() -> None:
     assert report["duration"] == 120 and report["reason"] == "exit status 0"
 
 
-def test_a_job_is_watched_until_it_fails_and_the_reason_is_told() -> None:
+def test_a_job_is_watched_until_it_fails_and_its_cause_is_given() -> None:
     report = Watched(Behaviour(crash_after=70, exit_code=137)).watch()
     assert (report["status"], report["final_step"]) == ("FAILED", 70)
-    assert report["reason"] == "exit status 137 (SIGKILL)"
+    assert report["reason"] == "failed at step 70 of 300: exit status 137 (SIGKILL)"
 
 
 def test_a_job_that_a_person_stops_ends_as_stopped() -> None:
