@@ -35,6 +35,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from dataclasses import replace
+
 from bench.soak_samples import MARK, Samples, marked, take_sample, zombies  # noqa: E402
 from bench.soak_series import as_curves, as_table, series_of, shown_in  # noqa: E402
 from bench.top import write_run  # noqa: E402
@@ -51,8 +53,8 @@ from tests.unit.fleet.fleet_world import Machine, World, row, unreachable  # noq
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import CommandTimedOut, TrainingMonitorError
-from training_monitor.core.frozen import replace
-from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.models import Event
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
 from training_monitor.fleet.config import FleetConfig

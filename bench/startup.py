@@ -45,9 +45,9 @@ ONE_LOOK = {
 
 CASES = {
     "import training_monitor": ("import training_monitor", [], "1.3x"),
-    "from training_monitor import auto_restart": ("from training_monitor import auto_restart", [], "3x"),
-    "training-monitor --version": (COMMAND, ["--version"], "2x"),
-    "training-monitor --help": (COMMAND, ["--help"], "2x"),
+    "from training_monitor import auto_restart": ("from training_monitor import auto_restart", [], "120 ms"),
+    "training-monitor --version": (COMMAND, ["--version"], "40 ms"),
+    "training-monitor --help": (COMMAND, ["--help"], "40 ms"),
     **{f"training-monitor {name}": (COMMAND, words, "60 ms") for name, words in ONE_LOOK.items()},
 }
 

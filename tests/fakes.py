@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from training_monitor.core.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.replies import parse_fields
 
 EPOCH = 1_750_000_000.0

@@ -131,7 +131,7 @@ def export_names(
         __import__(home)
         value = getattr(sys.modules[home], name)
         if name in __all__ and callable(value) and not isinstance(value, type) and not hasattr(value, "__wrapped__"):
-            from training_monitor.core.frozen import checking
+            from training_monitor.core.arguments import checking
 
             value = checking(value)
             setattr(sys.modules[home], name, value)  # where `pickle` finds it

@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[int, int]] = {
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.
 HEAVY = frozenset(
-    "dataclasses inspect statistics decimal fractions random hashlib secrets urllib.request http.client ssl"
+    "statistics decimal fractions random hashlib secrets urllib.request http.client ssl"
     " smtplib email html curses difflib importlib.resources pathlib tempfile xml asyncio multiprocessing".split()
 )
 

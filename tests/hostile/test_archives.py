@@ -17,7 +17,7 @@ import pytest
 from tests.fakes import FakeClock, FakeStream, FakeTransport
 from tests.hostile.tries import tried
 from training_monitor.core.errors import CommandError, CommandFailed
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.rent.file_lists import PARTIAL
 from training_monitor.rent.sync import SyncReport, fetch_folder
 from training_monitor.rent.transfers import Sent as Answer, send_by_rsync

@@ -17,7 +17,7 @@ import training_monitor
 from tests.fakes import FakeClock
 from tests.hostile.tries import tried
 from training_monitor.core.errors import SettingsError, TargetUnreachable, TrainingMonitorError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.notify import WebList
 from training_monitor.targets.transport import Stream

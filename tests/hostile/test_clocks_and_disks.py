@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,6 @@ from tests.unit.rent.test_queue import LEASE, REQUEST
 from tests.unit.supervision.test_auto_restart import Bench as RestartBench
 from tests.unit.supervision.test_watch_training import SAVE, Bench as WatchBench
 from training_monitor.core.errors import LeaseLost
-from training_monitor.core.frozen import replace
 from training_monitor.core.store import Store
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.rent.queue import TrainingQueue

@@ -13,7 +13,7 @@ import pytest
 from tests.hostile.tries import tried
 from tests.integration.conftest import SshServer, Surroundings, plain
 from training_monitor.core.errors import AccessDenied
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.settings import runtime_dir
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target

@@ -6,6 +6,7 @@ import io
 import sys
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,6 @@ from tests.hostile.texts import HOSTILE, LEGITIMATE, LIARS, ZALGO, harm_in
 from tests.hostile.tries import tried
 from tests.unit.ui.snapshots import SNAPSHOT, member
 from training_monitor.cli import output
-from training_monitor.core.frozen import replace
 from training_monitor.core.shown import shown, shown_cell, shown_lines
 from training_monitor.core.values import Notice
 from training_monitor.fleet.rows import clean_text

@@ -9,6 +9,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -20,7 +21,6 @@ from tests.integration.browser import a_browser
 from tests.integration.web_pages import Served, request, served
 from tests.unit.core.test_masking import forms
 from tests.unit.ui.snapshots import NOW, SNAPSHOT, member
-from training_monitor.core.frozen import replace
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.mock import MockFleet

@@ -14,7 +14,8 @@ import pytest
 from tests.hostile.tries import tried
 from training_monitor.cli.main import main
 from training_monitor.core.errors import CommandFailed
-from training_monitor.core.models import CommandResult, JobStatus
+from training_monitor.core.models import JobStatus
+from training_monitor.core.results import CommandResult
 from training_monitor.jobs.jobs import get_job_listing, list_jobs, next_job_id
 from training_monitor.jobs.process_jobs import JobNames, jobs_question, start_process_job, start_question
 from training_monitor.targets.asking import Site

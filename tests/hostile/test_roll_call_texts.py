@@ -20,7 +20,7 @@ from tests.hostile.tries import tried
 from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings
 from tests.requirements import require
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.targets.asking import Site

@@ -31,7 +31,7 @@ from tests.loopback.ray_dashboard import RayDashboard
 from tests.loopback.vast_rows import instance, offer, user
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.look import health_report, looks
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import LocalTransport

@@ -31,7 +31,8 @@ from tests.loopback.vast import VastApi
 from tests.loopback.vast_rows import KEY
 from tests.requirements import require
 from tests.warm_tools import warm_tool
-from training_monitor.core.models import CommandResult, Question, Reply
+from training_monitor.core.models import Question, Reply
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.transport import LocalTransport
 
 collect_ignore = ["roll_call_programs"]  # what a training in a test runs

@@ -29,7 +29,8 @@ from tests.requirements import require
 from training_monitor import auto_restart
 from training_monitor.cli import demo_training
 from training_monitor.core.errors import CommandTimedOut
-from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.models import Event
+from training_monitor.core.results import CommandResult
 from training_monitor.jobs.jobs import start_job
 from training_monitor.targets.asking import Site
 from training_monitor.targets.transport import LocalTransport

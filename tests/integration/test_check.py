@@ -20,7 +20,7 @@ from tests.integration.conftest import Place, WatchedTransport, kill, wait_until
 from training_monitor import check_training
 from training_monitor.cli.main import main
 from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError, TargetUnreachable
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.targets.asking import Site

@@ -17,7 +17,7 @@ from training_monitor import JobStatus, check_efa_utilization, start_process_job
 from training_monitor.checkpoints import get_checkpoint_listing
 from training_monitor.cli.main import main
 from training_monitor.core.errors import CommandFailed, IncompleteAnswer, ParseError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.jobs.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
 from training_monitor.jobs.ray_jobs import signs_question
 from training_monitor.look.evidence import file_age_question

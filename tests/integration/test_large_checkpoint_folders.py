@@ -23,7 +23,7 @@ from training_monitor.checkpoints.checkpoints import (
     get_checkpoint_listing,
 )
 from training_monitor.cli.main import main
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.values import CheckpointListing
 from training_monitor.targets.transport import LocalTransport, Stream
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.fakes import FakeClock, FakeTransport
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.runs.files import write_atomically
 from training_monitor.runs.local_runs import MAX_CHUNK, LocalRuns
 from training_monitor.runs.progress_file import parse_control_file

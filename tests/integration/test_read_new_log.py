@@ -14,7 +14,8 @@ import pytest
 
 from tests.integration.conftest import Place
 from training_monitor.core.errors import AccessDenied, CommandFailed, SettingsError
-from training_monitor.core.models import CommandResult, LogCursor, NewLog, Progress
+from training_monitor.core.models import LogCursor, NewLog, Progress
+from training_monitor.core.results import CommandResult
 from training_monitor.logs.following import (
     FIRST_BYTES,
     HELD_BYTES,

@@ -18,7 +18,7 @@ import pytest
 
 from tests.integration.conftest import Place, SshServer, kill, wait_until
 from training_monitor.core.errors import CommandError, CommandFailed, TargetUnreachable, TrainingMonitorError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.runs.file_pieces import BLOCK, MAX_READ
 from training_monitor.runs.files import write_atomically
 from training_monitor.runs.local_runs import LocalRuns, open_runs

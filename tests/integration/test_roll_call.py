@@ -43,7 +43,7 @@ from tests.integration.roll_call_training import (
 )
 from tests.loopback.kubernetes import KubernetesApi
 from tests.requirements import miss, require
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport, Stream, Transport
 from training_monitor.why.explain import explain_training

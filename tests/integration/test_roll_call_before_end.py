@@ -30,7 +30,8 @@ from training_monitor import (
     start_process_job,
 )
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.models import Event
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.look.kept_looks import last_roll_call, save_roll_call

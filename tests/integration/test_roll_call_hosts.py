@@ -17,7 +17,7 @@ from tests.integration.conftest import MARK, Place, Surroundings
 from tests.integration.roll_call_training import Machine, Plan, Training, running
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from training_monitor.core.errors import CommandTimedOut, SettingsError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.look.meant import find_one

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from tests.axe import axe_script
 from tests.integration.browser import Browser, a_browser
 from tests.integration.conftest import Surroundings, kill, wait_until
 from tests.integration.web_pages import Served, command, served
-from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Failure
 from training_monitor.core.store import Store
 from training_monitor.fleet.config import FleetConfig, parse_member

@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.fakes import read_arguments, read_call, read_program
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.models import CommandResult, Reply
+from training_monitor.core.models import Reply
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.transport import Stream
 
 CALLS = {

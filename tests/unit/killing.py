@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.fakes import Answer, FakeTransport
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
 

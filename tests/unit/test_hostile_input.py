@@ -23,7 +23,7 @@ import pytest
 from training_monitor.checkpoints.completeness import group_checkpoints
 from training_monitor.checkpoints.listing import parse_listing
 from training_monitor.core.errors import ParseError, SettingsError
-from training_monitor.core.models import PodState
+from training_monitor.core.results import PodState
 from training_monitor.jobs import ray_output
 from training_monitor.jobs.process_jobs import parse_process_job
 from training_monitor.logs import events as log_events, text as log_text

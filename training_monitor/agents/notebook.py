@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import nan
 
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.panel_html import format_figure, format_html
 from training_monitor.core.panels import Panel, clean, format_text, panel_of
 from training_monitor.core.records import LAST_TIME
@@ -25,8 +26,8 @@ _CELLS = 40  # of a line of blocks
 _FIELDS = tuple(chart.field for chart in CHARTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+@dataclass(frozen=True, slots=True, repr=False)
+class Shown(PublicValue):
     """What `show` returns: a notebook displays it, `print` writes text."""
 
     panel: Panel

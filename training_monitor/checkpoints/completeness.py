@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from training_monitor.checkpoints.listing import (
@@ -23,7 +24,6 @@ from training_monitor.checkpoints.listing import (
     step_of,
 )
 from training_monitor.core.checkpoint_layouts import LAYOUTS, MARKS, WORD, Layout, find_layout
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Checkpoint, CheckpointFile
 from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from training_monitor.core.checkpoint_layouts import LAYOUTS, STEP, TRACKERS, compile_name, find_layout
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import CheckpointFile
 from training_monitor.core.regex import regex
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import UNCUT, hint, print_json, print_table
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import plural
 from training_monitor.fleet import FleetSample
 from training_monitor.fleet.history import DAY, HistoryMember, HistoryReader

@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.cli.keys import verdict_keys
@@ -15,7 +16,7 @@ from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, pr
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError, closest
-from training_monitor.core.frozen import keys_of, replace
+from training_monitor.core.fields import keys_of
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
 from training_monitor.fleet import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_monitor.core.frozen import keys_of
+from training_monitor.core.fields import keys_of
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.values import TrainingStatus, Verdict
 from training_monitor.verdict.judge import NOBODY_LOOKED

@@ -11,12 +11,12 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 
 from training_monitor.cli.keys import event_keys
 from training_monitor.cli.output import hint, paint, print_json, put, say
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import begin_thread
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event, JobStatus, JobView, Progress
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.shown import shown, shown_lines

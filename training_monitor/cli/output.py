@@ -9,6 +9,7 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
@@ -24,7 +25,6 @@ from training_monitor.core.errors import (
     kind_of,
     spell,
 )
-from training_monitor.core.frozen import asdict
 from training_monitor.core.masking import plain, redact
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import plural

@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.cli.columns import terminal_columns
@@ -16,8 +17,8 @@ from training_monitor.cli.commands.completion import find_completion, how_to_com
 from training_monitor.cli.commands.config import check_settings
 from training_monitor.cli.known_names import meant_target
 from training_monitor.core.errors import LocalFailure, SettingsError, StateError, TrainingMonitorError, last_lines
-from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.models import Question
+from training_monitor.core.results import CommandResult
 from training_monitor.core.settings import state_dir
 from training_monitor.core.store import STATE_FILE, Store
 from training_monitor.core.units import format_bytes, format_duration, name_some, plural

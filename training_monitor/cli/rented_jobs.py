@@ -8,13 +8,14 @@ import threading
 import time
 from argparse import Namespace
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.cli.keys import event_keys
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
 from training_monitor.cli.output import hint, print_json, say
 from training_monitor.core.errors import AccessDenied, CommandError, SettingsError, ToolNotFound, TrainingMonitorError
-from training_monitor.core.frozen import keys_of, replace
+from training_monitor.core.fields import keys_of
 from training_monitor.core.masking import MASK
 from training_monitor.core.models import Event
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Any
 
-from training_monitor.core.frozen import MISSING, fields
 from training_monitor.core.settings_table import Setting, meanings_of, settings_of
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.metrics import Thresholds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from training_monitor.cli.notifying import typed_or_variable
@@ -16,7 +17,6 @@ from training_monitor.core.errors import (
     SettingsError,
     TargetUnreachable,
 )
-from training_monitor.core.frozen import replace
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural

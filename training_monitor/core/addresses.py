@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from training_monitor.core.errors import RestError, SettingsError
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 
 REQUEST_SECONDS = 10.0

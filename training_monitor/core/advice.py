@@ -8,6 +8,7 @@ are, without advice: none is better than a wrong one.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -18,7 +19,6 @@ from training_monitor.core.errors import (
     TargetNotFound,
     TargetUnreachable,
 )
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
 QUESTIONS, PROGRAMS = "questions", "programs"  # what waits for a person's answer; errors of any program

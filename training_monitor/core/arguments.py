@@ -1,6 +1,6 @@
 """Check the arguments of public functions against their annotations before anything is asked. Pure.
 
-The package wraps its public functions with it where they are first looked up, and `frozen.checked` the methods of a
+The package wraps its public functions with it where they are first looked up, and `checked` the methods of a
 class. A type that is not imported is not checked beyond that plain values are not of it.
 """
 
@@ -11,13 +11,16 @@ import collections.abc
 import functools
 import numbers
 import sys
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import fields
 from training_monitor.core.units import known_number
 
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 Fault = str | None  # what was expected; None: the value fits
 
 _MOST = 2.0**53  # seconds, bytes, steps: what is larger is no number of anything
@@ -25,6 +28,29 @@ _SIGNED = ("exit_code",)  # a signal is negative
 _ANY_TEXT = ("text", "chunk", "message")  # an output that is parsed, or shown escaped: it may hold anything
 _NO_PATH = (*_ANY_TEXT, "namespace", "handle")  # texts that are not names of files
 _PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, set, frozenset, dict)
+
+
+def checking(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function with the same signature that takes paths and numbers of other libraries as plain ones.
+
+    It raises SettingsError for an argument of another type.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **values: P.kwargs) -> R:
+        fitting, named = fit_arguments(function, args, values)
+        return function(*fitting, **named)
+
+    return call
+
+
+def checked(cls: type[T]) -> type[T]:
+    """Return the class, whose public methods check their arguments, as its `__init__` does if it is no dataclass."""
+    for name, method in [*vars(cls).items()]:
+        is_public = not name.startswith("_") or (name == "__init__" and not is_dataclass(cls))
+        if is_public and hasattr(method, "__code__"):
+            setattr(cls, name, checking(method))
+    return cls
 
 
 def fit_arguments(

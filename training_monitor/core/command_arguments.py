@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import dataclass
+from dataclasses import dataclass
 
 NO_VALUE, ONE, OPTIONAL, SEVERAL, REST = "", "1", "?", "*", "..."
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import ClassVar
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.logger import get_logger
 
 MOST_THREADS, MOST_FOR_SILENT, LEAST_AT_WORK = 48, 12, 4

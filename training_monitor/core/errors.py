@@ -27,14 +27,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.masking import is_secret_key, redact, redact_argv
 from training_monitor.core.regex import regex
+from training_monitor.core.shown import text_of
 
 if TYPE_CHECKING:
-    from training_monitor.core.models import CommandResult, PodState
+    from training_monitor.core.results import CommandResult, PodState
 
 
 _ENDS = ".?!"  # of a sentence
@@ -357,11 +358,3 @@ class Defect(TrainingMonitorError):
 def kind_of(error: TrainingMonitorError) -> str:
     """Return the name of the error's class, or of the first class above it that this module defines."""
     return next(each.__name__ for each in type(error).__mro__ if each.__module__ == __name__)
-
-
-def text_of(value: object) -> str:
-    """Return str(value), or a placeholder when it raises."""
-    try:
-        return str(value)
-    except Exception as error:  # `__str__` of a class that is not ours
-        return f"(its text raises {type(error).__name__})"

@@ -11,10 +11,10 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, is_dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from training_monitor.core.frozen import asdict, is_dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.secret_forms import (
     CONTEXTS,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.fields import PublicValue
+from training_monitor.core.results import PodState
 
 T = TypeVar("T")
 
@@ -58,19 +60,8 @@ SUPERVISOR, TIME_LIMIT = "supervisor", "time_limit"  # who stops a process job b
 # ---------------------------------------------------------------- questions and answers
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    """The result of one program run on this machine; `argv` holds no secret, invalid UTF-8 is replaced."""
-
-    argv: tuple[str, ...]
-    exit_code: int
-    stdout: str = field(repr=False)
-    stderr: str
-    duration: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
+@dataclass(frozen=True, slots=True, repr=False)
+class Reply(PublicValue):
     """The output of one script on a target."""
 
     output: str = field(repr=False)
@@ -78,8 +69,8 @@ class Reply:
     duration: float
 
 
-@dataclass(frozen=True, slots=True)
-class Question(Generic[T]):
+@dataclass(frozen=True, slots=True, repr=False)
+class Question(PublicValue, Generic[T]):
     """A small sh script, its time limit on the target in seconds, and a pure parser of its reply.
 
     What a shell on the target cannot tell is asked from here: `beside` is given the site, and then no script is sent.
@@ -94,8 +85,8 @@ class Question(Generic[T]):
     takes_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+@dataclass(frozen=True, slots=True, repr=False)
+class Answer(PublicValue, Generic[T]):
     """A tri-state result: a value, absent (value and failure None), or unknown (`failure` says why)."""
 
     name: str
@@ -122,8 +113,8 @@ class Answer(Generic[T]):
 # ---------------------------------------------------------------- GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+@dataclass(frozen=True, slots=True, repr=False)
+class Gpu(PublicValue):
     """One GPU as nvidia-smi reports it; None is "not reported", never zero."""
 
     index: int | None
@@ -140,8 +131,8 @@ class Gpu:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+@dataclass(frozen=True, slots=True, repr=False)
+class GpuProcess(PublicValue):
     """A process on a GPU as nvidia-smi reports it; `memory_used_mb` None is "not reported", never zero.
 
     `is_here`: a process of this number exists where nvidia-smi was asked, which reports the numbers of the host.
@@ -154,8 +145,8 @@ class GpuProcess:
     is_here: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GpuTable:
+@dataclass(frozen=True, slots=True, repr=False)
+class GpuTable(PublicValue):
     """All GPUs of a target; `error` is the driver's own message, if it printed one.
 
     `has_none`: the driver answers and reports no GPU.
@@ -169,8 +160,8 @@ class GpuTable:
 # ---------------------------------------------------------------- Ray
 
 
-@dataclass(frozen=True, slots=True)
-class RayJob:
+@dataclass(frozen=True, slots=True, repr=False)
+class RayJob(PublicValue):
     """One submission as the dashboard reports it; times are UTC epoch seconds."""
 
     submission_id: str
@@ -183,8 +174,8 @@ class RayJob:
     start_time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RayResources:
+@dataclass(frozen=True, slots=True, repr=False)
+class RayResources(PublicValue):
     """The GPUs and CPUs of a Ray cluster, and what waits for some; None is unknown.
 
     `totals` is how much there is of each resource by its name; `demands` is what each waiting task or actor asks for.
@@ -202,8 +193,8 @@ class RayResources:
 # ---------------------------------------------------------------- logs, transport
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+@dataclass(frozen=True, slots=True, repr=False)
+class Progress(PublicValue):
     """The newest progress that a log shows; None means not seen. `step` is the optimizer step of the job.
 
     `epoch_step` of `epoch_steps` is a counter within the epoch, for logs that count nothing else; `job_progress`
@@ -233,8 +224,8 @@ class Progress:
     steps_before: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogCursor:
+@dataclass(frozen=True, slots=True, repr=False)
+class LogCursor(PublicValue):
     """A position in a log file: bytes read, the file's inode, and a checksum of the bytes before the position.
 
     JSON-ready by `dataclasses.asdict`. `check` is "" where the target has neither md5sum nor cksum. `in_key`: a private
@@ -247,8 +238,8 @@ class LogCursor:
     in_key: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NewLog:
+@dataclass(frozen=True, slots=True, repr=False)
+class NewLog(PublicValue):
     """What follows a cursor in a log file: `text` is whole lines, and `cursor` is for the next read.
 
     `partial` is the unfinished last line, which the next read returns again. `skipped_bytes` before `text` were not
@@ -272,8 +263,8 @@ class NewLog:
     by_lines: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunEvent:
+@dataclass(frozen=True, slots=True, repr=False)
+class RunEvent(PublicValue):
     """The start of a phase of a run, at `timestamp` (epoch seconds); `step` is the step reached by then."""
 
     timestamp: float
@@ -281,8 +272,8 @@ class RunEvent:
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Goodput:
+@dataclass(frozen=True, slots=True, repr=False)
+class Goodput(PublicValue):
     """The share (0..1) of `total_seconds` spent on steps that were kept, and the seconds by cause."""
 
     goodput: float | None
@@ -290,8 +281,8 @@ class Goodput:
     seconds: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+@dataclass(frozen=True, slots=True, repr=False)
+class Failure(PublicValue):
     """Why a job failed, as far as known, and what to do about it.
 
     error_class: transient | hardware | user | ambiguous | external_stop. action: restart | restart_elsewhere |
@@ -308,8 +299,8 @@ class Failure:
     advice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NcclTransport:
+@dataclass(frozen=True, slots=True, repr=False)
+class NcclTransport(PublicValue):
     """The transport that NCCL reports: efa | socket | ib | fallback | fastsocket | unknown."""
 
     transport: str
@@ -324,48 +315,6 @@ class NcclTransport:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerEnd:
-    """How a container ended that is not started again; `at` is in epoch seconds."""
-
-    reason: str | None
-    exit_code: int | None
-    at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PodState:
-    """A pod, or what else its `kind` is.
-
-    `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
-
-    Of a pod that has ended they are those of the container that failed, that of the training before others.
-    `ended_container` is the container of that end; `ends` are those of all that have ended for good. `containers` are
-    those it has, with GPUs first. `main_container` is the one that is meant where none is named: of a pod that has
-    ended with an error the one that failed, else the only one with GPUs in its limits; None: that is not known, or it
-    has one container only.
-    """
-
-    name: str
-    phase: str
-    ready: bool
-    restarts: int
-    node: str | None = None
-    reason: str | None = None
-    message: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    deleting: bool = False
-    terminated: str | None = None
-    exit_code: int | None = None
-    terminated_at: float | None = None
-    ended_container: str | None = None
-    containers: tuple[str, ...] = ()
-    main_container: str | None = None
-    ends: Mapping[str, ContainerEnd] = field(default_factory=dict)
-    created_at: float | None = None
-    kind: str = "pod"
-
-
-@dataclass(frozen=True, slots=True)
 class CheckpointFile:
     """One file below a checkpoint directory; `problem` is what an inspection of its bytes found wrong."""
 
@@ -375,8 +324,8 @@ class CheckpointFile:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+@dataclass(frozen=True, slots=True, repr=False)
+class Checkpoint(PublicValue):
     """A checkpoint. `complete` is None if it was not fully inspected, see `problem`; `size_bytes` is None if unknown.
 
     Its newest file was written at `modified_at`, `age` seconds ago by the target's clock.
@@ -396,8 +345,8 @@ class Checkpoint:
         return f"{self.path} {self.size_bytes} {self.modified_at}"
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+@dataclass(frozen=True, slots=True, repr=False)
+class JobView(PublicValue):
     """One look at a job: its status and what its log says. None is "not there", never zero.
 
     `command` is the entrypoint of a Ray job; `age` is the seconds since a process job was started, by the target's
@@ -422,8 +371,8 @@ class JobView:
     pod: PodState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+@dataclass(frozen=True, slots=True, repr=False)
+class Event(PublicValue):
     """Something that a supervising loop saw or did, for display.
 
     kind: progress | started | adopted | resumed | ignored | detected | refused | waiting | unreachable | reached |

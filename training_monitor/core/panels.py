@@ -8,13 +8,12 @@ What came from machines is cleaned, bounded, and without secrets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from training_monitor.core.errors import text_of
-from training_monitor.core.frozen import dataclass, fields, is_dataclass
 from training_monitor.core.masking import redact, redact_named
 from training_monitor.core.regex import regex
-from training_monitor.core.shown import shown
+from training_monitor.core.shown import shown, text_of
 from training_monitor.core.units import format_bytes, format_duration, format_local, name_some, plural
 
 MOST_ROWS, MOST_COLUMNS, MOST_FACTS, MOST_UNKNOWN = 50, 10, 60, 12

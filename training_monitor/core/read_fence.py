@@ -12,9 +12,9 @@ import os
 import shlex
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from training_monitor.core.errors import AccessDenied, Hint
-from training_monitor.core.frozen import dataclass, field
 
 READ_UNDER = "TRAINING_MONITOR_READ_UNDER"  # a JSON list of folders; the fence stands where this variable is set
 HINT = Hint("start the server with the folder: {read_under}")

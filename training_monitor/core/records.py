@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
-from training_monitor.core.frozen import fields, is_dataclass
 
 Value = TypeVar("Value")
 _Reader = Callable[[Any], Any]

@@ -5,10 +5,10 @@ An unknown reading is None, never 0; an `error` text tells "could not ask" from 
 The annotations here are no strings, each of which would be compiled at import.
 """
 
+from dataclasses import asdict, fields, is_dataclass
 from types import GenericAlias
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
-from training_monitor.core.frozen import asdict, fields, is_dataclass
 from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.values import NotSeen
 

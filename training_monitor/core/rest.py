@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.error import URLError
@@ -25,7 +26,6 @@ from urllib.parse import unquote
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import RestError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import MASK
 
 MAX_BODY_BYTES = 1024 * 1024

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.regex import regex
 
 _NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?"

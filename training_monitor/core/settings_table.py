@@ -20,13 +20,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from math import inf
 from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from training_monitor.core.errors import SettingsError, closest
-from training_monitor.core.frozen import MISSING, dataclass, fields, replace
 from training_monitor.core.masking import MASK, keep_secret
 from training_monitor.core.regex import regex
 from training_monitor.core.units import known_number, parse_duration

@@ -86,3 +86,11 @@ def _is_mark(char: str) -> bool:
     from unicodedata import category
 
     return category(char) in ("Mn", "Me")
+
+
+def text_of(value: object) -> str:
+    """Return str(value), or a placeholder when it raises."""
+    try:
+        return str(value)
+    except Exception as error:  # `__str__` of a class that is not ours
+        return f"(its text raises {type(error).__name__})"

@@ -15,11 +15,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from training_monitor.core.errors import AlreadySupervised, StateError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import Value, format_record, read_record, read_row
 from training_monitor.core.settings import state_dir
 from training_monitor.core.store_files import (

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.masking import redact, redact_named
 from training_monitor.core.models import Checkpoint, Failure, JobStatus, JobView, Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Observation(PublicValue):
     """What one look at one training saw; None is unknown, never zero.
 
     Attributes:
@@ -94,8 +95,8 @@ class Observation:
 ProgressSample = Observation  # the earlier public name
 
 
-@dataclass(frozen=True, slots=True)
-class StallAnalysis:
+@dataclass(frozen=True, slots=True, repr=False)
+class StallAnalysis(PublicValue):
     """The result of `analyze_stall`, which defines its words. Times are epoch seconds, durations seconds."""
 
     is_stalling: bool
@@ -110,8 +111,8 @@ class StallAnalysis:
     signals: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+@dataclass(frozen=True, slots=True, repr=False)
+class Verdict(PublicValue):
     """The conclusion of `judge` about a training; every command shows this and no other.
 
     Attributes:
@@ -140,8 +141,8 @@ class Verdict:
     stall: StallAnalysis | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LossAnalysis:
+@dataclass(frozen=True, slots=True, repr=False)
+class LossAnalysis(PublicValue):
     """The result of `analyze_loss`: kind nan | spike | divergence | plateau, or None."""
 
     kind: str | None
@@ -154,8 +155,8 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 _TOLD = ("title", "text", "training", "target", "command")  # of a notice
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedJob:
+@dataclass(frozen=True, slots=True, repr=False)
+class WatchedJob(PublicValue):
     """What is watched: a job by its id, files on the target, or a process there.
 
     `job_id` is a Ray submission id or process:NAME. `log_file` is the training's log; `log_paths` are shell patterns,
@@ -196,8 +197,8 @@ class WatchedJob:
         return self.name or self.job_id or self.log_file or " ".join(self.log_paths) or f"pid {self.pid}"
 
 
-@dataclass(frozen=True, slots=True)
-class NotSeen:
+@dataclass(frozen=True, slots=True, repr=False)
+class NotSeen(PublicValue):
     """What a look could not see, and why; it may exist all the same. `count` is None if unknown."""
 
     what: str
@@ -208,8 +209,8 @@ class NotSeen:
         return f"{'' if self.count is None else f'{self.count} '}{self.what}: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class JobListing:
+@dataclass(frozen=True, slots=True, repr=False)
+class JobListing(PublicValue):
     """The jobs of a target, oldest first; a kind of jobs named in `not_seen` could not be listed.
 
     `odd` names what the jobs folder holds besides jobs.
@@ -220,8 +221,8 @@ class JobListing:
     odd: tuple[NotSeen, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointListing:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckpointListing(PublicValue):
     """The checkpoints of a folder, lowest step first.
 
     `unlisted` counts older checkpoints of which only the names are known, and unreadable folders that may hold some.
@@ -249,8 +250,8 @@ class CheckpointListing:
         return self.unlisted + sum(each.complete is None for each in self.checkpoints)
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingStatus:
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingStatus(PublicValue):
     """One look of a watcher; None is unknown. `status` is the job's; without a job, RUNNING or UNKNOWN.
 
     `step` is the job's step over all epochs that were seen, even if its log counts within epochs. `checkpoints` are
@@ -279,8 +280,8 @@ class TrainingStatus:
     unlisted_checkpoints: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogUpdate:
+@dataclass(frozen=True, slots=True, repr=False)
+class LogUpdate(PublicValue):
     """One line of a followed log, delivered once, with the state at its arrival (`timestamp`, epoch seconds)."""
 
     line: str
@@ -289,8 +290,8 @@ class LogUpdate:
     timestamp: float
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+@dataclass(frozen=True, slots=True, repr=False)
+class Notice(PublicValue):
     """One thing to tell a user, in plain words; each channel renders it in its own markup.
 
     `fields` are labels and values, one line each; `text` follows them. `(job_id, kind, generation)` identifies what
@@ -320,8 +321,8 @@ class Notice:
             object.__setattr__(self, name, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+@dataclass(frozen=True, slots=True, repr=False)
+class Delivery(PublicValue):
     """The delivery of a notice: `channel` accepted it; `none` if none did, `suppressed` for a duplicate.
 
     `attempts` counts tries over all channels; `error` says why the channels before it, or all of them, failed.
@@ -333,8 +334,8 @@ class Delivery:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedFile:
+@dataclass(frozen=True, slots=True, repr=False)
+class UploadedFile(PublicValue):
     """One file of a verified upload; `etag` as the storage reports it."""
 
     path: str
@@ -342,8 +343,8 @@ class UploadedFile:
     etag: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UploadReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class UploadReport(PublicValue):
     """The result of an upload; `verified` means that the destination was listed and matches what was sent."""
 
     destination: str
@@ -383,8 +384,8 @@ def check_roll_call_timeout(seconds: float) -> None:
         raise SettingsError("roll_call_timeout", seconds, NONE_OR_LONG_ENOUGH.expected)
 
 
-@dataclass(frozen=True, slots=True)
-class TerminationPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class TerminationPlan(PublicValue):
     """What to do with a run that is to be ended or has finished.
 
     `upload_to` are destinations, tried in order until one has the newest complete checkpoint (see `upload_checkpoint`).
@@ -416,8 +417,8 @@ class TerminationPlan:
             raise SettingsError("upload_to", self.upload_to, "destinations that are not empty")
 
 
-@dataclass(frozen=True, slots=True)
-class TerminationReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class TerminationReport(PublicValue):
     """The result of ending a run, or of saving it after it ended. None: not tried, or unknown.
 
     `stopped`: no process of it is left; `left` lists what not even SIGKILL ended, as `PID STATE` (D waits for a disk or
@@ -467,8 +468,8 @@ class KeptRollCall:
     faulty_nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WatchReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class WatchReport(PublicValue):
     """How a watch ended: finished | failed | stopped | ended (unknown how) | lost | terminated."""
 
     end: str
@@ -477,8 +478,8 @@ class WatchReport:
     termination: TerminationReport | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class WaitReport(PublicValue):
     """How a wait ended; None is unknown. The names are those of `CheckReport` and `JobCheckReport`.
 
     Attributes:

@@ -8,9 +8,9 @@ if someone has to act on it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import floor, isfinite
 
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.units import format_duration
 from training_monitor.fleet.config import AlertRule, FleetConfig, RuleState, advance_rule, tested_values
 from training_monitor.fleet.metrics import FAILED, LEVELS, TrainingMetrics, failure_of, has_nan, is_finished, is_full

@@ -7,9 +7,9 @@ page, the history, alert rules and Prometheus take all that they need to know of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.units import known_number
 
 MB_PER_GB = 1024.0

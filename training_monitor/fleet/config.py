@@ -38,12 +38,13 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import isfinite, isnan
 from typing import Annotated, Any, TypeAlias
 
 from training_monitor.core.errors import SettingsError, closest
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import (
     MISFIT,
@@ -133,8 +134,8 @@ class Condition:
 _CONDITION = "gpu_utilization < 5 for 10m"
 
 
-@dataclass(frozen=True, slots=True)
-class AlertRule:
+@dataclass(frozen=True, slots=True, repr=False)
+class AlertRule(PublicValue):
     """An alert that is raised when its condition holds.
 
     Attributes:
@@ -365,8 +366,8 @@ class _Parser:
         return SettingsError("when", self.text, f"{expected} at column {column}, where {found} is")
 
 
-@dataclass(frozen=True, slots=True)
-class FleetConfig:
+@dataclass(frozen=True, slots=True, repr=False)
+class FleetConfig(PublicValue):
     """Settings of a fleet; times in seconds, money in dollars.
 
     Attributes:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import Engine, begin_thread
 from training_monitor.core.errors import InstanceNotFound, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store

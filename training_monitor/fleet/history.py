@@ -22,6 +22,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, groupby
 from math import fsum, inf, isfinite
@@ -29,7 +30,6 @@ from typing import Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import LAST_TIME, read_row
 from training_monitor.core.store import Execute, Store, storable
 from training_monitor.core.store_files import tell

@@ -14,6 +14,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, JobStatus, NewLog, Question
 from training_monitor.core.read_fence import keep_configured

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import isfinite
 from typing import Annotated, ClassVar
 
-from training_monitor.core.frozen import dataclass, field, replace, shared_fields
+from training_monitor.core.fields import PublicValue, shared_fields
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Progress
 from training_monitor.core.settings_table import Kind, check_fields, number
@@ -42,8 +43,8 @@ _NUMBER = number("a number from 0 on, or false for never", least=0)
 _Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value is False else _NUMBER.read(value, at))]
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+@dataclass(frozen=True, slots=True, repr=False)
+class Health(PublicValue):
     """The health of a row. level: healthy | warning | error | unknown; `reason` says why, in a sentence.
 
     `brief` is the reason in some twenty characters, empty where there is nothing to say; `fields` are the fields of
@@ -56,8 +57,8 @@ class Health:
     fields: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+@dataclass(frozen=True, slots=True, repr=False)
+class Thresholds(PublicValue):
     """The limits beyond which a value is worth a warning; None: never.
 
     Attributes:
@@ -79,8 +80,8 @@ class Thresholds:
 DEFAULT_THRESHOLDS = Thresholds()
 
 
-@dataclass(slots=True)
-class TrainingMetrics:
+@dataclass(slots=True, repr=False)
+class TrainingMetrics(PublicValue):
     """One row of a fleet: a training, its machine, and their cost. None is unknown.
 
     Attributes:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, isnan
 
 from training_monitor import __version__
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number

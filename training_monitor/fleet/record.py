@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import StateError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration

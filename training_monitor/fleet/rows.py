@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from training_monitor.core.frozen import dataclass, keys_of
+from training_monitor.core.fields import keys_of
 from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number

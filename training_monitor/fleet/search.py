@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Question
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob

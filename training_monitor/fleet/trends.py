@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from math import fsum, inf, isfinite, nan
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import median
 from training_monitor.fleet.values import FleetSample
 

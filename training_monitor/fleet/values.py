@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.models import Gpu
 from training_monitor.core.settings_table import items, text
 from training_monitor.core.values import KeptRollCall, TrainingStatus
@@ -18,8 +19,8 @@ LOG_PATHS = items(text("a list of paths or shell patterns"), "a list of paths or
 _TEXT = text("a text that is not empty")
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSpec:
+@dataclass(frozen=True, slots=True, repr=False)
+class MemberSpec(PublicValue):
     """What to watch: a target, and which training there.
 
     Attributes:
@@ -74,8 +75,8 @@ class TargetReading:
     explained: KeptRollCall | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FleetAlert:
+@dataclass(frozen=True, slots=True, repr=False)
+class FleetAlert(PublicValue):
     """An event of one member of a fleet (`key`; empty: of the fleet).
 
     level: info | warning | error. kind: epoch | finished | failed | lost | stall | recovered | nan | divergence |
@@ -102,8 +103,8 @@ class FleetAlert:
         return self.key, self.kind, self.generation
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSummary:
+@dataclass(frozen=True, slots=True, repr=False)
+class FleetSummary(PublicValue):
     """The sums of a fleet; money in dollars, None is unknown.
 
     Attributes:
@@ -136,8 +137,8 @@ class FleetSummary:
     left_out: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSnapshot:
+@dataclass(frozen=True, slots=True, repr=False)
+class FleetSnapshot(PublicValue):
     """The state of a fleet at `timestamp`; times are epoch seconds.
 
     `rows` are in a stable order, `alerts` oldest first, the last 200. `refreshing`: a look is in progress. `listed_at`
@@ -163,8 +164,8 @@ _KEPT = sorted((each for each in FLEET_COLUMNS if each.name), key=lambda each: e
 REPORTED = {each.name: each.attribute for each in _KEPT}
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSample:
+@dataclass(frozen=True, slots=True, repr=False)
+class FleetSample(PublicValue):
     """The values of one member at one moment (epoch seconds), by the names of `REPORTED`; None is unknown."""
 
     timestamp: float

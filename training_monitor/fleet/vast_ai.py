@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.core.frozen import checked
+from training_monitor.core.arguments import checked
 from training_monitor.fleet.fleet import DEFAULT_CONFIG, FleetMonitor
 from training_monitor.fleet.mock import MockFleet
 

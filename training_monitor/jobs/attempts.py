@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_named
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex

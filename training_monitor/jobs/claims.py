@@ -19,6 +19,7 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from training_monitor.core.engine import begin_thread
@@ -33,7 +34,6 @@ from training_monitor.core.errors import (
     StateError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.settings import LEASE

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from training_monitor.core.errors import (
@@ -21,7 +22,6 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
 from training_monitor.core.masking import keep_secret, redact, secrets_of
 from training_monitor.core.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.core.values import JobListing, NotSeen

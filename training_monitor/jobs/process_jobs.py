@@ -31,6 +31,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -41,7 +42,6 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import keep_secret, redact, secrets_of
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.core.regex import regex

@@ -16,6 +16,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -26,7 +27,6 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     last_lines,
 )
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Answer, JobStatus, Question, RayJob, RayResources, Reply
 from training_monitor.core.regex import regex

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import JobStatus, RayJob, RayResources
 from training_monitor.core.regex import regex
 from training_monitor.logs.text import strip_ansi

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from training_monitor.core.checkpoint_layouts import PREFIXES
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import last_match

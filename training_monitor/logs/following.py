@@ -30,9 +30,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.logs.job_progress import EpochCount

@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import JobStatus, Progress
 from training_monitor.core.regex import regex
 

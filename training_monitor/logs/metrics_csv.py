@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.logs.following import LIMIT_BYTES, FileSource
 from training_monitor.logs.sources import Polled

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.core.units import median

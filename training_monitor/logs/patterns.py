@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, named, read_table
 from training_monitor.logs.bounded_search import find_fault, find_in_windows
@@ -25,8 +26,8 @@ _KINDS = ("float", "int", "str")
 Value = float | int | str
 
 
-@dataclass(frozen=True, slots=True)
-class LogPattern:
+@dataclass(frozen=True, slots=True, repr=False)
+class LogPattern(PublicValue):
     """A metric that a regular expression finds in a log.
 
     Attributes:

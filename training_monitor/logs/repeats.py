@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.logs.events import NO_EVENTS, Events
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.parts import find_numbers_in, shows_progress

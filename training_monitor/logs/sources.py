@@ -6,10 +6,10 @@ A kind is one class, and one line of SOURCES: people name it by the word before 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Question
 from training_monitor.logs.job_progress import EpochCount

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from training_monitor.core.frozen import checked, dataclass, field
+from training_monitor.core.arguments import checked
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.events import (
@@ -35,8 +37,8 @@ _LINE_END = regex(r"[\r\n]")
 
 
 @checked
-@dataclass
-class LogTotals:
+@dataclass(repr=False)
+class LogTotals(PublicValue):
     """Aggregates a log: `feed` chunks, `close` at its end, `as_dict` at any time.
 
     Memory is bounded for any input. An unfinished last line counts when its end (newline or carriage return) arrives,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Progress
 from training_monitor.logs.fields import read_found
 from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_signs

@@ -7,6 +7,7 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
-from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress, Question
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
 from training_monitor.core.store import Store

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import members_script

@@ -11,9 +11,9 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex

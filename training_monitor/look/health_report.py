@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,7 @@ from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import TargetEnded, TargetNotFound, ToolNotFound, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, PodState, Progress, Question, RayResources
+from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, Progress, Question, RayResources
 from training_monitor.core.reports import (
     DiskReport,
     HealthCheckpointReport,
@@ -27,6 +27,7 @@ from training_monitor.core.reports import (
     PodReport,
     report_of,
 )
+from training_monitor.core.results import PodState
 from training_monitor.core.store import Store
 from training_monitor.core.units import average, known_sum
 from training_monitor.core.values import CheckpointListing, Observation, Verdict, WatchedJob

@@ -9,10 +9,11 @@ ok       every reading that could be taken is good
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import Gpu, JobStatus, PodState, RayResources
+from training_monitor.core.models import Gpu, JobStatus, RayResources
 from training_monitor.core.reports import HealthReport
+from training_monitor.core.results import PodState
 from training_monitor.core.units import average, format_bytes, format_duration, name_some
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
 from training_monitor.core.reports import GpuProcessReport, GpuReport, report_of
 from training_monitor.core.units import average

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 from training_monitor.core.errors import StateError, TrainingMonitorError
-from training_monitor.core.frozen import fields, replace
 from training_monitor.core.models import Answer, JobStatus, JobView, Progress, Question
 from training_monitor.core.records import encode, read_record
 from training_monitor.core.store import MOST_LOOKS, Store

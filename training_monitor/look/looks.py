@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from training_monitor.core.errors import Hint, JobNotFound, TargetEnded
-from training_monitor.core.frozen import dataclass, replace, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.models import (
     Answer,
     Checkpoint,
@@ -21,12 +22,12 @@ from training_monitor.core.models import (
     JobView,
     LogCursor,
     NewLog,
-    PodState,
     Progress,
     Question,
     Reply,
 )
 from training_monitor.core.regex import regex
+from training_monitor.core.results import PodState
 from training_monitor.core.units import format_local
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by

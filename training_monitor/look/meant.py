@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -17,7 +18,6 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     similar_names,
 )
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.read_fence import keep_found
 from training_monitor.core.values import NotSeen, WatchedJob

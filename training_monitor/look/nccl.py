@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Answer, NcclTransport, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.core.reports import EfaClusterReport, EfaReport, NodeEfaReport, report_of

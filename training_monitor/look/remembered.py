@@ -7,9 +7,10 @@ so. What a person or a supervisor stopped is not reported.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.jobs.attempts import training_name

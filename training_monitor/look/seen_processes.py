@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.look.kept_output import read_kept
 from training_monitor.targets.proc_stat import Meeting, Process, ancestors_of, read_meeting, read_processes

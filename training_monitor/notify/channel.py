@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.advice import Advice, find_advice
 from training_monitor.core.errors import CommandFailed, RestError, TrainingMonitorError, last_lines
-from training_monitor.core.frozen import asdict, dataclass
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.masking import MASK
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, text
 from training_monitor.core.shown import shown_lines
@@ -70,8 +71,8 @@ class User(Protocol):
     def is_person(self) -> bool: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Channel:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Channel(PublicValue):
     """One way to notify a user, with the settings that every channel has.
 
     Attributes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,6 @@ from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import RestError, SettingsError, StateError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import MASK
 from training_monitor.core.store import Store

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.values import Notice, WatchedJob

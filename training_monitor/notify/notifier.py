@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from training_monitor.core.addresses import REQUEST_SECONDS
+from training_monitor.core.arguments import checked
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
     CommandError,
@@ -14,7 +16,6 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     closest,
 )
-from training_monitor.core.frozen import checked, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import PLAIN_MESSAGE, Store
 from training_monitor.core.values import PRIORITIES, Delivery, Notice

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import AlreadySupervised, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import KeptNotice, Store
 from training_monitor.core.values import Delivery, Notice

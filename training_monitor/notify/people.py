@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import dataclass
+from dataclasses import dataclass
+
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.settings_table import check_fields
 from training_monitor.notify.channels import discord, mail, telegram
 
 
-@dataclass(frozen=True, slots=True)
-class NotifiedUser:
+@dataclass(frozen=True, slots=True, repr=False)
+class NotifiedUser(PublicValue):
     """A person to notify.
 
     Attributes:

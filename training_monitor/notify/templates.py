@@ -6,7 +6,8 @@ Steps that are None are unknown: '?' if the other one is known, left out if neit
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import dataclass, replace
+from dataclasses import dataclass, replace
+
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
 from training_monitor.notify.notice_text import next_command

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.settings_table import Example, check_fields, number, text, whole
 from training_monitor.verdict.limits import OUTAGE_AFTER, AboveZero
 
@@ -12,8 +13,8 @@ MOST_JOBS_AT_ONCE = 64  # of one worker
 _FOLDER = text("a folder from / on, of letters, digits, '.', '_', '-'", r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
+@dataclass(frozen=True, slots=True, repr=False)
+class ServiceConfig(PublicValue):
     """Settings of the training service; times in seconds unless the name says otherwise, money in dollars.
 
     Attributes:

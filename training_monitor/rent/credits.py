@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import Hint, InsufficientCredits, InvalidTransition, SettingsError, StateError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.records import read_row
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number

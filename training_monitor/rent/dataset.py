@@ -12,11 +12,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.read_fence import check_here
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some, plural

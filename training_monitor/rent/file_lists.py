@@ -11,9 +11,9 @@ import re
 import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from training_monitor.core.errors import CommandFailed, ParseError, SettingsError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown

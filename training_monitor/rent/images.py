@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import BinaryIO
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
 _SIGNATURES = regex(rb"(?P<png>\x89PNG\r\n\x1a\n)|(?P<jpeg>\xff\xd8\xff)|(?P<webp>RIFF.{4}WEBP)", re.DOTALL)

@@ -16,6 +16,7 @@ import posixpath
 import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,6 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     last_lines,
 )
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question
 from training_monitor.core.units import format_bytes, known_number, plural
 from training_monitor.jobs.claims import see_unclaimed

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import LeaseLost, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store

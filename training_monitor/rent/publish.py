@@ -11,12 +11,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import MASK, secrets_of
 from training_monitor.core.models import JobStatus, JobView
 from training_monitor.core.regex import regex

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from typing import Any, cast
@@ -25,7 +26,6 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     did_you_mean,
 )
-from training_monitor.core.frozen import replace
 from training_monitor.core.records import format_record, read_record, read_row
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_table

@@ -10,9 +10,9 @@ The records of a sweep's report are here as well; they are JSON-ready.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.reports import report_of
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.rent.config import ServiceConfig

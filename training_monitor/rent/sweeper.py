@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.core.best_effort_store import BestEffortStore
@@ -25,7 +26,6 @@ from training_monitor.core.errors import (
     StateError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.reports import report_of

@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Literal
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -23,7 +24,6 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, name_some, plural
 from training_monitor.rent.file_lists import (

@@ -10,11 +10,12 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing, newest_complete
 from training_monitor.core.errors import AlreadySupervised, CommandError, JobNotFound, LeaseLost, TrainingMonitorError
-from training_monitor.core.frozen import replace, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.models import Checkpoint, Event, RunOutcome
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import LogUpdate, TrainingStatus, WatchedJob

@@ -17,11 +17,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import ToolNotFound, last_lines
-from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.models import Question
+from training_monitor.core.results import CommandResult
 from training_monitor.rent.file_lists import INCOMING, PARTIAL, ListedFile
 from training_monitor.targets.asking import read_text
 from training_monitor.targets.scripts import format_call

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.read_fence import check_here

@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import encode
 from training_monitor.core.units import name_some
 from training_monitor.runs.endings import Warnings

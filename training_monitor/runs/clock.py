@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, log
 
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.units import median
 from training_monitor.runs.values import Estimate
 

@@ -16,12 +16,12 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from training_monitor.core.errors import text_of
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.masking import redact
+from training_monitor.core.shown import text_of
 from training_monitor.runs.ownership import started_by
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED
 

@@ -14,10 +14,10 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from training_monitor.core.errors import ParseError, SettingsError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.regex import regex
 from training_monitor.runs.progress_file import MAX_FILE_BYTES, NotAProgressFile, parse_progress_file
 from training_monitor.runs.values import Run, natural_key

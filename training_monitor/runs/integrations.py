@@ -17,8 +17,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from training_monitor.core.errors import SettingsError, text_of
+from training_monitor.core.errors import SettingsError
 from training_monitor.core.masking import redact
+from training_monitor.core.shown import text_of
 from training_monitor.runs.endings import outcome_of
 from training_monitor.runs.monitor import TrainingMonitor
 from training_monitor.runs.stack_answers import answer_requests

@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import replace
 from training_monitor.core.read_fence import check_here, leads_out
 from training_monitor.runs.files import (
     KnownRun,

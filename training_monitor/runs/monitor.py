@@ -36,13 +36,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from training_monitor.core.arguments import check_value
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import SettingsError, text_of
-from training_monitor.core.frozen import replace
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.shown import text_of
 from training_monitor.runs.background import Background
 from training_monitor.runs.endings import Hooks, Outcome, Warnings, bounded, harmless, outcome_of
 from training_monitor.runs.files import RunFiles, run_files

@@ -15,13 +15,13 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from types import ModuleType
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.records import encode, format_record
 from training_monitor.runs.files import (
     SUFFIX,

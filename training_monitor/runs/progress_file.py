@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from math import inf, isfinite, nan
 from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact_named
 from training_monitor.core.records import encode, table_in
 from training_monitor.runs.values import (

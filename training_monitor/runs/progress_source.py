@@ -7,9 +7,9 @@ not of the file, which a thread writes every other second while the training han
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.logs.events import find_phase
 from training_monitor.logs.following import FileSource

@@ -21,15 +21,15 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from pathlib import PurePath
 from typing import Any
 
 from training_monitor.core.clock import Clock
-from training_monitor.core.errors import text_of
-from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.masking import redact, redact_named
 from training_monitor.core.regex import regex
+from training_monitor.core.shown import text_of
 from training_monitor.runs.clock import IDLE, VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
 from training_monitor.runs.progress_file import MAX_VALUE, MOST_ATTEMPTS, Edit, convert

@@ -20,9 +20,9 @@ import binascii
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
 from training_monitor.runs.files import PROGRESS, KnownRun, RunFiles, place_below, read_run, runs_from_names, unread_run
 from training_monitor.runs.values import OutputChunk, RunSize

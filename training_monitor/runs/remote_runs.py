@@ -18,7 +18,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.models import Answer, CommandResult, Question, Reply, T
+from training_monitor.core.models import Answer, Question, Reply, T
+from training_monitor.core.results import CommandResult
 from training_monitor.look.host import gpu_question
 from training_monitor.runs.files import KnownRun, paths_of_run, paths_to_run, temporary_of_script
 from training_monitor.runs.progress_file import Edit, check_edits, merge_edits

@@ -10,11 +10,11 @@ import os
 import selectors as selectors  # what starts nvidia-smi needs it, and must not import it in a thread: it executes text
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import CommandFailed, ToolNotFound, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import GpuProcess, GpuTable
 from training_monitor.look.nvidia_smi import GPU_FIELDS_MINIMAL, PROCESS_FIELDS, parse_gpu_processes, parse_gpus
 from training_monitor.runs.values import OwnResources

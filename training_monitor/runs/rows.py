@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration, known_sum
 from training_monitor.runs.values import (
     CANCELED,

@@ -6,8 +6,9 @@ None is unknown, never zero. Only its run writes a progress file: readers never 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.regex import regex
 from training_monitor.core.values import Verdict
 from training_monitor.targets.proc_stat import Identity, MachineSample
@@ -113,8 +114,8 @@ class EarlierAttempt:
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+@dataclass(frozen=True, slots=True, repr=False)
+class Run(PublicValue):
     """One progress file, read.
 
     Attributes:
@@ -244,8 +245,8 @@ class TreeRow:
     threads: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+@dataclass(frozen=True, slots=True, repr=False)
+class RunRow(PublicValue):
     """A run as it is shown.
 
     Attributes:
@@ -287,8 +288,8 @@ class Usage:
     max_gpu_mib: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunsSnapshot:
+@dataclass(frozen=True, slots=True, repr=False)
+class RunsSnapshot(PublicValue):
     """All runs of a folder at one moment; `error` says why the last look failed, `stale_since` since when (epoch s)."""
 
     rows: tuple[RunRow, ...]

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Checkpoint
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_duration, parse_duration

@@ -13,7 +13,8 @@ from typing import Any
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.logger import get_logger
-from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, PodState, Question
+from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, Question
+from training_monitor.core.results import PodState
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing
 from training_monitor.jobs.attempts import Removed, attempt_number, avoiding, training_name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 
 from training_monitor.core.errors import Hint, JobNotFound, SettingsError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import LogCursor
 from training_monitor.core.store import Store
 from training_monitor.core.values import WaitReport, WatchedJob

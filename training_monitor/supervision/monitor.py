@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from training_monitor.core.arguments import checked
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
-from training_monitor.core.frozen import checked, dataclass, field, replace
 from training_monitor.core.logger import get_logger, logging_of_loop
 from training_monitor.core.models import JobView, Progress
 from training_monitor.core.reports import MonitorReport

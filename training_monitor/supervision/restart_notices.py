@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event, Progress, RunOutcome
 from training_monitor.core.values import Notice
 from training_monitor.logs.job_progress import job_progress

@@ -11,10 +11,11 @@ why it failed, and whether it came further than all before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from math import inf, isfinite
 from typing import Any
 
-from training_monitor.core.frozen import asdict, dataclass, field, replace, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport, report_of
 from training_monitor.core.values import CheckpointListing, KeptRollCall, Observation, WatchedJob

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 from training_monitor.core.clock import Reach
@@ -26,9 +27,9 @@ from training_monitor.core.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import asdict, replace
-from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, PodState, RunOutcome
+from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
 from training_monitor.core.read_fence import keep_found
+from training_monitor.core.results import PodState
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import CheckpointListing, WatchedJob

@@ -9,6 +9,7 @@ is destroyed only after its upload was verified, unless the plan says otherwise.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from training_monitor.checkpoints.checkpoints import newest_complete
@@ -20,7 +21,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Checkpoint, Event, OnEvent
 from training_monitor.core.units import format_bytes, format_duration, plural

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
@@ -27,7 +28,6 @@ from training_monitor.core.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Checkpoint, NewLog, Question
 from training_monitor.core.shown import shown
 from training_monitor.core.store import Store

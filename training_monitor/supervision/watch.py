@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from training_monitor.core.clock import Reach
@@ -17,7 +18,6 @@ from training_monitor.core.errors import (
     StateError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.interrupts import only_looking
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent, OnLook

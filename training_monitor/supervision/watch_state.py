@@ -8,9 +8,10 @@ reported and seen is a `WatchState`, kept in memory and in the store, so that an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from training_monitor.checkpoints.checkpoints import newest_complete
-from training_monitor.core.frozen import dataclass, field, replace, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.models import JobStatus, LogCursor, NewLog, Progress
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+from training_monitor.core.arguments import checked
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import checked, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.core.store import Store

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeVar, cast
 
@@ -33,10 +34,10 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import Answer, CommandResult, Question, Reply
+from training_monitor.core.models import Answer, Question, Reply
 from training_monitor.core.read_fence import DENIED, HINT, REFUSED, WHY_REFUSED, format_fence, is_fenced
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import RESOLVE_SECONDS, Target, parse_target
 from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure, explain_timeout

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import replace
-from training_monitor.core.models import ContainerEnd, PodState
 from training_monitor.core.records import table_in, tables_in
+from training_monitor.core.results import ContainerEnd, PodState
 from training_monitor.core.units import format_local
 
 _SOURCE = "kubectl get pods"

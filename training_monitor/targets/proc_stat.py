@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 
 # Environment variables in which launchers set the global rank of a process; the first one present counts.

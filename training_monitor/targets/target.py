@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from training_monitor.core.errors import SettingsError, did_you_mean
-from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import PodState
+from training_monitor.core.fields import PublicValue
+from training_monitor.core.results import PodState
 from training_monitor.targets.kinds import BARE, KINDS, list_forms, one_of
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 RESOLVE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+@dataclass(frozen=True, slots=True, repr=False)
+class Target(PublicValue):
     """One place where commands run: `local`, a pod by its name, and what docs/targets.md lists.
 
     Attributes:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -27,9 +28,8 @@ from training_monitor.core.errors import (
     last_lines,
     masked_end,
 )
-from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult
 from training_monitor.core.settings import vast_environment, without_http_proxies
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadReport

@@ -18,11 +18,12 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.models import JobStatus
 from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadedFile, UploadReport
@@ -58,8 +59,8 @@ _REFUSED = regex(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class IncompleteInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class IncompleteInfo(PublicValue):
     """Why a training was ended, and how far from its end; None is unknown.
 
     `model_name` is the heading (default: the repository's name). `tags` and `base_model` go into the front matter, with

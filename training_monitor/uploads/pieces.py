@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import unescape
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import CommandFailed, last_lines
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.targets.asking import quote_path

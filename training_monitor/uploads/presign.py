@@ -10,11 +10,12 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from urllib.parse import quote, urlencode, urlsplit
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.regex import regex
 
 DEFAULT_EXPIRES = 900
@@ -28,8 +29,8 @@ _REGION = regex(r"[a-z0-9][a-z0-9-]{0,62}")
 _ENDPOINT = regex(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+@dataclass(frozen=True, slots=True, repr=False)
+class Storage(PublicValue):
     """One object of a bucket, and the credentials to reach it. None is taken from the environment on use.
 
     The variables are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (only together with the keys),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 
 from training_monitor.core.errors import (
     CommandError,
@@ -18,7 +19,6 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     last_lines,
 )
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import known_number

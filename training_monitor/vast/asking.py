@@ -10,8 +10,8 @@ from typing import Any
 from training_monitor.core.advice import find_advice
 from training_monitor.core.errors import AccessDenied, CommandError, TargetUnreachable, last_lines
 from training_monitor.core.masking import redact
-from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult
 from training_monitor.core.shown import shown
 from training_monitor.targets.kinds.vast import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure, without_frames

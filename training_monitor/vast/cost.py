@@ -6,11 +6,11 @@ Unknown costs are counted separately and never as 0: a sum with an unknown part 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import known_number, name_some
 from training_monitor.vast.training_request import Rental, TrainingRequest
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -28,9 +29,10 @@ from training_monitor.core.errors import (
     ToolNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.fields import PublicValue
+from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration
 from training_monitor.targets.asking import ask, read_text
@@ -66,8 +68,8 @@ _NO_IMAGE = regex(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Destruction:
+@dataclass(frozen=True, slots=True, repr=False)
+class Destruction(PublicValue):
     """A destroyed instance, verified as gone by two independent answers.
 
     `acknowledged`: the service accepted the request; otherwise the instance was gone before, or the reply was lost.

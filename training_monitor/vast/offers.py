@@ -11,12 +11,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil, inf
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError, TargetUnreachable, closest
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.settings_table import SWITCH, Place, check_fields, choice, items, number, text, whole
 from training_monitor.core.units import format_duration, known_number, name_some, plural
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -53,8 +54,8 @@ GIVEN_UP: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OfferQuery:
+@dataclass(frozen=True, slots=True, repr=False)
+class OfferQuery(PublicValue):
     """The requirements for an offer. A value that an offer does not state counts as not good enough.
 
     Attributes:
@@ -111,8 +112,8 @@ def _positive(variable: str, given: str) -> float:
     raise SettingsError(variable, given, _ABOVE_ZERO.expected)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+@dataclass(frozen=True, slots=True, repr=False)
+class Offer(PublicValue):
     """A machine, or a part of one, for rent. None is unknown.
 
     Attributes:

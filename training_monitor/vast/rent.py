@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from training_monitor.core.advice import find_advice
@@ -33,9 +34,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.targets.transport import LocalTransport, Transport

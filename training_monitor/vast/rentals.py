@@ -11,10 +11,10 @@ The record is a help: a store that cannot be written to stops no destruction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.records import format_record, read_record
 from training_monitor.core.store import Execute, Store

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.masking import keep_secret
 from training_monitor.core.regex import regex
 from training_monitor.core.secret_forms import is_secret
@@ -109,8 +110,8 @@ class JobState(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingSpec:
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingSpec(PublicValue):
     """One LoRA training. `dropout` is the share of captions that are left out; `keep` is how many checkpoints are kept.
 
     `samples` are prompts of test images; `[trigger]` in them is the trigger word.
@@ -141,8 +142,8 @@ class TrainingSpec:
             raise SettingsError("save_every", self.save_every, expected)
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+@dataclass(frozen=True, slots=True, repr=False)
+class Hook(PublicValue):
     """A user's action with a trained model: a command, or a request to a web address; exactly one of the two.
 
     Attributes:
@@ -169,8 +170,8 @@ class Hook:
             raise SettingsError("hook", self.command, "either a command or a url")
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRequest:
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingRequest(PublicValue):
     """A training to be done on a rented machine. Times in seconds, money in dollars.
 
     Attributes:
@@ -236,8 +237,8 @@ class PriceChange:
     per_hour: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rental:
+@dataclass(frozen=True, slots=True, repr=False)
+class Rental(PublicValue):
     """One machine that was rented for a job, as `vast/rentals.py` records its life; times in epoch seconds.
 
     Attributes:
@@ -270,8 +271,8 @@ class Rental:
         return self.prices[-1].per_hour if self.prices else self.price_per_hour
 
 
-@dataclass(frozen=True, slots=True)
-class JobWork:
+@dataclass(frozen=True, slots=True, repr=False)
+class JobWork(PublicValue):
     """The progress of a job through its steps.
 
     Attributes:
@@ -319,8 +320,8 @@ class JobWork:
     asked_vram_gb: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
+@dataclass(frozen=True, slots=True, repr=False)
+class QueuedJob(PublicValue):
     """A training in the queue. The times are epoch seconds.
 
     Attributes:

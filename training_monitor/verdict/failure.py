@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple
 
-from training_monitor.core.frozen import replace
-from training_monitor.core.models import Failure, PodState
+from training_monitor.core.models import Failure
 from training_monitor.core.regex import regex
+from training_monitor.core.results import PodState
 from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of
 from training_monitor.logs.text import begins_traceback, log_pieces

@@ -7,10 +7,10 @@ training counts in proportion to its steps that were not repeated later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Goodput, RunEvent
 from training_monitor.core.reports import AttemptReport
 from training_monitor.core.values import Observation

@@ -7,8 +7,8 @@ of them judges for itself. docs/verdicts.md defines each state and how reliably 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Observation, StallAnalysis, Verdict

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from math import inf
 from types import MappingProxyType
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.settings_table import (
     MISFIT,
     SWITCH,
@@ -53,8 +54,8 @@ def _pause() -> Kind:
 _ENDLESS, _UNSEEN, _SHORT, _LONG = _pause(), _pause(), _pause(), _pause()  # pauses: see `stall_policy`
 
 
-@dataclass(frozen=True, slots=True)
-class StallPolicy:
+@dataclass(frozen=True, slots=True, repr=False)
+class StallPolicy(PublicValue):
     """The limits for stalls and slowness. Times in seconds.
 
     `*_pause` are the shortest pauses that count as a hang, by what is known: GPUs idle and processes invisible, GPUs
@@ -119,8 +120,8 @@ def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> St
     return StallPolicy(**{**pauses, **dict.fromkeys(_pauses(_LONG), 4 * stagnation_threshold), **others})
 
 
-@dataclass(frozen=True, slots=True)
-class WatchConfig:
+@dataclass(frozen=True, slots=True, repr=False)
+class WatchConfig(PublicValue):
     """How a run is watched; times in seconds, costs in any one currency.
 
     Attributes:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.models import Checkpoint, Failure, RunOutcome
 from training_monitor.core.values import (
     Bound,
@@ -36,8 +37,8 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
+@dataclass(frozen=True, slots=True, repr=False)
+class RestartPolicy(PublicValue):
     """The limits of restarting. Counts are restarts, times seconds. The delay doubles each time, up to `max_delay`.
 
     `roll_call_timeout` bounds the roll call of a training that hangs, before it is ended: at least 5; 0: none is taken.
@@ -78,8 +79,8 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
     return min(policy.retry_delay * 2.0 ** min(retry - 1, 60), max(policy.max_delay, policy.retry_delay))
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+@dataclass(frozen=True, slots=True, repr=False)
+class LedgerEntry(PublicValue):
     """One attempt that ended. `progress`: it came further than all before it; None if unknown.
 
     `checkpoint` is the content that it started from, `node` where it ran. `suspect_nodes` are those of ranks that the
@@ -99,8 +100,8 @@ class LedgerEntry:
         return _is_from_outside(self.failure) or self.failure.error_class in ("external_stop", "hardware")
 
 
-@dataclass(frozen=True, slots=True)
-class RestartDecision:
+@dataclass(frozen=True, slots=True, repr=False)
+class RestartDecision(PublicValue):
     """Whether to restart and why. `delay` is in seconds before jitter; the nodes and checkpoints are to be avoided.
 
     `suspect_checkpoints` names one once for every three attempts that died before a first step from it: those named

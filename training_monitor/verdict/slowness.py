@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import exp, gcd, inf, log
 
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration, median
 from training_monitor.verdict.limits import StallPolicy
 from training_monitor.verdict.stall_history import Advance, Run

@@ -14,9 +14,10 @@ was watched again for a while. A falling step is a restart: its start-up and war
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from training_monitor.core.frozen import checked, replace
+from training_monitor.core.arguments import checked
 from training_monitor.core.units import format_duration, median
 from training_monitor.core.values import Observation, StallAnalysis
 from training_monitor.verdict.limits import (

@@ -11,9 +11,9 @@ for a while, and then continues.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import inf, isfinite
 
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.units import median
 from training_monitor.core.values import Observation
 from training_monitor.verdict.gpu_load import gpu_mode

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 
 SESSION_SECONDS = 12 * 3600.0  # after a person's last act

@@ -6,11 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from math import fsum
 from typing import Any
 
 from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.fleet.attention import worst_first
 from training_monitor.fleet.config import parse_member

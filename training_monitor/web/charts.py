@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from math import ceil, floor, fsum, inf, isfinite, log10, nan
 
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.fleet.values import FleetSample
 from training_monitor.ui.kit.text import format_number, format_percent, format_total
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.store import Store
 from training_monitor.web.access import (
     CLOCK_SECONDS,

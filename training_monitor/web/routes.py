@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from typing import Any
 from urllib.parse import parse_qsl
 
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.units import known_number
 from training_monitor.web.access import Refused, is_act
 from training_monitor.web.board import LEAST_SPAN, MOST_SPAN, Board

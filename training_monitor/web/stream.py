@@ -11,9 +11,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from training_monitor.core.engine import start_thread
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.logger import get_logger
 
 RETRY_SECONDS = 2.0

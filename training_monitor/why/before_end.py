@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any
 
 from training_monitor.core.engine import start_thread
-from training_monitor.core.errors import TrainingMonitorError, text_of
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import redact
+from training_monitor.core.shown import text_of
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.jobs.attempts import training_name

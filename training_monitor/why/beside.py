@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import dataclass
+from dataclasses import dataclass
+
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
 from training_monitor.why.ranks import Collective, Finding

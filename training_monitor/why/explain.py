@@ -7,13 +7,13 @@ answered within the bound is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, Question
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some

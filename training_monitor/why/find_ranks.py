@@ -7,8 +7,9 @@ Ray, or the topmost Python processes; their children are data workers and the li
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace, shared_fields
+from training_monitor.core.fields import shared_fields
 from training_monitor.core.masking import redact
 from training_monitor.core.models import GpuProcess, GpuTable
 from training_monitor.core.regex import regex

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some
 from training_monitor.targets.replies import unpack

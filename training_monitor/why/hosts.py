@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.errors import IncompleteAnswer, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import Answer, PodState
+from training_monitor.core.models import Answer
 from training_monitor.core.regex import regex
+from training_monitor.core.results import PodState
 from training_monitor.core.units import plural
 from training_monitor.jobs.process_jobs import PREFIX
 from training_monitor.look.find_trainings import FoundTraining, FoundTrainings

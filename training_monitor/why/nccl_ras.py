@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.records import table_in, tables_in
 from training_monitor.core.units import name_some, plural
 from training_monitor.why.beside import Surroundings, finding, in_brief

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.models import PodState
+from training_monitor.core.results import PodState
 from training_monitor.core.units import plural
 from training_monitor.why.beside import finding
 from training_monitor.why.ranks import Finding

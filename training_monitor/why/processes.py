@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from training_monitor.core.errors import CommandTimedOut, ParseError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.look.evidence import read_number

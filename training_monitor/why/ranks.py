@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import dataclass, field
+from dataclasses import dataclass, field
+
 from training_monitor.targets.proc_stat import Meeting
 
 # What a main thread waits for in the kernel.

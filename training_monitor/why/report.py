@@ -4,10 +4,10 @@ A rank and a finding have the keys of `judging.ranks.Rank` and `Finding`. The an
 which would be compiled at import.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import plain
 from training_monitor.core.reports import document, key_types, list_of, report_of
 from training_monitor.core.values import Verdict

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.why.meetings import are_doubtful, find_contradiction
 from training_monitor.why.places import (
     BUSY,

@@ -10,10 +10,10 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.targets.asking import Site

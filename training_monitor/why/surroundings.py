@@ -7,11 +7,12 @@ unknown alone. What a question finds has no place yet; `read_surroundings` puts 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import replace
-from training_monitor.core.models import Answer, PodState, Question, Reply
+from training_monitor.core.models import Answer, Question, Reply
+from training_monitor.core.results import PodState
 from training_monitor.look.nvidia_smi import SMI_FOLDERS
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES

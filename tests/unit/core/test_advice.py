@@ -12,7 +12,7 @@ import pytest
 from docs.write_advice import ADVICE
 from training_monitor.core.advice import PROGRAMS, QUESTIONS, find_advice, find_row
 from training_monitor.core.errors import CommandError, RestError, TargetUnreachable
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.notify.channels import classes_of
 from training_monitor.targets.transport import explain_failure
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import training_monitor
+from training_monitor.core.arguments import checking
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import checking
 from training_monitor.core.values import TerminationPlan
 from training_monitor.verdict.restart import RestartPolicy
 

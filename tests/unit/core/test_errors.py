@@ -17,7 +17,7 @@ from training_monitor.core.errors import (
     last_lines,
 )
 from training_monitor.core.masking import redact
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 
 SECRET = "s3cr3tV4lue99"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.json_schema import Definitions, json_schema
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, TypedDict
 
 import pytest
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.json_schema import json_schema
 
 

@@ -6,6 +6,7 @@ import importlib
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import deque
+from dataclasses import fields, is_dataclass
 from math import inf, nan
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 
 from tests.unit.core.test_public_api import PACKAGES
 from training_monitor.core.errors import TargetUnreachable
-from training_monitor.core.frozen import fields, is_dataclass
-from training_monitor.core.models import Checkpoint, CommandResult, Gpu, JobStatus, JobView, NewLog, Progress
+from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
 from training_monitor.core.panel_html import STYLE, format_html
 from training_monitor.core.panels import MOST_ROWS, MOST_TEXT, Panel, format_text, panel_of, table_of
+from training_monitor.core.results import CommandResult
 from training_monitor.core.values import Observation, StallAnalysis, TrainingStatus, Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 

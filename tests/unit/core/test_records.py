@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,6 @@ from typing import Any, TypedDict
 import pytest
 
 from training_monitor.core.errors import ParseError, StateError, TrainingMonitorError
-from training_monitor.core.frozen import MISSING, dataclass, field, fields, is_dataclass
 from training_monitor.core.records import decode, encode, format_record, read_record
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, Notice, Observation, WatchedJob

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 import pytest
 
-from training_monitor.core.frozen import keys_of, shared_fields
+from training_monitor.core.fields import keys_of, shared_fields
 from training_monitor.core.json_schema import json_schema
 from training_monitor.core.models import Checkpoint, Event, JobView, Progress
 from training_monitor.core.reports import document, key_types, list_of, report_of

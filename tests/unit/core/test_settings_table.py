@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from typing import Annotated, Any
 
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import MISSING, dataclass, field, fields
 from training_monitor.core.settings_table import (
     MISFIT,
     SWITCH,

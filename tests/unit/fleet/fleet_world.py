@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.fakes import EPOCH, FakeClock, FakeTransport, gpu_answer, is_call, read_call, read_cursor
 from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.values import Notice
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.metrics import TrainingMetrics

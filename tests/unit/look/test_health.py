@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.models import Gpu, JobStatus, PodState, RayResources
+from training_monitor.core.models import Gpu, JobStatus, RayResources
+from training_monitor.core.results import PodState
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.look.health_verdict import (
     Finding,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,6 @@ from training_monitor.cli.commands.config import check_settings
 from training_monitor.cli.settings_template import settings_template
 from training_monitor.core import masking
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field, fields
 from training_monitor.core.masking import redact
 from training_monitor.core.settings_table import Example, settings_of, text
 from training_monitor.core.values import Notice

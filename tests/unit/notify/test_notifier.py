@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from training_monitor.core.errors import CommandFailed, RestError, SettingsError, ToolNotFound, TrainingMonitorError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import Delivery, Notice
 from training_monitor.notify import CommandChannel, Desktop, Telegram, WebList

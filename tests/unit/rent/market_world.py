@@ -14,7 +14,8 @@ from typing import Any
 from tests.fakes import EPOCH, Behaviour, FakeClock, FakeJobs, FakeTransport, gpu_answer, is_call, read_call
 from tests.loopback.vast_rows import instance, no_such_ask, offer
 from tests.unit.killing import Killed
-from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.models import Event
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import LogUpdate, Notice
 from training_monitor.notify import WebList

@@ -25,7 +25,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.models import Event
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.core.values import UploadReport
 from training_monitor.rent import finishing_steps, instance_steps

@@ -11,7 +11,7 @@ from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeTransport, read_call
 from training_monitor.core import masking
 from training_monitor.core.errors import CommandTimedOut, SettingsError, TargetUnreachable
 from training_monitor.core.masking import redact
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.rent.publish import HookReport, fill_in, make_samples, register_model
 from training_monitor.vast.training_request import Hook
 

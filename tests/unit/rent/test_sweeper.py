@@ -19,7 +19,8 @@ from tests.fakes import EPOCH, FakeClock, FakeTransport
 from tests.job_states import STEPS
 from tests.unit.killing import Killed
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
-from training_monitor.core.models import CommandResult, Event
+from training_monitor.core.models import Event
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.values import Notice
 from training_monitor.notify import WebList

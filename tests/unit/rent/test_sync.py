@@ -17,7 +17,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.rent.sync import SyncProgress, fetch_folder, push_folder
 
 TIME = 1_700_000_000

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes import EPOCH, Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport, is_call, read_cursor
 from tests.job_states import STEPS
 from training_monitor.core.errors import TargetUnreachable
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.job_context import JobContext, Lease, Service

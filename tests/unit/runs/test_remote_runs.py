@@ -18,7 +18,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.runs.local_runs import LocalRuns, open_runs
 from training_monitor.runs.remote_runs import RemoteRuns
 from training_monitor.runs.values import Run

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.fakes import FakeClock, FakeTransport
 from training_monitor.core.errors import CommandTimedOut, ToolNotFound
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.runs.resources import GpuMemory, GpuReader
 
 CARDS = "0, NVIDIA H200, 35, 1024, 143771\n1, NVIDIA H200, 0, 24, 143771\n"

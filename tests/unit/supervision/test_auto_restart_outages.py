@@ -14,8 +14,8 @@ from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingStore, KillingTransport
 from tests.unit.supervision.test_auto_restart import Bench
 from training_monitor.core.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
-from training_monitor.core.models import CommandResult
 from training_monitor.core.reports import RestartReport
+from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.jobs.stopping import stop_job
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.fakes import FakeTransport
 from training_monitor.core.errors import LeaseLost, TargetUnreachable
-from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.models import Question
+from training_monitor.core.results import CommandResult
 from training_monitor.supervision.hands import end_what_ray_forgot
 from training_monitor.supervision.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.asking import Site

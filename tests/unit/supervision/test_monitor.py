@@ -12,8 +12,9 @@ import pytest
 from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport, FakeVast, Program
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
-from training_monitor.core.models import CommandResult, JobView
+from training_monitor.core.models import JobView
 from training_monitor.core.reports import MonitorReport
+from training_monitor.core.results import CommandResult
 from training_monitor.core.values import WatchedJob
 from training_monitor.supervision.monitor import JobMonitor, detect_stall, monitor_job, start_background_monitor
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -15,8 +16,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
-from training_monitor.core.models import Answer, CommandResult, Question, Reply
+from training_monitor.core.models import Answer, Question, Reply
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.asking import (
     ASK_ATTEMPTS,
     MAX_ANSWER_BYTES,

@@ -21,7 +21,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.kinds.ssh import SshTarget
 from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import Target, resolve_target

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import FakeTransport
 from training_monitor.core.errors import AccessDenied, CommandError, SettingsError, TargetNotFound
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.kinds.container import DockerTarget
 from training_monitor.targets.pods import describe_end
 from training_monitor.targets.target import parse_target

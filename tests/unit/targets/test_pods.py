@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.models import PodState
+from training_monitor.core.results import PodState
 from training_monitor.targets.pods import describe_end, end_of_container, parse_pods
 from training_monitor.verdict.failure import classify_failure
 

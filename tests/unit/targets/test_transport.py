@@ -22,7 +22,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.models import Question
+from training_monitor.core.results import CommandResult
 from training_monitor.targets import transport as transport_module
 from training_monitor.targets.asking import ask
 from training_monitor.targets.transport import (

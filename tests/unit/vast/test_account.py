@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import FakeTransport
 from tests.unit.vast.test_instances import Said, recorded
 from training_monitor.core.errors import AccessDenied, CommandError, CommandFailed, SettingsError, ToolNotFound
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.vast.account import (
     Balance,
     account_balance,

@@ -18,7 +18,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TargetUnreachable,
 )
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.vast.instances import (
     APART_SECONDS,
     GONE_SECONDS,

@@ -12,7 +12,7 @@ from tests.fakes import FakeTransport
 from tests.loopback.vast import offer as row
 from tests.unit.vast.test_instances import Said, recorded
 from training_monitor.core.errors import AccessDenied, CommandError, SettingsError
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.vast import offers
 from training_monitor.vast.offers import (
     Offer,

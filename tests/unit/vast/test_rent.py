@@ -25,7 +25,7 @@ from training_monitor.core.errors import (
     ToolNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.models import CommandResult
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import Target
 from training_monitor.vast.instances import wait_until_ready

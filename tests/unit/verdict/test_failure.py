@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.core.models import Failure, PodState
+from training_monitor.core.models import Failure
+from training_monitor.core.results import PodState
 from training_monitor.verdict.failure import classify_failure
 
 ELSEWHERE, PREVIOUS = "restart_elsewhere", "restart_previous_checkpoint"

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
 from tests.hostile.texts import HOSTILE, harm_in
 from tests.unit.ui.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
-from training_monitor.core.frozen import replace
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import TrainingMetrics

@@ -6,12 +6,12 @@ import gzip
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.look.kept_looks import last_roll_call

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from training_monitor.core.errors import IncompleteAnswer
-from training_monitor.core.frozen import replace
-from training_monitor.core.models import PodState
+from training_monitor.core.results import PodState
 from training_monitor.core.values import WatchedJob
 from training_monitor.look.find_trainings import FoundTraining, FoundTrainings
 from training_monitor.look.meant import MeantTraining

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import CommandTimedOut
-from training_monitor.core.models import Answer, CommandResult, PodState, Reply
+from training_monitor.core.models import Answer, Reply
+from training_monitor.core.results import CommandResult, PodState
 from training_monitor.targets.asking import MAX_SCRIPT_BYTES, Site
 from training_monitor.targets.transport import Stream
 from training_monitor.why.beside import MOST_FINDINGS, MOST_TEXT, Surroundings, finding, in_brief

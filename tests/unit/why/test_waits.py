@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.why.some_processes import One, seen
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import replace
 from training_monitor.why.beside import Surroundings
 from training_monitor.why.ranks import TERMINAL, Frame, Rank, Stack
 from training_monitor.why.waits import find_causes, parse_waits

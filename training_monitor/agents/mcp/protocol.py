@@ -8,10 +8,10 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from training_monitor import __version__
-from training_monitor.core.frozen import dataclass
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)

@@ -7,12 +7,12 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.output import BAD, OK, print_json, say
 from training_monitor.core.errors import SettingsError, closest
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
 from training_monitor.core.units import plural

@@ -19,7 +19,7 @@ from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import OK, UNKNOWN, complain, hint, print_json, print_table, say
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import SettingsError, did_you_mean
-from training_monitor.core.frozen import keys_of
+from training_monitor.core.fields import keys_of
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, parse_duration, plural

@@ -6,13 +6,13 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, complain, one_line, print_json, put_masked, say
 from training_monitor.core.errors import SettingsError, StateError, TrainingMonitorError, closest
-from training_monitor.core.frozen import dataclass
 from training_monitor.runs.files import read_text, write_atomically
 
 NAME = "training-monitor"  # of the skill, and by the specification of its folder

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from training_monitor.cli.keys import progress_keys, verdict_keys
 from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, print_json, say
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import asdict
 from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from contextlib import ExitStack
+from dataclasses import asdict
 
 from training_monitor.cli.argument_types import WHAT, CommandParser, some_name
 from training_monitor.cli.command_table import Command
@@ -12,7 +13,6 @@ from training_monitor.cli.notifying import open_outbox
 from training_monitor.cli.options import add_ending
 from training_monitor.cli.output import BAD, OK, hint, print_json, say
 from training_monitor.core.errors import CommandFailed, SettingsError
-from training_monitor.core.frozen import asdict
 from training_monitor.core.models import Event, JobStatus
 from training_monitor.core.values import TerminationReport, WatchedJob
 

@@ -13,7 +13,7 @@ from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, hint, print_json, put_lines, table_width
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import keys_of
+from training_monitor.core.fields import keys_of
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv

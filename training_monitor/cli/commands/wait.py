@@ -6,13 +6,13 @@ import sys
 import threading
 import time
 from argparse import Namespace
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.cli.argument_types import SECONDS_ABOVE_ZERO, STALLS, CommandParser
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import WaitReport
 

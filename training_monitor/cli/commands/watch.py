@@ -40,7 +40,7 @@ from training_monitor.cli.output import (
     say,
 )
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
-from training_monitor.core.frozen import keys_of
+from training_monitor.core.fields import keys_of
 from training_monitor.core.models import Event, JobStatus, Progress
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes

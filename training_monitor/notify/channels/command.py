@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.masking import MASK, keep_secret, secrets_of_argv
 from training_monitor.core.settings_table import Example, Kind, Place
 from training_monitor.core.values import Notice
@@ -24,7 +24,7 @@ def _read_argv(value: Any, place: Place) -> Any:
 _ARGV = Kind("a program and its arguments", _read_argv)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CommandChannel(Channel):
     """A program of the user's own.
 

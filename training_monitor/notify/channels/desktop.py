@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.errors import ToolNotFound, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import Channel, Doors, run
 from training_monitor.notify.notice_text import Markup, escape_html, one_line, render_body
@@ -14,7 +14,7 @@ from training_monitor.notify.notice_text import Markup, escape_html, one_line, r
 _URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Desktop(Channel):
     """`notify-send` on this machine."""
 

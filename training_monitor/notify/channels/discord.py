@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from training_monitor.core.advice import advice_of
 from training_monitor.core.errors import RestError
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
@@ -30,7 +30,7 @@ def _escape(piece: str) -> str:
     return _MEANS_SOMETHING.sub(r"\\\1", piece).replace("@", "@\u200b")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Discord(Channel):
     """What its two channels have in common."""
 
@@ -63,7 +63,7 @@ class _Discord(Channel):
         return {"content": render(notice, self.markup), "allowed_mentions": {"parse": []}, "flags": 4}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DiscordUser(_Discord):
     """The direct messages of a bot of Discord.
 
@@ -86,7 +86,7 @@ class DiscordUser(_Discord):
         post(f"{api}/channels/{conversation}/messages", self._message(notice), doors, headers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DiscordWebhook(_Discord):
     """A channel of a Discord server.
 

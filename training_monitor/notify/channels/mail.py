@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias
 
 from training_monitor.core.addresses import MailServer
 from training_monitor.core.advice import advice_of
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.masking import MASK
 from training_monitor.core.settings_table import MISFIT, Example, Kind, Place, Variable, items, text
 from training_monitor.core.values import Notice
@@ -50,7 +50,7 @@ _SERVER = Kind(
 _PASSWORD = text("a text", is_secret=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Email(Channel):
     """Mail to the user's address.
 

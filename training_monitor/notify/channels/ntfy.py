@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from training_monitor.core.advice import advice_of
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import TOKEN, URL, Channel, Doors
@@ -16,7 +16,7 @@ _PRIORITY = {"low": "2", "normal": "3", "high": "4", "urgent": "5"}
 _CODE = r"\"code\":\s*"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ntfy(Channel):
     """A topic of an ntfy server.
 

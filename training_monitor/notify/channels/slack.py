@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from training_monitor.core.advice import advice_of
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import URL, Channel, Doors, post
@@ -14,7 +14,7 @@ from training_monitor.notify.notice_text import Markup, escape_html, render
 _WEBHOOK = "make the webhook again"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SlackWebhook(Channel):
     """A channel of a Slack workspace.
 

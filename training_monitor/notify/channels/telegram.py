@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias
 
 from training_monitor.core.advice import advice_of
 from training_monitor.core.errors import RestError
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.settings_table import Example, Variable, text
 from training_monitor.core.values import Notice
@@ -19,7 +19,7 @@ Address: TypeAlias = Annotated[str | int, ID, Example("123456")]
 _BOT_TOKEN = text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_secret=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Telegram(Channel):
     """A bot of Telegram.
 

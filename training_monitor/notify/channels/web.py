@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import Channel, Doors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WebList(Channel):
     """The list on the web page. The notifier keeps every notice in the store, so this never fails if there is one."""
 

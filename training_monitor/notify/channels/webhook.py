@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import URL, Channel, Doors, as_json, post
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Webhook(Channel):
     """Any server that accepts the notice as JSON.
 

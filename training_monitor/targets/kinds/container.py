@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import CommandResult, PodState
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult, PodState
 from training_monitor.core.units import name_some
 from training_monitor.targets.kinds.local import LocalTarget
 from training_monitor.targets.kinds.ssh import SshTarget

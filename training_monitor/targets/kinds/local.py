@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from training_monitor.core.errors import LocalFailure
-from training_monitor.core.frozen import dataclass
 from training_monitor.targets.target import Target
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass, field, replace
-from training_monitor.core.models import CommandResult, PodState
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult, PodState
 from training_monitor.targets.pods import ENDED, end_of_container, parse_pods
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import KubectlTransport, LocalTransport, Transport, explain_failure

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import runtime_dir, state_dir
 from training_monitor.targets.target import Target

@@ -6,12 +6,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.core.errors import CommandTimedOut, InstanceNotFound, TargetUnreachable
-from training_monitor.core.frozen import dataclass, replace
-from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
 from training_monitor.targets.kinds.ssh import NOTHING_KNOWN, SshTarget, host_key_options, shared_socket, ssh_to
 from training_monitor.targets.target import Target

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, FLEET_COLUMNS, Thresholds

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration, name_some, plural
 from training_monitor.fleet.attention import group_alerts, pressing_last
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds, TrainingMetrics

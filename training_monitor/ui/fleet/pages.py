@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.regex import regex
 from training_monitor.core.units import plural
 from training_monitor.fleet.attention import group_alerts

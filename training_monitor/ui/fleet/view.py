@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
 from training_monitor.core.units import known_number
 from training_monitor.fleet.attention import acknowledged_members, rank, worst_first

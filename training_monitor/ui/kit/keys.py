@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
-from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.ui.kit.text import Line
 from training_monitor.ui.kit.view import Do, Frame, S, Table, V, cancel, go_back, opened, said
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.ui.kit.keys import App, keys_of
 from training_monitor.ui.kit.text import (

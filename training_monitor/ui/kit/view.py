@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import plural
 from training_monitor.ui.kit.text import UNICODE, Glyphs, Line, Piece, cells, fit, fit_line, safe
 

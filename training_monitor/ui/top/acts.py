@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.masking import MASK
 from training_monitor.core.units import known_number, plural
 from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_only

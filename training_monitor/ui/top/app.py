@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.store import Store
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.runs.rows import MIB, NAN_LOSS, filter_rows, status_word, worst_first
 from training_monitor.runs.values import (

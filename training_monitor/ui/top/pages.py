@@ -6,8 +6,8 @@ import itertools
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural
 from training_monitor.runs.progress_file import convert
 from training_monitor.runs.rows import MIB, describe_attempts

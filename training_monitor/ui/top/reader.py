@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import MOST_WORDS, Engine, begin_thread
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.runs.file_pieces import Read, Span
 from training_monitor.runs.output_pages import OutputPages

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import floor
 from typing import Any
 
-from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import known_number, plural
 from training_monitor.runs.rows import (
     COLUMNS as VALUES,

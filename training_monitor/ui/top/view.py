@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import dataclass
+from dataclasses import dataclass
+
 from training_monitor.runs.rows import filter_rows, sort_rows, worst_first
 from training_monitor.runs.values import (
     CANCELED,

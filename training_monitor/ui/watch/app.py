@@ -6,10 +6,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.units import known_number
 from training_monitor.core.values import LogUpdate, TrainingStatus

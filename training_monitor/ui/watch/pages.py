@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event
 from training_monitor.core.units import plural
 from training_monitor.ui.kit.page import newest_first, page, wrapped

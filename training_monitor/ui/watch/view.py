@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from training_monitor.core.frozen import dataclass, replace
+from dataclasses import dataclass, replace
+
 from training_monitor.core.models import Event, Gpu, Progress
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.core.values import TrainingStatus, Verdict

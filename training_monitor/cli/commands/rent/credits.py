@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from dataclasses import asdict
 
 from training_monitor.cli.argument_types import CommandParser, dollars
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.commands.rent.instances import burn_in_words
 from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, one_line, print_json, print_table, refuse, say
 from training_monitor.core.errors import CommandError, InsufficientCredits, InvalidTransition, SettingsError
-from training_monitor.core.frozen import asdict, keys_of
+from training_monitor.core.fields import keys_of
 from training_monitor.core.units import format_duration
 from training_monitor.rent import Credits
 from training_monitor.rent.credits import decimals_to_show, sum_movements

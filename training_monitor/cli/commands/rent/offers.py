@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.cli.argument_types import CommandParser, amount, count
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, number, print_json, print_table, refuse
 from training_monitor.core.errors import CommandError, SettingsError
-from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.vast import Offer, OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.offers import find_loose_wishes, search_everything
