@@ -1,8 +1,7 @@
 """Regular expressions that are compiled on first use: most programs that import a module need few of its patterns.
 
 With all of them compiled at import, `from training_monitor import auto_restart` took 51 ms over a bare interpreter,
-not 15, and `check` 60 ms more than so. `re.search(TEXT, …)`, compiled on first use too, read logs up to a fifth slower.
-Pure.
+not 15. `re.search(TEXT, …)`, compiled on first use too, read most logs up to a fifth slower. Pure.
 """
 
 from __future__ import annotations
