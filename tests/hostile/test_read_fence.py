@@ -282,7 +282,6 @@ def test_acts_read_no_other_file(scene: Scene) -> None:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("upload", {"path": str(scene.secret), "destination": "hf:a/b"}),
             ("start", {"action": "watch", "what": str(scene.secret)}),
-            ("stop", {"job": str(scene.secret)}),
         ]
         for tool, words in calls:
             tried()

@@ -97,7 +97,7 @@ def test_a_supervised_training_is_started_once_and_survives_the_server_and_the_e
         [seen] = document(client.call("check", what=handle))["jobs"]
         assert seen["state"] in ("running", "starting"), seen
         assert f"{job} started" in document(client.call("logs", target="local", job=handle))["text"]
-        document(client.call("stop", action="job", target="local", job=handle, confirm=True))
+        document(client.call("stop", target="local", job=handle, confirm=True))
         assert check_job_status("local", handle) == "STOPPED" and check_job_status("local", job) == "RUNNING"
 
 

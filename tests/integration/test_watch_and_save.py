@@ -101,7 +101,7 @@ class Hanging:
             *("watch", self.place.address, "--log", str(self.folder / "log"), "--pid-file", str(self.folder / "pid")),
             *("--output-dir", str(self.folder / "out"), "--name", "my <training>", "--poll", "--json"),
             *("--terminate", "--upload", "hf:me/model", "--notify"),
-            *("--poll-interval", "0.3", "--stall-after", "1.5", "--grace-period", "1", "--stop-grace", "0.5", *more),
+            *("--interval", "0.3", "--stall-after", "1.5", "--grace-period", "1", "--stop-grace", "0.5", *more),
         ]
 
     def family(self) -> list[str]:

@@ -168,7 +168,7 @@ def upload_to_hugging_face(
     _check(repo_id, token_env, path_in_repo, revision)
     shown = f"hf://{repo_id}{f'@{revision}' if revision else ''}{f'/{path_in_repo}' if path_in_repo else ''}"
     site = Site.of(target, namespace, transport, clock)
-    source: Any = site.ask_one(source_question("look_at_model", path, _PROBLEMS))
+    source: Any = site.ask_one(source_question("look_at_model", path, _PROBLEMS, "state"))
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
     inside = path_in_repo or (posixpath.basename(path) if source["state"] == "file" else "")
