@@ -78,15 +78,13 @@ CALLS: Mapping[str, Call] = {
     "list_waits": Call(
         "supervision.kept_waits.list_waits(store)", "training-monitor wait --list", "wait with list: true"
     ),
-    "list_queue": Call(
-        "service.TrainingQueue().list_jobs()", "training-monitor rent queue", "rentals with action: queue"
-    ),
+    "list_queue": Call("rent.TrainingQueue().list_jobs()", "training-monitor rent queue", "rentals with action: queue"),
     "search_offers": Call("vast.search_offers(query)", "training-monitor rent offers", "rentals with action: offers"),
     "read_under": Call(*["training-monitor mcp --read-under DIR"] * 3),
     "serve_acts": Call(*["training-monitor web --allow-write"] * 3),
     "stop_job": Call("stop_job({0}, {1})", "training-monitor stop {0} {1}", "stop"),
     "withdraw": Call(
-        "service.Credits().withdraw({0}, dollars, reason, payment_id=id)",
+        "rent.Credits().withdraw({0}, dollars, reason, payment_id=id)",
         *["training-monitor rent credits {0} --withdraw DOLLARS --reason TEXT --payment ID"] * 2,
     ),
 }
