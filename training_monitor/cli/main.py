@@ -198,9 +198,11 @@ def _read_alone(args: Namespace) -> None:
 
 def _namespace_of_context(args: Namespace) -> str:
     """Return the namespace for bare pod names: that of kubectl's context, which is asked only if there are some."""
+    from training_monitor.targets.kinds import is_bare
+
     given = [getattr(args, "target", None) or "local"]
     given += [word for name in ("targets", "pods") for word in getattr(args, name, None) or ()]
-    if all("://" in word or word == "local" for word in given):
+    if not any(map(is_bare, given)):
         return "default"
     from training_monitor.targets.kinds.pod import namespace_of_context
 

@@ -14,6 +14,7 @@ FLAT = 0.02  # of its size: what changes by less is drawn as a flat line
 _MIDDLE = 0.49
 _LARGEST = sys.float_info.max
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_TIME = regex(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _AMOUNT = regex(r"((?:\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE][+-]?\d{1,3})?)\s*([smhdw])\s*", re.ASCII)
 
 
@@ -83,6 +84,23 @@ def format_local(timestamp: float | None, pattern: str) -> str:
         return datetime.fromtimestamp(timestamp).strftime(pattern)
     except (ValueError, OverflowError, OSError):
         return "?"
+
+
+def parse_time(text: str) -> float | None:
+    """Return the epoch seconds of a time in RFC 3339; None of another text.
+
+    >>> parse_time("1970-01-01T01:00:00.5+01:00")
+    0.5
+    """
+    from datetime import datetime
+
+    if not (found := _TIME.fullmatch(text)):
+        return None
+    try:
+        whole = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
+    except ValueError:  # of a month 13
+        return None
+    return whole.timestamp() + float(f"0{found[2] or ''}")
 
 
 def known_number(value: object) -> float | None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import CommandError
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.core.units import parse_time
 from training_monitor.logs.sources import Polled, read_on
 
 if TYPE_CHECKING:
@@ -92,7 +92,5 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, label: str)
 
 def _seconds(text: str) -> float | None:
     """Return the epoch seconds of the time at the beginning of a line, or of a position."""
-    if not (found := _TIME.match(f"{text} ")):
-        return None
-    whole = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
-    return whole.timestamp() + float(f"0{found[2] or ''}")
+    found = _TIME.match(f"{text} ")
+    return parse_time(found[0].rstrip()) if found else None

@@ -104,7 +104,6 @@ def check_training(
         _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
         for each in complete
     ]
-    jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
     left = meant.trainings[MOST_TRAININGS:]
     not_seen = [*meant.not_seen, *_not_looked_at(left)]
     return _sum_up(site, jobs, not_seen, [*siblings.remedies()], len(left))
@@ -127,7 +126,6 @@ def _check_list(site: Site, check: Callable[[Target], CheckReport]) -> CheckRepo
             not_seen.append(NotSeen(f"{each['what']} of {target.called}", each["why"], each["count"]))
         remedies += report["remedies"]
         left += report["not_looked_at"]
-    jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
     return _sum_up(site, jobs, not_seen, remedies, left)
 
 
@@ -309,6 +307,7 @@ def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
 def _sum_up(
     site: Site, jobs: list[JobCheckReport], not_seen: Sequence[NotSeen], remedies: list[str], left: int
 ) -> CheckReport:
+    jobs = sorted(jobs, key=lambda job: -VERDICTS.index(job["verdict"]))
     verdict, reason = _worst(site, jobs, not_seen)
     return CheckReport(
         schema=schema_name("check"),

@@ -34,7 +34,7 @@ from training_monitor.look.find_trainings import (
 )
 from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Meeting
-from training_monitor.targets.target import RESOLVE_SECONDS, Target
+from training_monitor.targets.target import RESOLVE_SECONDS, Target, class_of
 from training_monitor.targets.transport import Transport
 
 MOST_NAMED = 5
@@ -221,9 +221,9 @@ class _There:
                 job, job_id, found.command, found.hints, (), found.script, found.meeting, logs=found.sources
             )
         if found.container and self.target.is_machine:
-            before = "" if self.target.is_here else f"{str(self.target).partition('://')[2]}/"
-            there = f"{found.container[0]}://{before}{found.container[1]}"
-            found = replace(found, hints=(f"it runs in a container, which is asked as {there}",))
+            scheme, number = found.container
+            kind: Any = class_of(scheme)
+            found = replace(found, hints=(f"it runs in a container, which is asked as {kind(number, self.target)}",))
         log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output), None)
         hints = found.hints if log is None or log in found.logs else ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)

@@ -23,12 +23,12 @@ def find_first(arguments: Mapping[str, Any]) -> None:
     from training_monitor.look.find_trainings import find_question
     from training_monitor.look.meant import note_found, reach
     from training_monitor.targets.asking import Site
+    from training_monitor.targets.kinds import is_bare
     from training_monitor.targets.kinds.pod import namespace_of_context
 
     for target in targets:
         with suppress(TrainingMonitorError):  # the tool itself says what is wrong with the target
-            is_bare = "://" not in target and target != "local"
-            namespace = arguments.get("namespace") or (namespace_of_context() if is_bare else "default")
+            namespace = arguments.get("namespace") or (namespace_of_context() if is_bare(target) else "default")
             site = reach(Site.of(target, namespace))
             note_found(site, site.ask_one(find_question()))
 

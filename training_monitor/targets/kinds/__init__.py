@@ -27,6 +27,11 @@ KINDS: Mapping[str, Kind] = {
 BARE = "k8s"
 
 
+def is_bare(text: str) -> bool:
+    """Return whether a target string is a bare name, that of a pod without its namespace."""
+    return "://" not in text and text != "local"
+
+
 def list_forms(bare: str) -> list[str]:
     """Return how each kind of target is written, with a word for a bare name."""
     first, *rest = (kind.form for kind in KINDS.values())

@@ -6,16 +6,14 @@ Sources: docker-exec(1), docker-logs(1), docker-inspect(1); podman prints the sa
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import ClassVar
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.regex import regex
 from training_monitor.core.results import CommandResult, PodState
-from training_monitor.core.units import name_some
+from training_monitor.core.units import name_some, parse_time
 from training_monitor.targets.kinds.local import LocalTarget
 from training_monitor.targets.kinds.ssh import SshTarget
 from training_monitor.targets.target import Target
@@ -127,6 +125,7 @@ class PodmanTarget(DockerTarget):
 def _ending(name: str, state: dict[str, object]) -> PodState:
     code = state.get("ExitCode")
     exit_code = code if isinstance(code, int) else None
+    ended = str(state.get("FinishedAt"))
     reason = "OOMKilled" if state.get("OOMKilled") is True else "Completed" if exit_code == 0 else "Error"
     return PodState(
         name,
@@ -136,14 +135,6 @@ def _ending(name: str, state: dict[str, object]) -> PodState:
         message=str(state.get("Error") or "") or None,
         terminated=reason,
         exit_code=exit_code,
-        terminated_at=_time(str(state.get("FinishedAt"))),
+        terminated_at=None if ended < "1971" else parse_time(ended),  # year 1 stands for never
         kind="container",
     )
-
-
-def _time(text: str) -> float | None:
-    """Return the epoch seconds of a time in RFC 3339; None of year 1, which stands for never."""
-    found = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", text)
-    if not found or found[1] < "1971":
-        return None
-    return datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00")).timestamp() + float(f"0{found[2] or ''}")
