@@ -218,8 +218,9 @@ class SshServer:
         pytest.fail(f"sshd does not start: {log.read_text()}")
 
     def stop(self) -> None:
-        """End the server and its connections."""
+        """End the server and its connections; it is held meanwhile, so that none begins between the two."""
         if self._process:
+            self._process.send_signal(signal.SIGSTOP)
             for pid in pids():
                 if parent_of(pid) == self._process.pid:
                     kill(pid)

@@ -96,11 +96,14 @@ def test_what_runs_elsewhere_is_watched_as_from_linux(subtests: pytest.Subtests,
     for name, (words, read) in COMMANDS.items():
         with subtests.test(name):
             argv = [word.format(place) for word in words]
-            there, here = mac.run(*argv), run_command(*argv)
-            assert "Traceback" not in there.stderr
-            assert there.returncode == here.returncode, (there.stdout, there.stderr, here.stdout, here.stderr)
-            outputs = [read(json.loads(each.stdout)) if read else without_ages(each.stdout) for each in (there, here)]
-            assert outputs[0] and outputs[0] == outputs[1]
+            for _ in range(3):  # other trainings of this machine begin, save and end meanwhile
+                there, here = mac.run(*argv), run_command(*argv)
+                assert "Traceback" not in there.stderr
+                texts = [each.stdout for each in (there, here)]
+                seen, expected = (read(json.loads(text)) if read else without_ages(text) for text in texts)
+                if (there.returncode, seen) == (here.returncode, expected):
+                    break
+            assert seen and (there.returncode, seen) == (here.returncode, expected), (there.stderr, here.stderr)
 
 
 def test_a_ray_job_is_watched_as_from_linux(mac: OtherSystem, in_pod: Place, pod: Pod) -> None:
