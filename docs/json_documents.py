@@ -18,7 +18,7 @@ from training_monitor.cli.commands.status import JOB_KEYS
 from training_monitor.cli.fleet import COSTS
 from training_monitor.cli.keys import OF_A_LOG, STATUS_KEYS
 from training_monitor.cli.probes import Check
-from training_monitor.core import models, reports, values
+from training_monitor.core import models, outcomes, reports, values
 from training_monitor.core.reports import document, key_types, list_of
 from training_monitor.core.store import KeptNotice
 from training_monitor.fleet.history import HistoryMember
@@ -214,7 +214,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
             reports.MonitorReport,
             _TARGET,
         ),
-        values.WaitReport,
+        outcomes.WaitReport,
         document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
     ),
     "status": document(
@@ -260,18 +260,18 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         document(
             "WatchResult",
             "How a watch ended.",
-            key_types(values.WatchReport, status=""),
+            key_types(outcomes.WatchReport, status=""),
             _TARGET,
             kind=Literal["result"],
             last_look=StatusKeys | None,
         ),
     ),
-    "upload": document("UploadDocument", "An upload, as `UploadReport` defines it.", values.UploadReport, _TARGET),
+    "upload": document("UploadDocument", "An upload, as `UploadReport` defines it.", outcomes.UploadReport, _TARGET),
     "stop": document(
         "StopDocument",
         "How a training was ended, as `TerminationReport` defines it; `job_id` is null for a process that is no job. "
         "Without --upload, --destroy and --notify, its checkpoints are not looked at.",
-        values.TerminationReport,
+        outcomes.TerminationReport,
         _TARGET,
         job_id=str | None,
         name=str,

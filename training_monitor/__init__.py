@@ -38,15 +38,14 @@ if TYPE_CHECKING:
         Progress as Progress,
         RunEvent as RunEvent,
     )
+    from training_monitor.core.outcomes import TerminationPlan as TerminationPlan, WaitReport as WaitReport
     from training_monitor.core.values import (
         LossAnalysis as LossAnalysis,
         Observation as Observation,
         ProgressSample as ProgressSample,
         StallAnalysis as StallAnalysis,
-        TerminationPlan as TerminationPlan,
         TrainingStatus as TrainingStatus,
         Verdict as Verdict,
-        WaitReport as WaitReport,
     )
     from training_monitor.fleet.metrics import Health as Health, TrainingMetrics as TrainingMetrics
     from training_monitor.fleet.vast_ai import VastAIMonitor as VastAIMonitor
@@ -151,9 +150,8 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         ),
         "core.logger": "get_logger setup_logging",
         "core.models": "Checkpoint Event Failure JobStatus Progress RunEvent",
-        "core.values": (
-            "LossAnalysis Observation ProgressSample StallAnalysis TerminationPlan TrainingStatus Verdict WaitReport"
-        ),
+        "core.outcomes": "TerminationPlan WaitReport",
+        "core.values": "LossAnalysis Observation ProgressSample StallAnalysis TrainingStatus Verdict",
         "why.explain": "explain_training",
         "fleet.vast_ai": "VastAIMonitor",
         "fleet.metrics": "Health TrainingMetrics",

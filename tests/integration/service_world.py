@@ -29,7 +29,8 @@ from training_monitor.cli.main import main
 from training_monitor.core.store import Store
 from training_monitor.rent.credits import Credits
 from training_monitor.rent.queue import TrainingQueue
-from training_monitor.vast.training_request import JobState, QueuedJob, read_label
+from training_monitor.vast.rows import read_label
+from training_monitor.vast.training_request import JobState, QueuedJob
 
 ROOT = Path(__file__).parents[2]
 JOB = "demo-1"

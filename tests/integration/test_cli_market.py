@@ -18,7 +18,7 @@ from tests.integration.commands import run_command as cli
 from tests.integration.conftest import Surroundings
 from tests.loopback.vast import LIST, SEARCH, SSH_KEYS, USER, VastApi
 from training_monitor.rent.credits import Credits
-from training_monitor.vast.training_request import format_label
+from training_monitor.vast.rows import format_label
 
 AMOUNTS = ("0", "-5", "nan", "inf", "1e400", "ten", "", "0.0000015", "1e-9", "9" * 400, "1e308")
 HOSTILE = 'x\x1b[31m"; rm -rf /\n{id}\u202e 日本'

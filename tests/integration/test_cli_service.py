@@ -26,14 +26,8 @@ from training_monitor.cli.main import main
 from training_monitor.core.store import Store
 from training_monitor.rent.credits import Credits
 from training_monitor.rent.queue import TrainingQueue, load_owner
-from training_monitor.vast.training_request import (
-    JobState,
-    PriceChange,
-    QueuedJob,
-    Rental,
-    TrainingRequest,
-    format_label,
-)
+from training_monitor.vast.rows import format_label
+from training_monitor.vast.training_request import JobState, PriceChange, QueuedJob, Rental, TrainingRequest
 
 LONG = "a-name-of-a-job-that-is-longer-than-most-columns-are"
 

@@ -19,8 +19,9 @@ from tests.integration.conftest import Place, Surroundings, kill, wait_until
 from tests.loopback.messaging import WEBHOOK_SECRET, Services, refuse
 from tests.requirements import require
 from training_monitor import TrainingWatcher
+from training_monitor.core.outcomes import TerminationPlan
 from training_monitor.core.store import Store
-from training_monitor.core.values import TerminationPlan, WatchedJob
+from training_monitor.core.values import WatchedJob
 from training_monitor.supervision.terminate import Termination
 
 ROOT = Path(__file__).parents[2]

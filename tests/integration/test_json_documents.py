@@ -28,7 +28,8 @@ from training_monitor.cli.command_table import list_commands
 from training_monitor.core.store import Store
 from training_monitor.jobs import look_at_job
 from training_monitor.rent.queue import TrainingQueue, load_owner
-from training_monitor.vast.training_request import TrainingRequest, format_label
+from training_monitor.vast.rows import format_label
+from training_monitor.vast.training_request import TrainingRequest
 
 ROOT = Path(__file__).parents[2]
 STEPS = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, 41))

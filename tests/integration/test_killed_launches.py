@@ -17,7 +17,8 @@ from tests.integration.conftest import wait_until
 from tests.integration.service_world import PATIENCE, World, make_world  # noqa: F401 (a fixture)
 from training_monitor.core.store import Store
 from training_monitor.rent.credits import Credits
-from training_monitor.vast.training_request import JobState, read_label
+from training_monitor.vast.rows import read_label
+from training_monitor.vast.training_request import JobState
 
 IS_LONG = bool(os.environ.get("TRAINING_MONITOR_KILLS"))
 KILLS, KILLS_A_LAUNCH = (60, 10) if IS_LONG else (20, 5)

@@ -22,7 +22,7 @@ from tests.loopback.storage import SECRET_KEY, StorageGate
 from tests.requirements import require
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut
-from training_monitor.core.values import UploadReport
+from training_monitor.core.outcomes import UploadReport
 from training_monitor.uploads.hugging_face import IncompleteInfo, format_incomplete_card, upload_to_hugging_face
 from training_monitor.uploads.presigned import upload_to_presigned_url
 

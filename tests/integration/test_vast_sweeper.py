@@ -21,7 +21,8 @@ from training_monitor.core.store import Store
 from training_monitor.rent.queue import TrainingQueue
 from training_monitor.rent.sweep import SweepMemory
 from training_monitor.rent.sweeper import SweepReport, sweep_instances
-from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest, format_label
+from training_monitor.vast.rows import format_label
+from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
 
 ROOT = Path(__file__).parents[2]
 REQUEST = TrainingRequest(name="lora", command="train")

@@ -24,8 +24,8 @@ from tests.integration.commands import PYTHON, run_command as cli
 from tests.integration.conftest import Place, SshServer, Surroundings, wait_until
 from tests.integration.test_target_checkpoints import cut, write_checkpoint
 from training_monitor import check_training, continue_wait, start_process_job, wait_for
+from training_monitor.core.outcomes import WaitReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import WaitReport
 from training_monitor.jobs import look_at_job, stop_job
 from training_monitor.supervision.kept_waits import load_wait
 

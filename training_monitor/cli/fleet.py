@@ -24,7 +24,6 @@ from training_monitor.fleet import (
     FleetMonitor,
     FleetSnapshot,
     MemberSpec,
-    MockFleet,
     TrainingMetrics,
 )
 from training_monitor.fleet.config import parse_member
@@ -99,7 +98,9 @@ def open_meant(args: Namespace, config: FleetConfig) -> AbstractContextManager[F
     return open_monitor(specs, args, config, whole_account=args.vast)
 
 
-def open_mock(args: Namespace, config: FleetConfig, instances: Sequence[int] = ()) -> MockFleet:
+def open_mock(args: Namespace, config: FleetConfig, instances: Sequence[int] = ()) -> FleetMonitor:
+    from training_monitor.fleet import MockFleet  # few make up their members
+
     history = None if args.no_history else mock_history(keep_days=config.keep_days)
     return MockFleet(instances, config=config, history=history)
 

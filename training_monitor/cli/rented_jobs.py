@@ -18,9 +18,10 @@ from training_monitor.core.errors import AccessDenied, CommandError, SettingsErr
 from training_monitor.core.fields import keys_of
 from training_monitor.core.masking import MASK
 from training_monitor.core.models import Event
+from training_monitor.core.outcomes import UploadReport
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
 from training_monitor.core.units import format_duration, plural
-from training_monitor.core.values import LogUpdate, UploadReport
+from training_monitor.core.values import LogUpdate
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.rent import JobState, QueuedJob, TrainingQueue
 from training_monitor.rent.limits import reached_limit

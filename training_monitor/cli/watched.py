@@ -17,10 +17,11 @@ from training_monitor.core.errors import (
     SettingsError,
     TargetUnreachable,
 )
+from training_monitor.core.outcomes import TerminationPlan, TerminationReport
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
-from training_monitor.core.values import CheckpointListing, TerminationPlan, TerminationReport, WatchedJob
+from training_monitor.core.values import CheckpointListing, WatchedJob
 from training_monitor.look.meant import find_one_at, reach
 from training_monitor.supervision import TrainingWatcher
 from training_monitor.supervision.terminate import is_terminating

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import floor, isfinite
+from typing import TYPE_CHECKING
 
 from training_monitor.core.units import format_duration
-from training_monitor.fleet.config import AlertRule, FleetConfig, RuleState, advance_rule, tested_values
+from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.metrics import FAILED, LEVELS, TrainingMetrics, failure_of, has_nan, is_finished, is_full
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSummary
 from training_monitor.vast.cost import DAY, HOUR
 from training_monitor.verdict.judge import ENDS, format_verdict
+
+if TYPE_CHECKING:
+    from training_monitor.fleet.conditions import RuleState
 
 MOST_GENERATION = 2**53
 RUN = 2**32  # generations per run
@@ -278,6 +282,8 @@ def _judge_rules(told: ToldMember, found: _Found, sample: FleetSample, config: F
     """Judge the user's alert rules."""
     if not config.rules:
         return told
+    from training_monitor.fleet.conditions import RuleState, advance_rule  # most users have no rules
+
     states = {}
     for rule in config.rules:
         state, fires = advance_rule(rule, told.rules.get(rule.name, RuleState()), sample, gap=config.fresh_seconds)
@@ -294,6 +300,8 @@ def _judge_rules(told: ToldMember, found: _Found, sample: FleetSample, config: F
 
 def _values(rule: AlertRule, sample: FleetSample) -> str:
     """Format the values that a rule asks for: ` (gpu_utilization 3.2, loss nan)`."""
+    from training_monitor.fleet.conditions import tested_values
+
     known = tested_values(rule, sample)
     shown = (f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in known.items())
     return f" ({', '.join(shown)})" if known else ""

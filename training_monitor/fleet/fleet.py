@@ -29,14 +29,7 @@ from training_monitor.jobs.stopping import stop_job
 from training_monitor.logs.patterns import LogPattern
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import Transport
-from training_monitor.vast.account import account_balance
-from training_monitor.vast.instances import (
-    destroy_instance,
-    is_stopped,
-    list_instances_at_once,
-    show_instance,
-    stop_instance,
-)
+from training_monitor.vast.rows import is_stopped
 
 if TYPE_CHECKING:
     from training_monitor.fleet.history import History
@@ -95,6 +88,8 @@ class AccountLister:
 
     def look(self) -> None:
         """List the instances. Raises TrainingMonitorError on failure; the previous listing is kept."""
+        from training_monitor.vast.instances import list_instances_at_once  # most members are on no rented machine
+
         before = self.account
         known = self._known if before.listed_at is None else before.rows.keys()
         rows = list_instances_at_once(known, transport=self._transport)
@@ -107,6 +102,8 @@ class AccountLister:
 
     def _look_for(self, absent: set[int]) -> tuple[dict[int, Mapping[str, Any]], frozenset[int]]:
         """Ask for instances missing in a listing; return those that may still exist, and those that are gone."""
+        from training_monitor.vast.instances import show_instance
+
         kept = {number: row for number, row in self.account.rows.items() if number in absent}
         gone = set[int]()
         for number in sorted(absent)[:MOST_SHOWN]:
@@ -137,6 +134,8 @@ class AccountLister:
         if self.account.error is not None or self._clock.monotonic() < self._credit_at:
             return
         self._credit_at = self._clock.monotonic() + CREDIT_SECONDS
+        from training_monitor.vast.account import account_balance
+
         try:
             credit = account_balance(transport=self._transport).credit
         except TrainingMonitorError:
@@ -428,6 +427,8 @@ class FleetActions:
 
     def _do(self, action: str, member: FleetMember) -> tuple[str, str]:
         """Do it and return kind and text of the result. Raises TrainingMonitorError."""
+        from training_monitor.vast.instances import destroy_instance, stop_instance
+
         name = member.target.name
         if action == "destroy":
             done = destroy_instance(name, store=self._store, transport=self._transport, clock=self._clock)

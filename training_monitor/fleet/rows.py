@@ -30,7 +30,7 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
 from training_monitor.targets.target import instance_of
 from training_monitor.vast.cost import HOUR, cost_per_hour, forecast_burn
-from training_monitor.vast.training_request import EARLIEST_START, read_label
+from training_monitor.vast.rows import EARLIEST_START, read_label
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
 
 MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters

@@ -8,7 +8,7 @@ from typing import Any
 
 from training_monitor.core.errors import CommandFailed, SettingsError, TrainingMonitorError
 from training_monitor.core.models import Checkpoint
-from training_monitor.core.values import UploadReport
+from training_monitor.core.outcomes import UploadReport
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.rent.credits import Credits
@@ -23,7 +23,8 @@ from training_monitor.vast.cost import spent_by
 from training_monitor.vast.instances import find_instance, list_instances, stop_instance
 from training_monitor.vast.rent import RECOVERY_LOOKS, each_look, seconds_uncertain
 from training_monitor.vast.rentals import record_release, record_sight
-from training_monitor.vast.training_request import Hook, JobState, read_label, resolve_env
+from training_monitor.vast.rows import read_label
+from training_monitor.vast.training_request import Hook, JobState, resolve_env
 
 UPLOAD_ROUNDS = 3
 

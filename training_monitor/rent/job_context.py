@@ -32,7 +32,8 @@ from training_monitor.targets.transport import Transport
 from training_monitor.vast.cost import BurnForecast, Limit
 from training_monitor.vast.instances import show_instance
 from training_monitor.vast.rentals import record_sight
-from training_monitor.vast.training_request import JobState, QueuedJob, Rental, format_label
+from training_monitor.vast.rows import format_label
+from training_monitor.vast.training_request import JobState, QueuedJob, Rental
 
 if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat

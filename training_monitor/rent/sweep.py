@@ -18,7 +18,8 @@ from training_monitor.core.units import format_duration, known_number
 from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.limits import reached_limit
 from training_monitor.vast.cost import cost_per_hour, forecast_burn
-from training_monitor.vast.training_request import EARLIEST_START, JobState, QueuedJob, read_label
+from training_monitor.vast.rows import EARLIEST_START, read_label
+from training_monitor.vast.training_request import JobState, QueuedJob
 
 FORGET_SECONDS = 86400.0  # an instance that was not listed for this long is forgotten
 _DOWN = ("exited", "stopped", "offline", "unknown", "frozen")

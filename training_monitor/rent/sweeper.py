@@ -52,7 +52,8 @@ from training_monitor.rent.sweep import (
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.instances import Destruction, destroy_instance, find_instance, list_instances
 from training_monitor.vast.rentals import note_end, record_life, record_sight
-from training_monitor.vast.training_request import JobState, QueuedJob, read_label
+from training_monitor.vast.rows import read_label
+from training_monitor.vast.training_request import JobState, QueuedJob
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers

@@ -3,6 +3,7 @@
 from training_monitor import TYPE_CHECKING, export_names
 
 if TYPE_CHECKING:
+    from training_monitor.core.outcomes import *
     from training_monitor.core.values import *
     from training_monitor.supervision.monitor import *
     from training_monitor.supervision.restart import *
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = export_names(
     __name__,
     {
-        "core.values": "TerminationPlan TerminationReport TrainingStatus WaitReport WatchReport WatchedJob",
+        "core.outcomes": "TerminationPlan TerminationReport WaitReport WatchReport",
+        "core.values": "TrainingStatus WatchedJob",
         "supervision.monitor": "BackgroundMonitor JobMonitor detect_stall monitor_job start_background_monitor",
         "supervision.restart": "auto_restart",
         "supervision.terminate": "terminate_training",

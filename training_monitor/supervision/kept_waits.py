@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from training_monitor.core.errors import Hint, JobNotFound, SettingsError
 from training_monitor.core.models import LogCursor
+from training_monitor.core.outcomes import WaitReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import WaitReport, WatchedJob
+from training_monitor.core.values import WatchedJob
 from training_monitor.supervision.conditions import KnownCheckpoints
 
 MOST_ENDED = 100  # kept

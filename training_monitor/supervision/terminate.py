@@ -24,8 +24,9 @@ from training_monitor.core.errors import (
 from training_monitor.core.fields import shared_fields
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Checkpoint, Event, OnEvent
+from training_monitor.core.outcomes import TerminationPlan, TerminationReport, UploadReport
 from training_monitor.core.units import format_bytes, format_duration, plural
-from training_monitor.core.values import CheckpointListing, Notice, TerminationPlan, TerminationReport, UploadReport
+from training_monitor.core.values import CheckpointListing, Notice
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify import templates
 from training_monitor.notify.templates import About

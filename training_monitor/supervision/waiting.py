@@ -29,10 +29,11 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.models import Answer, Checkpoint, NewLog, Question
+from training_monitor.core.outcomes import WaitReport
 from training_monitor.core.shown import shown
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_bytes, format_duration
-from training_monitor.core.values import CheckpointListing, WaitReport, WatchedJob
+from training_monitor.core.values import CheckpointListing, WatchedJob
 from training_monitor.jobs.attempts import attempt_number, training_name
 from training_monitor.jobs.claims import claim_name, list_question
 from training_monitor.jobs.process_jobs import PREFIX

@@ -21,15 +21,9 @@ from training_monitor.core.errors import (
 from training_monitor.core.interrupts import only_looking
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent, OnLook
+from training_monitor.core.outcomes import TerminationPlan, TerminationReport, WatchReport
 from training_monitor.core.units import format_duration
-from training_monitor.core.values import (
-    LogUpdate,
-    Notice,
-    TerminationPlan,
-    TerminationReport,
-    TrainingStatus,
-    WatchReport,
-)
+from training_monitor.core.values import LogUpdate, Notice, TrainingStatus
 from training_monitor.jobs.claims import Claiming, claim_name
 from training_monitor.logs.text import begins_traceback
 from training_monitor.notify import templates

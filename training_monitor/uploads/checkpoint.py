@@ -10,8 +10,8 @@ from typing import Any
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
 from training_monitor.core.models import Question, Reply
+from training_monitor.core.outcomes import UploadReport
 from training_monitor.core.regex import regex
-from training_monitor.core.values import UploadReport
 from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target

@@ -25,8 +25,8 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.models import JobStatus
+from training_monitor.core.outcomes import UploadedFile, UploadReport
 from training_monitor.core.regex import regex
-from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call, read_file
 from training_monitor.targets.target import Target

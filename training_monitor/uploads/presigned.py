@@ -21,8 +21,8 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
+from training_monitor.core.outcomes import UploadedFile, UploadReport
 from training_monitor.core.regex import regex
-from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport

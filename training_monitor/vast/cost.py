@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import known_number, name_some
-from training_monitor.vast.training_request import Rental, TrainingRequest
+
+if TYPE_CHECKING:
+    from training_monitor.vast.training_request import Rental, TrainingRequest
 
 HOUR, DAY = 3600.0, 86_400.0
 LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is checked in less

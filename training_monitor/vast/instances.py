@@ -13,7 +13,7 @@ versions have no pages, no `-y`, and print errors on stdout. A running instance 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,12 +49,12 @@ from training_monitor.vast.asking import (
     run_vastai,
 )
 from training_monitor.vast.rentals import note_answer, note_end, note_sent, record_life
+from training_monitor.vast.rows import is_stopped
 
 PAGE, MOST_PAGES = 25, 400
 GONE_SECONDS = 120.0
 APART_SECONDS = 5.0  # between the two answers that prove that an instance is gone
 FIRST_WAIT, LONGEST_WAIT = 2.0, 10.0
-STOPPED = ("stopped", "exited")
 _NOT_THERE = regex(r"\berror 404\b")
 _OLD_CLI = "unrecognized arguments"
 _NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions fail on an instance that does not exist
@@ -275,13 +275,6 @@ def stop_instance(instance_id: str, *, transport: Transport | None = None, clock
         on_event=None,
         clock=clock,
     )
-
-
-def is_stopped(row: Mapping[str, Any]) -> bool:
-    """Return whether the service says that an instance is stopped, and intended to be."""
-    status = row.get("actual_status")
-    stopped = status in STOPPED or row.get("cur_state") in STOPPED
-    return stopped and status != "running" and row.get("intended_status") != "running"
 
 
 def _ask_until(

@@ -20,7 +20,8 @@ from training_monitor.core.records import format_record, read_record
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
 from training_monitor.vast.cost import cost_per_hour
-from training_monitor.vast.training_request import NAME, JobWork, PriceChange, Rental, read_label
+from training_monitor.vast.rows import read_label
+from training_monitor.vast.training_request import NAME, JobWork, PriceChange, Rental
 
 MOST_PRICES = 500  # that are kept of one machine
 MOST_OUT_OF_ORDER = 180.0  # seconds by which looks of several processes may be recorded in another order

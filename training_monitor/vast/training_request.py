@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.masking import keep_secret
+from training_monitor.core.outcomes import UploadReport
 from training_monitor.core.regex import regex
 from training_monitor.core.secret_forms import is_secret
 from training_monitor.core.settings_table import (
@@ -27,14 +28,12 @@ from training_monitor.core.settings_table import (
     text,
     whole,
 )
-from training_monitor.core.values import UploadReport
 
 BASE_MODEL = "black-forest-labs/FLUX.1-dev"
 ON_FINISH = ("destroy", "stop", "keep")
 NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = regex(r"(?P<prefix>\S+ +)?env:(?P<name>.*)", re.DOTALL)
-_LABEL = regex(r"training_monitor/(?P<owner>[^/]+)/(?P<job>[^/]+)/(?P<attempt>[1-9][0-9]{0,5})")
 _ANY = text("a text", "(?s:.*)")
 _TEXTS = items(_ANY, "a list of texts", least=0)
 _JOB_NAME = text("letters, digits, '.', '_' and '-', at most 64", NAME.pattern)
@@ -365,19 +364,3 @@ def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
     if found["prefix"] or is_secret(key, completed) or is_secret(found["name"], completed):
         keep_secret(completed)
     return (found["prefix"] or "") + completed
-
-
-# ---------------------------------------------------------------- labels
-
-EARLIEST_START = 1.5e9  # vast.ai rented nothing before 2017
-
-
-def format_label(owner: str, job_id: str, attempt: int) -> str:
-    """Return the label of an instance: its owner, and the job and attempt for which it was rented."""
-    return f"training_monitor/{owner}/{job_id}/{attempt}"
-
-
-def read_label(label: object) -> tuple[str, str, int] | None:
-    """Return owner, job id and attempt from one of our labels; None for any other label."""
-    found = _LABEL.fullmatch(label) if isinstance(label, str) else None
-    return (found["owner"], found["job"], int(found["attempt"])) if found else None

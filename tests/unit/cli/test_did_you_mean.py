@@ -10,7 +10,7 @@ import pytest
 from tests.integration.commands import run_command
 from training_monitor.core.errors import SettingsError, closest, did_you_mean, meant_name
 from training_monitor.core.store import Store
-from training_monitor.fleet.config import parse_condition
+from training_monitor.fleet.conditions import parse_condition
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.people import NotifiedUser
 from training_monitor.rent.queue import TrainingQueue

@@ -12,7 +12,7 @@ import pytest
 import training_monitor
 from training_monitor.core.arguments import checking
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.values import TerminationPlan
+from training_monitor.core.outcomes import TerminationPlan
 from training_monitor.verdict.restart import RestartPolicy
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.fleet import config as alert_rules
-from training_monitor.fleet.config import (
+from training_monitor.fleet import conditions as alert_rules
+from training_monitor.fleet.conditions import (
     MOST_DEPTH,
     MOST_TEXT,
-    AlertRule,
     AllOf,
     Answer,
     AnyOf,
@@ -24,6 +23,7 @@ from training_monitor.fleet.config import (
     judge,
     parse_condition,
 )
+from training_monitor.fleet.config import AlertRule
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import REPORTED, FleetSample, sample_of
 

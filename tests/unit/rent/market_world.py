@@ -25,7 +25,8 @@ from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.credits import Credits
 from training_monitor.rent.queue import TrainingQueue
 from training_monitor.rent.worker import run_worker
-from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, read_label
+from training_monitor.vast.rows import read_label
+from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest
 
 JOB, STEPS_TRAINED, DEPOSIT = "demo-1", 60, 100.0
 FOREIGN = (5, 6, 7)  # somebody else's instances, which are listed first

@@ -26,9 +26,9 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.models import Event
+from training_monitor.core.outcomes import UploadReport
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
-from training_monitor.core.values import UploadReport
 from training_monitor.rent import finishing_steps, instance_steps
 from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.file_lists import INCOMING, PARTIAL

@@ -23,11 +23,12 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
+from training_monitor.core.outcomes import UploadedFile, UploadReport
 from training_monitor.core.records import format_record
 from training_monitor.core.store import Store
-from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.rent.credits import Credits
 from training_monitor.rent.queue import LONGEST_REASON, TrainingQueue, load_owner
+from training_monitor.vast.rows import format_label, read_label
 from training_monitor.vast.training_request import (
     Hook,
     JobState,
@@ -36,8 +37,6 @@ from training_monitor.vast.training_request import (
     Rental,
     TrainingRequest,
     TrainingSpec,
-    format_label,
-    read_label,
     resolve_env,
 )
 

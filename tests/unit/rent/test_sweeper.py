@@ -30,7 +30,8 @@ from training_monitor.notify.outbox import Outbox
 from training_monitor.rent.queue import TrainingQueue
 from training_monitor.rent.sweep import SweepMemory
 from training_monitor.rent.sweeper import SweepReport, sweep_instances, watch_sweeps
-from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, TrainingRequest, format_label
+from training_monitor.vast.rows import format_label
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, TrainingRequest
 
 HOUR = 3600.0
 REQUEST = TrainingRequest(name="lora", command="train")

@@ -16,8 +16,8 @@ from tests.unit.supervision.test_terminate import FILES
 from tests.unit.supervision.test_watch_training import FINISHES, SAVE, Bench
 from training_monitor.core.errors import LeaseLost
 from training_monitor.core.models import Event
+from training_monitor.core.outcomes import TerminationPlan
 from training_monitor.core.store import Store
-from training_monitor.core.values import TerminationPlan
 from training_monitor.supervision.terminate import is_terminating, past_termination
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.vast.training_request import JobState

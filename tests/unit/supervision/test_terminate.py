@@ -26,9 +26,10 @@ from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingEverything, KillingTransport
 from training_monitor.core.errors import AlreadySupervised, LocalFailure, SettingsError, TrainingMonitorError
 from training_monitor.core.models import Event
+from training_monitor.core.outcomes import TerminationPlan, TerminationReport
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
-from training_monitor.core.values import Notice, TerminationPlan, TerminationReport
+from training_monitor.core.values import Notice
 from training_monitor.notify import WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox

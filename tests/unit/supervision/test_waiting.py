@@ -19,9 +19,9 @@ from training_monitor.core.errors import (
     TargetNotFound,
     TargetUnreachable,
 )
+from training_monitor.core.outcomes import WaitReport
 from training_monitor.core.records import format_record, read_record
 from training_monitor.core.store import Store
-from training_monitor.core.values import WaitReport
 from training_monitor.supervision.kept_waits import (
     ENDED_SECONDS,
     LEFT_SECONDS,

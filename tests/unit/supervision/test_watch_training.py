@@ -29,8 +29,9 @@ from tests.unit.supervision.test_terminate import FILES, HUB
 from training_monitor.cli.parsing import build_parser
 from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
 from training_monitor.core.models import Event, Progress
+from training_monitor.core.outcomes import TerminationPlan, WatchReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import LogUpdate, Notice, TerminationPlan, TrainingStatus, WatchReport
+from training_monitor.core.values import LogUpdate, Notice, TrainingStatus
 from training_monitor.notify import WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox

@@ -10,8 +10,9 @@ import pytest
 from tests.fakes import BUSY, IDLE, Behaviour, FakeClock, FakeTraining, FakeTransport, gpu_answer
 from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.core.models import Event, Progress
+from training_monitor.core.outcomes import TerminationPlan
 from training_monitor.core.store import Store
-from training_monitor.core.values import LogUpdate, TerminationPlan, TrainingStatus
+from training_monitor.core.values import LogUpdate, TrainingStatus
 from training_monitor.look.evidence import Evidence
 from training_monitor.supervision.watch import watch_training
 from training_monitor.supervision.watch_state import NOT_STALLING

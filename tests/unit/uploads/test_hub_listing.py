@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.values import UploadedFile
+from training_monitor.core.outcomes import UploadedFile
 from training_monitor.uploads.hugging_face import parse_listing, upload_to_hugging_face
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "hf"

@@ -22,7 +22,8 @@ from training_monitor.vast.rentals import (
     record_rental,
     record_sight,
 )
-from training_monitor.vast.training_request import JobWork, Rental, TrainingRequest, format_label
+from training_monitor.vast.rows import format_label
+from training_monitor.vast.training_request import JobWork, Rental, TrainingRequest
 
 HOUR = 3600.0
 RENTAL = Rental(7, 1, 1.0, 0.0)

@@ -14,7 +14,8 @@ from training_monitor.cli.options import add_ending
 from training_monitor.cli.output import BAD, OK, hint, print_json, say
 from training_monitor.core.errors import CommandFailed, SettingsError
 from training_monitor.core.models import Event, JobStatus
-from training_monitor.core.values import TerminationReport, WatchedJob
+from training_monitor.core.outcomes import TerminationReport
+from training_monitor.core.values import WatchedJob
 
 _BY_HAND = "Ended by hand"
 

@@ -13,8 +13,8 @@ from training_monitor.cli.argument_types import SECONDS_ABOVE_ZERO, STALLS, Comm
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.outcomes import WaitReport
 from training_monitor.core.units import format_duration
-from training_monitor.core.values import WaitReport
 
 USUAL_INTERVAL = 30.0  # seconds between looks without --for
 TOLD_EVERY = 300.0  # seconds between two lines on a terminal

@@ -42,9 +42,10 @@ from training_monitor.cli.output import (
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.core.fields import keys_of
 from training_monitor.core.models import Event, JobStatus, Progress
+from training_monitor.core.outcomes import TerminationPlan, WatchReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes
-from training_monitor.core.values import LogUpdate, TerminationPlan, TrainingStatus, WatchedJob, WatchReport
+from training_monitor.core.values import LogUpdate, TrainingStatus, WatchedJob
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
 

@@ -27,7 +27,7 @@ from training_monitor.core.errors import CommandError, InstanceNotFound
 from training_monitor.core.units import format_duration, known_number, plural
 from training_monitor.vast import forecast_burn, list_instances, show_instance
 from training_monitor.vast.cost import BurnForecast
-from training_monitor.vast.training_request import read_label
+from training_monitor.vast.rows import read_label
 
 
 def _text(value: object) -> str | None:
