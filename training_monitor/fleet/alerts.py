@@ -286,7 +286,7 @@ def _judge_rules(told: ToldMember, found: _Found, sample: FleetSample, config: F
 
     states = {}
     for rule in config.rules:
-        state, fires = advance_rule(rule, told.rules.get(rule.name, RuleState()), sample, gap=config.fresh_seconds)
+        state, fires = advance_rule(rule.when, told.rules.get(rule.name, RuleState()), sample, gap=config.fresh_seconds)
         states[rule.name] = state
         if fires:
             since = found.now if state.since is None else state.since
@@ -302,7 +302,7 @@ def _values(rule: AlertRule, sample: FleetSample) -> str:
     """Format the values that a rule asks for: ` (gpu_utilization 3.2, loss nan)`."""
     from training_monitor.fleet.conditions import tested_values
 
-    known = tested_values(rule, sample)
+    known = tested_values(rule.when, sample)
     shown = (f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in known.items())
     return f" ({', '.join(shown)})" if known else ""
 

@@ -29,15 +29,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, isnan
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.regex import regex
 from training_monitor.core.units import parse_duration
 from training_monitor.fleet.values import REPORTED, FleetSample
-
-if TYPE_CHECKING:
-    from training_monitor.fleet.config import AlertRule
 
 STATUS = "status"
 MOST_TEXT, MOST_DEPTH = 1000, 20
@@ -101,11 +98,11 @@ class RuleState:
     fired: bool = False
 
 
-def advance_rule(rule: AlertRule, state: RuleState, sample: FleetSample, *, gap: float) -> tuple[RuleState, bool]:
+def advance_rule(when: str, state: RuleState, sample: FleetSample, *, gap: float) -> tuple[RuleState, bool]:
     """Apply one more sample of a member to a rule.
 
     Args:
-        rule: the rule.
+        when: the condition of the rule.
         state: the state returned for the sample before; RuleState() at first.
         sample: of the same member as those before.
         gap: seconds. After a longer time without an answer, the time before does not count towards `for`.
@@ -114,7 +111,7 @@ def advance_rule(rule: AlertRule, state: RuleState, sample: FleetSample, *, gap:
         The new state, and whether the rule fires now: once, and again only after its condition was seen to be false. A
         clock that was set back restarts the time and fires nothing.
     """
-    condition = parse_condition(rule.when)
+    condition = parse_condition(when)
     truth, now = judge(condition.test, sample), sample.timestamp
     if truth is None:
         return state, False
@@ -127,9 +124,9 @@ def advance_rule(rule: AlertRule, state: RuleState, sample: FleetSample, *, gap:
     return RuleState(since, now, state.fired or fires), fires
 
 
-def tested_values(rule: AlertRule, sample: FleetSample) -> dict[str, float | str]:
-    """Return the known values of the fields that a rule's condition tests."""
-    values = {field: _value(field, sample) for field in _fields(parse_condition(rule.when).test)}
+def tested_values(when: str, sample: FleetSample) -> dict[str, float | str]:
+    """Return the known values of the fields that a condition tests."""
+    values = {field: _value(field, sample) for field in _fields(parse_condition(when).test)}
     return {field: value for field, value in values.items() if value is not None}
 
 
