@@ -19,7 +19,6 @@ from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.verdict.restart import why_none_is_complete
 
 ENOUGH, MOST = 100, 2000  # files that the first round trip inspects, and a later one
 MOST_FILES = 20_000  # printed by one look, and allowed in one checkpoint
@@ -160,7 +159,7 @@ def find_latest_checkpoint(
         return None
     if found.newest_complete is None:
         raise CheckpointNotFound(
-            f"{checkpoint_dir}: {why_none_is_complete(found)}", hint="restore one, or start fresh on purpose"
+            f"{checkpoint_dir}: {found.why_none_is_complete}", hint="restore one, or start fresh on purpose"
         )
     return found.newest_complete.path
 

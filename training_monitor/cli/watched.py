@@ -28,7 +28,6 @@ from training_monitor.supervision.terminate import is_terminating
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.limits import read_monitoring, read_watch_config
-from training_monitor.verdict.restart import why_none_is_complete
 
 _CONFIGURED = (
     "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
@@ -115,7 +114,7 @@ def print_termination(report: TerminationReport) -> None:
     if newest:
         say(f"  {plural(found.count, 'checkpoint')}, newest complete: step {newest.step}, {newest.path}")
     else:
-        say(f"  {why_none_is_complete(found)}")
+        say(f"  {found.why_none_is_complete}")
     for upload in report.uploads:
         said = f"{plural(len(upload.files), 'file')} verified" if upload.verified else f"NOT uploaded: {upload.error}"
         say(f"  {upload.destination}: {said}")

@@ -249,6 +249,17 @@ class CheckpointListing(PublicValue):
         """Return how many checkpoints may or may not be complete."""
         return self.unlisted + sum(each.complete is None for each in self.checkpoints)
 
+    @property
+    def why_none_is_complete(self) -> str:
+        """Explain why no checkpoint is complete, and how many are unknown."""
+        if not self.count:
+            return "there is no checkpoint"
+        last = [each for each in self.checkpoints if not each.complete][-3:]
+        reasons = "".join(f"; step {each.step}: {each.problem}" for each in last)
+        if self.unknown:
+            return f"none of {self.count} checkpoints is known to be complete ({self.unknown} not looked at{reasons})"
+        return f"none of {self.count} checkpoints is complete ({reasons.removeprefix('; ')})"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingStatus(PublicValue):

@@ -54,7 +54,6 @@ from training_monitor.look.looks import (
 from training_monitor.look.meant import MeantTraining, find_meant, named_job, reach
 from training_monitor.supervision.watch_state import WatchState
 from training_monitor.targets.asking import Site
-from training_monitor.targets.kinds.vast import addresses_of
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.limits import WatchConfig
@@ -174,6 +173,8 @@ class FleetMember:
         row = self.listed.row
         if self.listed.lost or row is None or row.get("actual_status") != "running":
             return None
+        from training_monitor.targets.kinds.vast import addresses_of
+
         listed = [*addresses_of(row)]
         if not listed:
             return None

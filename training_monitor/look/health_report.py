@@ -56,7 +56,6 @@ from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.judge import judge, not_seen
-from training_monitor.verdict.restart import why_none_is_complete
 
 Answers = dict[str, Answer[Any]]
 
@@ -306,7 +305,7 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
         verdict, remedy = "failed", "a restart could not resume: look at the disk's space and the last save"
         if found.unknown:
             verdict, remedy = "unknown", "the list of all checkpoints looks further back"
-        findings.append(Finding(verdict, f"{directory}: {why_none_is_complete(found)}", remedy))
+        findings.append(Finding(verdict, f"{directory}: {found.why_none_is_complete}", remedy))
     elif bad and latest and bad[-1].step > latest.step:
         findings.append(
             Finding(

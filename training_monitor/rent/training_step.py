@@ -34,7 +34,7 @@ from training_monitor.vast.instances import find_instance
 from training_monitor.vast.rentals import note_end, record_life
 from training_monitor.vast.training_request import JobState, TrainingRequest, resolve_env
 from training_monitor.verdict.limits import WatchConfig
-from training_monitor.verdict.restart import RestartPolicy, why_none_is_complete
+from training_monitor.verdict.restart import RestartPolicy
 
 KEPT_HERE = 2  # checkpoints of a job on this machine
 AI_TOOLKIT = 'cd "${AI_TOOLKIT:-/app/ai-toolkit}" && exec python3 run.py '
@@ -406,5 +406,5 @@ def newest_on_instance(ctx: JobContext) -> Checkpoint | None:
     """
     found = get_checkpoint_listing(ctx.checkpoint_dir, ctx.target(), transport=ctx.service.transport)
     if found and found.unknown and found.newest_complete is None:
-        raise TrainingMonitorError(f"{ctx.checkpoint_dir}: {why_none_is_complete(found)}")
+        raise TrainingMonitorError(f"{ctx.checkpoint_dir}: {found.why_none_is_complete}")
     return found.newest_complete if found else None

@@ -35,7 +35,6 @@ from training_monitor.targets.proc_stat import Identity
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
 from training_monitor.uploads.hugging_face import IncompleteInfo
 from training_monitor.vast.instances import destroy_instance, find_instance
-from training_monitor.verdict.restart import why_none_is_complete
 from training_monitor.why.before_end import explain_before_end
 
 if TYPE_CHECKING:
@@ -245,7 +244,7 @@ class _Terminator:
             return over
         destination = state.plan.upload_to[tried]
         if checkpoint is None:
-            why = why_none_is_complete(CheckpointListing(state.checkpoints, state.unlisted_checkpoints))
+            why = CheckpointListing(state.checkpoints, state.unlisted_checkpoints).why_none_is_complete
             report = UploadReport(destination.partition("?")[0], False, error=why)
         else:
             self.tell("progress", f"uploading {checkpoint.path} to {destination.partition('?')[0]}")

@@ -249,15 +249,6 @@ def choose_resume(
         return ResumeChoice(chosen, refused)
     if not listing.count:
         return ResumeChoice(None, refused, "the job wrote checkpoints before, and now there is none")
-    return ResumeChoice(None, refused, why_none_is_complete(listing))
+    return ResumeChoice(None, refused, listing.why_none_is_complete)
 
 
-def why_none_is_complete(listing: CheckpointListing) -> str:
-    """Explain why no checkpoint of a listing is complete, and how many are unknown."""
-    if not listing.count:
-        return "there is no checkpoint"
-    last = [each for each in listing.checkpoints if not each.complete][-3:]
-    reasons = "".join(f"; step {each.step}: {each.problem}" for each in last)
-    if listing.unknown:
-        return f"none of {listing.count} checkpoints is known to be complete ({listing.unknown} not looked at{reasons})"
-    return f"none of {listing.count} checkpoints is complete ({reasons.removeprefix('; ')})"

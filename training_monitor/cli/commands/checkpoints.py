@@ -20,7 +20,6 @@ def declare(command: CommandParser) -> None:
 
 def run(args: Namespace) -> int:
     from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
-    from training_monitor.verdict.restart import why_none_is_complete
 
     there = get_checkpoint_listing(args.directory, args.target, args.namespace)
     found = there or CheckpointListing(())
@@ -36,7 +35,7 @@ def run(args: Namespace) -> int:
                 + (f"  {each.problem}" if each.problem else "")
             )
         if not latest:
-            what = "there is no such folder" if there is None else why_none_is_complete(found)
+            what = "there is no such folder" if there is None else found.why_none_is_complete
             hint(f"{args.target}: {args.directory}: {what}")
     return OK if latest else BAD
 
