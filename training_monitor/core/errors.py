@@ -257,6 +257,12 @@ class TargetEnded(TargetUnreachable):
     pod: PodState | None = None
 
 
+class TargetWaits(TargetUnreachable):
+    """Nothing can be asked of a target yet, or for now: it was not started, or is suspended, see `pod`."""
+
+    pod: PodState | None = None
+
+
 class AccessDenied(CommandError):
     pass
 

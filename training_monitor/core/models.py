@@ -351,7 +351,7 @@ class JobView(PublicValue):
 
     `command` is the entrypoint of a Ray job; `age` is the seconds since a process job was started, by the target's
     clock; `stopped_by` is who stopped a process job (SUPERVISOR, TIME_LIMIT, or a person's own words), and unknown for
-    a Ray job. `pod` is the pod that has ended, of a training that ran in it.
+    a Ray job. `pod` is what ran it, if that has ended; `resume` continues it while it is suspended.
     """
 
     job_id: str
@@ -369,6 +369,7 @@ class JobView(PublicValue):
     stopped_by: str | None = None
     age: float | None = None
     pod: PodState | None = None
+    resume: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

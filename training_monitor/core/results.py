@@ -30,8 +30,10 @@ class ContainerEnd:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PodState(PublicValue):
-    """A pod, or what else its `kind` is.
+    """A pod, or what else its `kind` is, as what runs it reports it.
 
+    `phase` is Running, Pending, Suspended, Stopped (by a person), Succeeded, Failed or Unknown. `category` is the class
+    of its failure, where that is known, and `resume` the command that continues it while it is suspended.
     `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
 
     Of a pod that has ended they are those of the container that failed, that of the training before others.
@@ -59,3 +61,5 @@ class PodState(PublicValue):
     ends: Mapping[str, ContainerEnd] = field(default_factory=dict)
     created_at: float | None = None
     kind: str = "pod"
+    category: str | None = None
+    resume: str | None = None

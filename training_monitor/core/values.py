@@ -38,6 +38,7 @@ class Observation(PublicValue):
         cpu_seconds, written_bytes: CPU time and bytes written by its processes since they began, including ended
             children. cpu_cores, write_rate: the same per second, measured during the look.
         delay_seconds: how long its threads waited for a processor; delay_cores: the same per second.
+        resume: the command that continues it, while what runs it has suspended it.
         suspended: those of its processes that are suspended (state T).
         blocked: how many of its processes wait in the kernel for a disk (state D).
         compilers: how many compilers run for it.
@@ -63,6 +64,7 @@ class Observation(PublicValue):
     status: JobStatus = JobStatus.UNKNOWN
     exit_code: int | None = None
     message: str | None = None
+    resume: str | None = None
     is_running: bool | None = None
     finished: bool | None = None
     failure: Failure | None = None

@@ -208,7 +208,7 @@ class FleetMember:
             if site.target is not self.target:  # in the container of a pod
                 self.target = site.target
                 keep_configured(self.target, self._configured)
-        questions = self._search.questions() if self._is_search_due(now) else []
+        questions = self._search.questions(site) if self._is_search_due(now) else []
         answers = self._ask(site, (self, *self.beside.members), now, questions)
         if questions:
             if new := self._take_found(self._search.read(site, answers, now), others()):

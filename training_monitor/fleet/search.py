@@ -59,9 +59,9 @@ class Search:
         """Return whether it is time for the next search, which a clock that was set back does not delay."""
         return self.searched_at is None or not 0.0 <= now - self.searched_at < seconds
 
-    def questions(self) -> list[Question[Any]]:
+    def questions(self, site: Site) -> list[Question[Any]]:
         """Return what to ask."""
-        return all_questions(has_ray=self._has_ray)
+        return all_questions(site, has_ray=self._has_ray)
 
     def read(self, site: Site, answers: Sequence[Answer[Any]], now: float) -> Found:
         """Read the answers to the questions."""

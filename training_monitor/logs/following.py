@@ -29,12 +29,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
 from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, Site, quote_path
@@ -243,6 +246,41 @@ class FileSource:
     def follow_on(self, site: Site) -> LogStream:
         """Return a held connection to it."""
         return LogStream(site, self.file)
+
+
+# The log that is being read stays the log for as long as it is written to, even if others are written beside it.
+STAYS_SECONDS = 120
+_JOBS = "~/.training_monitor/jobs/"
+_ACTIVE = regex(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and `-` have a meaning in brackets
+
+
+@lru_cache(maxsize=256)  # several questions of one look are about the same log
+def newest_of(patterns: tuple[str, ...], inode: int | str) -> str:
+    """Return the newest regular file that matches, or nothing; a file literally named like a pattern wins.
+
+    The one with this inode stays for as long as it is written to.
+    """
+    words = _pattern_words(patterns)
+    return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS)})"'
+
+
+@lru_cache(maxsize=64)  # the members of a fleet have the same patterns, at every look
+def _pattern_words(patterns: tuple[str, ...]) -> tuple[Quoted, ...]:
+    return tuple(Quoted(word) for each in patterns for word in (_quote_pattern(each, ""), _quote_pattern(each), "''"))
+
+
+def _quote_pattern(pattern: str, active: str = _ACTIVE.pattern) -> str:
+    """Quote a pattern as one word of a script, never an option; without `active` characters it is a file name."""
+    home = ""
+    if pattern.startswith(_JOBS):
+        home, pattern = '"${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}"/', pattern[len(_JOBS) :]
+    elif pattern.startswith("~/"):
+        home, pattern = '"$HOME"/', pattern[2:]
+    elif not pattern.startswith("/"):
+        home = "./"
+    parts = re.split(active, pattern) if active else [pattern]
+    quoted = [part if number % 2 else shlex.quote(part) if part else "" for number, part in enumerate(parts)]
+    return home + "".join(quoted)
 
 
 def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_bytes: int) -> NewLog:

@@ -22,10 +22,12 @@ SOURCES: Mapping[str, str] = {
     "container": "logs.container_log:ContainerLog",
     "journal": "logs.journal:Journal",
     "metrics": "logs.metrics_csv:MetricsTable",
+    "output": "logs.output_files:OutputFiles",
     "progress": "runs.progress_source:ProgressSource",
     "terminal": "logs.terminal:Terminal",
 }
-CONTAINER_LOG, JOURNAL, METRICS, PROGRESS, TERMINAL = "container:", "journal:", "metrics:", "progress:", "terminal:"
+CONTAINER_LOG, JOURNAL, METRICS, OUTPUT = "container:", "journal:", "metrics:", "output:"
+PROGRESS, TERMINAL = "progress:", "terminal:"
 _FILE = "logs.following:FileSource"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from training_monitor.core.errors import ParseError
@@ -128,13 +128,16 @@ class FoundFile:
     size: int
 
 
-def parse_trainings(text: str, word: str, spelling: str, named: str = "", *, of_any: bool = False) -> FoundTrainings:
+def parse_trainings(
+    text: str, word: str, spelling: str, named: str = "", *, of_any: bool = False, own: Mapping[str, str] | None = None
+) -> FoundTrainings:
     """Parse the reply to the question for trainings; those on a GPU come first, then the oldest.
 
     Args:
         word: the mark at the start of each part. spelling: what stands for the first slash of paths.
         named: a PID or a word of a command line: what runs it is a training, whatever it looks like.
         of_any: where no training has that word, any other program with it counts as one.
+        own: variables that all of its processes have, see `Target.own_processes`.
 
     Raises:
         ParseError: its end is missing.
@@ -144,12 +147,14 @@ def parse_trainings(text: str, word: str, spelling: str, named: str = "", *, of_
     if "end" not in parts or "boot=" not in parts.get("facts", "") or unlisted is None:
         raise ParseError("no end of the reply", source="trainings", text=text)
     seen = read_seen(parts, spelling)
-    relevant = {pid for pid in seen.words if pid not in seen.own and _is_relevant(seen, pid, named)}
+    marks = (own or {}).items()
+    mine = [pid for pid in seen.words if pid not in seen.own and marks <= seen.variables.get(pid, {}).items()]
+    relevant = {pid for pid in mine if _is_relevant(seen, pid, named) or (own and _is_of_job(seen, pid))}
     if of_any and not any(_has_word(seen.words[pid], named) for pid in relevant):
-        relevant |= {pid for pid in seen.words if pid not in seen.own and _is_any(seen, pid, named)}
+        relevant |= {pid for pid in mine if _is_any(seen, pid, named)}
     found = [_describe(seen, members) for members in _group(seen, relevant)]
     taken = seen.own.union(*(each.pids for each in found))
-    others = [pid for pid, words in seen.words.items() if pid not in taken and may_train(words)]
+    others = [pid for pid in mine if pid not in taken and may_train(seen.words[pid])]
     ordered = sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))
     return FoundTrainings(tuple(ordered), unlisted, len(others))
 
@@ -185,6 +190,13 @@ def _is_relevant(seen: SeenProcesses, pid: int, named: str) -> bool:
         return True
     known = seen.variables.get(pid, {})
     return seen.is_on_gpu(pid) or is_training(words) or "submission" in known or known.keys() >= {"RANK", "WORLD_SIZE"}
+
+
+def _is_of_job(seen: SeenProcesses, pid: int) -> bool:
+    """Return whether a process of a job is one of its ranks, whatever it looks like."""
+    process = seen.table.get(pid)
+    is_rank = any(name in seen.variables.get(pid, {}) for name in RANK_VARIABLES)
+    return process is not None and process.is_running and is_rank and may_train(seen.words[pid])
 
 
 def _has_word(words: Sequence[str], named: str) -> bool:
@@ -407,11 +419,14 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
         yield f"process {main} prints into a pipe, which cannot be read from outside: name its log, or {_SEE}"
 
 
-def find_question(named: str = "", *, of_any: bool = False) -> Question[FoundTrainings]:
+def find_question(
+    named: str = "", *, of_any: bool = False, own: Mapping[str, str] | None = None
+) -> Question[FoundTrainings]:
     """Ask for the running trainings: launchers, training scripts and users of a GPU, one for each process tree.
 
     What is `named`, by its PID or a word of its command line, counts as one, also on a CPU and by any name. It examines
-    MAX_PROCESSES candidates and counts the others. `of_any`: as for `parse_trainings`.
+    MAX_PROCESSES candidates and counts the others. `of_any`, `own`: as for
+    `parse_trainings`.
     """
     word, spelling = os.urandom(12).hex(), spell_path()
     script = format_call(
@@ -427,7 +442,7 @@ def find_question(named: str = "", *, of_any: bool = False) -> Question[FoundTra
     )
 
     def read(reply: Reply) -> FoundTrainings:
-        return parse_trainings(reply.output, word, spelling, named, of_any=of_any)
+        return parse_trainings(reply.output, word, spelling, named, of_any=of_any, own=own)
 
     return Question("trainings", script, read, limit=15.0)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-from training_monitor.core.errors import Hint, JobNotFound, TargetEnded
+from training_monitor.core.errors import Hint, JobNotFound, TargetEnded, TargetWaits
 from training_monitor.core.fields import shared_fields
 from training_monitor.core.models import (
     Answer,
@@ -26,7 +23,6 @@ from training_monitor.core.models import (
     Question,
     Reply,
 )
-from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
 from training_monitor.core.units import format_local
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
@@ -34,7 +30,7 @@ from training_monitor.jobs.jobs import is_process_job, look_questions, read_look
 from training_monitor.jobs.process_jobs import ProcessView, log_expression as process_log, process_question
 from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
 from training_monitor.logs.events import find_phase
-from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource
+from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource, newest_of
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.pace import LogPace, find_heartbeat, read_log_pace
 from training_monitor.logs.sources import Source, source_named
@@ -53,7 +49,7 @@ from training_monitor.look.host import GPU_SECONDS, gpu_question
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.pods import describe_end
 from training_monitor.targets.proc_stat import Identity
-from training_monitor.targets.scripts import Quoted, format_call
+from training_monitor.targets.scripts import format_call
 from training_monitor.verdict.gpu_load import gpu_load
 
 FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searched for how the training ended
@@ -163,12 +159,6 @@ class Look:
             raise JobNotFound(f"there is no {missing}", hint=Hint("list what is there with {find_trainings}"))
 
 
-# The log that is being read stays the log for as long as it is written to, even if others are written beside it.
-STAYS_SECONDS = 120
-_JOBS = "~/.training_monitor/jobs/"
-_ACTIVE = regex(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and `-` have a meaning in brackets
-
-
 def source_of(job: WatchedJob, cursor: LogCursor | None = None) -> Source:
     """Return where the job's output is read; `cursor` is its reader's position."""
     if job.log_file is not None and not job.log_paths:
@@ -179,36 +169,10 @@ def source_of(job: WatchedJob, cursor: LogCursor | None = None) -> Source:
 def _log_of(job: WatchedJob, cursor: LogCursor | None) -> str:
     """Return the log that a pattern, a process or a job with an id has, as a shell expression."""
     if job.log_paths:
-        return _newest_of(tuple(job.log_paths), cursor.inode if cursor else "")
+        return newest_of(tuple(job.log_paths), cursor.inode if cursor else "")
     if job.job_id is None:
         return f'"$({format_call("watched_log", "show_output", pid=str(job.pid))})"'
     return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
-
-
-@lru_cache(maxsize=256)  # several questions of one look are about the same log
-def _newest_of(patterns: tuple[str, ...], inode: int | str) -> str:
-    """Return the newest regular file that matches, or nothing; a file literally named like a pattern wins."""
-    words = _pattern_words(patterns)
-    return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS)})"'
-
-
-@lru_cache(maxsize=64)  # the members of a fleet have the same patterns, at every look
-def _pattern_words(patterns: tuple[str, ...]) -> tuple[Quoted, ...]:
-    return tuple(Quoted(word) for each in patterns for word in (_quote_pattern(each, ""), _quote_pattern(each), "''"))
-
-
-def _quote_pattern(pattern: str, active: str = _ACTIVE.pattern) -> str:
-    """Quote a pattern as one word of a script, never an option; without `active` characters it is a file name."""
-    home = ""
-    if pattern.startswith(_JOBS):
-        home, pattern = '"${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}"/', pattern[len(_JOBS) :]
-    elif pattern.startswith("~/"):
-        home, pattern = '"$HOME"/', pattern[2:]
-    elif not pattern.startswith("/"):
-        home = "./"
-    parts = re.split(active, pattern) if active else [pattern]
-    quoted = [part if number % 2 else shlex.quote(part) if part else "" for number, part in enumerate(parts)]
-    return home + "".join(quoted)
 
 
 def watch_questions(
@@ -292,7 +256,7 @@ def read_watch(
     log = rest.pop(0) if with_log else None
     checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None
     errors = [str(each.failure) for each in (checkpoints,) if each and each.failure]
-    if isinstance(evidence.failure, TargetEnded) and evidence.failure.pod:
+    if isinstance(evidence.failure, TargetEnded | TargetWaits) and evidence.failure.pod:
         return _look_at_ended(evidence.failure.pod, log)
     view, process = None, None
     if job.job_id is not None:
@@ -332,10 +296,18 @@ def _look_at_ended(pod: PodState, log: Answer[NewLog] | None) -> Look:
     return Look(replace(view, log_age=new.age if new else None), log=new)
 
 
+_STATUS_OF_PHASE = {
+    "Succeeded": JobStatus.SUCCEEDED,
+    "Stopped": JobStatus.STOPPED,
+    "Pending": JobStatus.PENDING,
+    "Suspended": JobStatus.RUNNING,
+}
+
+
 def view_of_ended(pod: PodState) -> JobView:
-    """Return a job whose pod has ended, without its output."""
-    status = JobStatus.SUCCEEDED if pod.phase == "Succeeded" else JobStatus.FAILED
-    return JobView(pod.name, status, describe_end(pod), pod.exit_code, log_known=False, pod=pod)
+    """Return a job whose pod has ended, waits or is suspended, without its output."""
+    status, said = _STATUS_OF_PHASE.get(pod.phase, JobStatus.FAILED), describe_end(pod)
+    return JobView(pod.name, status, said, pod.exit_code, log_known=False, pod=pod, resume=pod.resume)
 
 
 def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> JobView:

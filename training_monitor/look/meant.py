@@ -15,6 +15,7 @@ from training_monitor.core.errors import (
     JobNotFound,
     SettingsError,
     TargetEnded,
+    TargetWaits,
     TrainingMonitorError,
     similar_names,
 )
@@ -23,7 +24,7 @@ from training_monitor.core.read_fence import keep_found
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.attempts import process_job_called
-from training_monitor.logs.sources import CONTAINER_LOG, is_source, place_of
+from training_monitor.logs.sources import CONTAINER_LOG, OUTPUT, PROGRESS, is_source, place_of
 from training_monitor.look.find_trainings import (
     MAX_PROCESSES,
     FoundFile,
@@ -97,14 +98,15 @@ def find_meant(
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
     of_ray = ray_jobs.jobs_question()
-    questions: list[Question[Any]] = [find_question(text, of_any=of_any), *_job_questions()]
+    own = site.target.own_processes
+    questions: list[Question[Any]] = [find_question(text, of_any=of_any, own=own), *_job_questions()]
     if not text:
         return read_all(site, site.ask(*questions, of_ray, files_question(), timeout=timeout))
     running, names, signs, ray = site.ask(*questions, replace(of_ray, limit=RAY_SECONDS), timeout=timeout)
     is_known = is_pid(text) or process_job_called(names.value or (), text)
     if isinstance(ray.failure, CommandTimedOut) and not is_known:
         [ray] = site.ask(of_ray, timeout=timeout)
-    if isinstance(running.failure, TargetEnded):
+    if isinstance(running.failure, TargetEnded | TargetWaits):
         return _of_ended(site, text)
     there = _There.read(site, running, names, signs, ray)
     return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
@@ -114,26 +116,33 @@ def _job_questions() -> list[Question[Any]]:
     return [process_jobs.jobs_question(), ray_jobs.signs_question()]
 
 
-def all_questions(*, has_ray: bool) -> list[Question[Any]]:
+def all_questions(site: Site, *, has_ray: bool) -> list[Question[Any]]:
     """Return the questions whose answers `read_all` needs, for a caller that asks others in the same round trip.
 
     Without Ray its jobs are not listed: on a machine that has only its command, that takes most of the time.
     """
     more: list[Question[Any]] = [*([ray_jobs.jobs_question()] if has_ray else []), files_question()]
-    return [find_question(), *_job_questions(), *(replace(each, limit=RAY_SECONDS) for each in more)]
+    more = [replace(each, limit=RAY_SECONDS) for each in more]
+    return [find_question(own=site.target.own_processes), *_job_questions(), *more]
 
 
 def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
     """Return all trainings of a target, by the answers to `all_questions`."""
     running, names, signs, *listed, files = answers
-    if isinstance(running.failure, TargetEnded):
+    if isinstance(running.failure, TargetEnded | TargetWaits):
         return _of_ended(site)
     ray = listed[0] if listed else Answer("jobs", ())
-    return replace(_all(_There.read(site, running, names, signs, ray), files), has_ray=signs.value is not False)
+    there = _There.read(site, running, names, signs, ray)
+    if site.target.output == OUTPUT and running.value:  # a job is one training, whatever it runs
+        first = min(running.value.trainings, key=lambda each: each.rank is None, default=None)  # rather than srun
+        [whole] = (_of_ended(site).trainings if first is None else [there.by_process(first)])
+        pids = tuple(sorted({pid for each in running.value.trainings for pid in each.pids}))
+        return Meant((replace(whole, name=site.target.called, pids=pids),), has_ray=False)
+    return replace(_all(there, files), has_ray=signs.value is not False)
 
 
 def _of_ended(site: Site, text: str = "") -> Meant:
-    job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=CONTAINER_LOG)
+    job = WatchedJob(pid=int(text) if is_pid(text) else None, log_file=site.target.output or None)
     return Meant((MeantTraining(job, f"pid {text}" if is_pid(text) else site.target.called),), has_ended=True)
 
 
@@ -224,7 +233,9 @@ class _There:
             scheme, number = found.container
             kind: Any = class_of(scheme)
             found = replace(found, hints=(f"it runs in a container, which is asked as {kind(number, self.target)}",))
-        log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.keeps_output), None)
+        log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.output), None)
+        if self.target.output == OUTPUT and not (log or "").startswith(PROGRESS):
+            log = OUTPUT
         hints = found.hints if log is None or log in found.logs else ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
         return MeantTraining(
@@ -316,8 +327,8 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
         if pid == each.pid or pid in each.pids:
             return replace(there.by_process(each), name=f"pid {pid}", named=pid)
     alone = process_alone(pid)
-    if pid == 1 and there.target.keeps_output:
-        return replace(alone, job=replace(alone.job, log_file=CONTAINER_LOG))
+    if pid == 1 and there.target.output:
+        return replace(alone, job=replace(alone.job, log_file=there.target.output))
     return alone
 
 

@@ -32,6 +32,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TargetEnded,
     TargetUnreachable,
+    TargetWaits,
     TrainingMonitorError,
 )
 from training_monitor.core.models import Answer, Question, Reply
@@ -116,18 +117,19 @@ class Site:
         try:
             return self._ask_shell(questions, timeout)
         except TargetUnreachable as error:
-            if not isinstance(error, TargetEnded) and not self.target.may_have_ended(error.what):
+            if not isinstance(error, TargetEnded) and not self.target.may_stand(error.what):
                 raise
-            from training_monitor.targets.pods import describe_end  # few targets end
+            from training_monitor.targets.pods import ENDED, describe_end  # few targets end
 
             pod = None
             with suppress(TrainingMonitorError):
-                pod = self.target.read_ending(self.transport)
+                pod = self.target.read_standing(self.transport)
             if pod is None:
                 raise
-            ended = TargetEnded(describe_end(pod), target=str(self), hint=error.hint)
-            ended.pod = pod
-            return [Answer(question.name, None, ended) for question in questions]
+            kind = TargetEnded if pod.phase in ENDED else TargetWaits
+            stands = kind(describe_end(pod), target=str(self), hint=error.hint)
+            stands.pod = pod
+            return [Answer(question.name, None, stands) for question in questions]
 
     def _ask_shell(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
         reach = self.target.connect(self.transport)

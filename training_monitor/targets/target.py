@@ -33,7 +33,7 @@ class Target(PublicValue):
         has_other_users: people who are no part of the training may write there.
         has_rsync: rsync works through its transport.
         is_machine: its host name is that of a machine, and not of a container.
-        keeps_output: its runtime keeps what its process 1 prints, see `read_output`.
+        output: the name of the source that has what its runtime keeps of its output; "" for none.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Target(PublicValue):
     has_other_users: ClassVar[bool] = False
     has_rsync: ClassVar[bool] = True
     is_machine: ClassVar[bool] = True
-    keeps_output: ClassVar[bool] = False
+    output: ClassVar[str] = ""
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> Target | None:
@@ -93,6 +93,11 @@ class Target(PublicValue):
     def list_targets(self, transport: Transport | None) -> tuple[Target, ...]:
         """Return what it stands for. Raises CommandError: that could not be asked for."""
         return ()
+
+    @property
+    def own_processes(self) -> Mapping[str, str]:
+        """The environment variables by which its processes differ from others where it runs; {}: all are its own."""
+        return {}
 
     @property
     def gpu_machine(self) -> Target | None:
@@ -151,17 +156,28 @@ class Target(PublicValue):
         """
         raise NotImplementedError
 
-    def may_have_ended(self, said: str) -> bool:
-        """Whether `read_ending` is to be asked, after what was said when it could not be reached."""
+    def output_files(self, transport: Transport | None) -> tuple[Target, tuple[str, ...]]:
+        """Return where its output can be read without it, and in which files. Raises CommandError."""
+        return self, ()
+
+    def may_stand(self, said: str) -> bool:
+        """Whether `read_standing` is to be asked, after what was said when it could not be reached."""
         return False
 
-    def read_ending(self, transport: Transport | None) -> PodState | None:
-        """Return the pod if it has ended; None if it may go on. Raises CommandError: it could not be asked for."""
+    def read_standing(self, transport: Transport | None) -> PodState | None:
+        """Return how it stands if nothing can be asked there: it has ended, was not started, or is suspended.
+
+        Returns:
+            None if it may go on.
+
+        Raises:
+            CommandError: what runs it could not be asked.
+        """
         return None
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
         """Return the warnings about the pods beside it, as its cluster's JSON. Raises CommandError."""
-        return ""
+        return '{"items": []}'
 
 
 def parse_target(text: str | Target, *, namespace: str = "default") -> Target:

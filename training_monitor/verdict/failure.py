@@ -129,8 +129,8 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
         A Failure; category `none` with action `ignore` if nothing indicates a failure, `unknown` with action `restart`
         if something failed for an unknown reason. Never raises.
     """
-    if pod is not None and pod.reason in _POD:
-        category, action = _POD[pod.reason]
+    if pod is not None and (pod.reason in _POD or pod.category):
+        category, action = (pod.category, None) if pod.category else _POD[pod.reason or ""]
         return _failure(category, describe_end(pod), action, sign=pod.reason)
     evidence = _Evidence()
     evidence.read(text)

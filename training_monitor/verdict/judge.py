@@ -67,6 +67,9 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
         return Verdict("stopped", "warning", _said(f"stopped{_at(last)}", last.message), _ended_at(seen))
     if last.status is JobStatus.PENDING:
         return Verdict("starting", "unknown", _said("it waits to be started", last.message), _ended_at(seen))
+    if last.resume:
+        reason = _said(f"suspended{_at(last)}", last.message)
+        return Verdict("suspended", "warning", reason, _ended_at(seen), remedies=(last.resume,))
     if last.status is JobStatus.RUNNING or last.is_running:
         return None
     if last.is_running is None:

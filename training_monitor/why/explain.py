@@ -307,7 +307,7 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None) -
     site = host.site.resolve(_time_left(clock, end))
     roots = host.roots
     if roots is None:
-        [answer] = site.ask(find_question(), timeout=_time_left(clock, end))
+        [answer] = site.ask(find_question(own=site.target.own_processes), timeout=_time_left(clock, end))
         found = answer.get() or FoundTrainings(())
         if not (pids := choose_processes(meant, found)):
             is_unclear = bool(found.trainings or found.unrecognized or host.has_more)
@@ -361,7 +361,11 @@ def _read_host(
     beside = read_surroundings(rest, host.name, node)
     waits = [each for each in beside.findings if each.kind in WAITS]
     others = [each for each in beside.findings if each.kind not in WAITS]
-    ranks = choose_training(build_ranks(training, known, gpus.value, host.name, node), training, named)
+    marks = host.site.target.own_processes.items()  # of a job that shares its machine with others
+    built = build_ranks(training, known, gpus.value, host.name, node)
+    ranks = choose_training(
+        [each for each in built if marks <= training.processes[each.pid].variables.items()], training, named
+    )
     answers = [known.answers[each.pid] for each in ranks if each.pid in known.answers]
     remedies = remedies_of(training.facts, answers, host.name)
     unknown = [f"{host.name}: {each}" for each in beside.unread]

@@ -36,7 +36,7 @@ def answers(stdout: str = "", stderr: str = "", exit_code: int = 0) -> FakeTrans
 
 
 def ending_of(**state: Any) -> Any:
-    return DockerTarget("t1").read_ending(answers(json.dumps(STATE | state)))
+    return DockerTarget("t1").read_standing(answers(json.dumps(STATE | state)))
 
 
 def test_a_container_that_was_killed_for_memory_has_ended_so() -> None:
@@ -45,9 +45,15 @@ def test_a_container_that_was_killed_for_memory_has_ended_so() -> None:
     assert describe_end(end).startswith("container t1 is Failed: OOMKilled (exit code 137")
 
 
-@pytest.mark.parametrize("status", ["created", "running", "paused", "restarting", "removing", None, 7])
+@pytest.mark.parametrize("status", ["running", "restarting", "removing", None, 7])
 def test_what_has_not_ended_has_no_ending(status: object) -> None:
     assert ending_of(Status=status) is None
+
+
+def test_one_that_is_paused_or_not_started_says_so() -> None:
+    paused = ending_of(Status="paused")
+    assert (paused.phase, paused.exit_code, paused.resume) == ("Suspended", None, "docker unpause t1")
+    assert ending_of(Status="created").phase == "Pending"
 
 
 def test_one_that_ended_well_has_succeeded_whatever_else_is_unknown() -> None:
@@ -58,7 +64,7 @@ def test_one_that_ended_well_has_succeeded_whatever_else_is_unknown() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 5000])
 def test_a_reply_that_is_no_state_is_no_ending(text: str) -> None:
-    assert DockerTarget("t1").read_ending(answers(text)) is None
+    assert DockerTarget("t1").read_standing(answers(text)) is None
 
 
 def test_lines_of_both_outputs_are_in_the_order_of_their_times() -> None:
@@ -76,7 +82,7 @@ def test_lines_of_both_outputs_are_in_the_order_of_their_times() -> None:
 )
 def test_a_refusal_is_an_error_of_its_kind(said: str, kind: type[CommandError]) -> None:
     with pytest.raises(kind) as caught:
-        DockerTarget("t1").read_ending(answers(stderr=said, exit_code=1))
+        DockerTarget("t1").read_standing(answers(stderr=said, exit_code=1))
     assert caught.value.hint
 
 

@@ -30,7 +30,7 @@ def find_first(arguments: Mapping[str, Any]) -> None:
         with suppress(TrainingMonitorError):  # the tool itself says what is wrong with the target
             namespace = arguments.get("namespace") or (namespace_of_context() if is_bare(target) else "default")
             site = reach(Site.of(target, namespace))
-            note_found(site, site.ask_one(find_question()))
+            note_found(site, site.ask_one(find_question(own=site.target.own_processes)))
 
 
 def _targets_of_files(arguments: Mapping[str, Any]) -> Iterator[str]:

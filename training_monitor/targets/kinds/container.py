@@ -22,7 +22,14 @@ from training_monitor.targets.transport import LocalTransport, Through, Transpor
 _SECONDS = 20.0
 _MOST_NAMED = 5
 _NAME = regex(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}")
-_ENDED = ("exited", "dead", "stopped")
+_STANDS = {  # by its status
+    "created": "Pending",
+    "initialized": "Pending",
+    "paused": "Suspended",
+    "exited": "Failed",
+    "stopped": "Failed",
+    "dead": "Failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class DockerTarget(Target):
     program: ClassVar[str] = "docker"
     has_rsync: ClassVar[bool] = False
     is_machine: ClassVar[bool] = False
-    keeps_output: ClassVar[bool] = True
+    output: ClassVar[str] = "container:"
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> DockerTarget | None:
@@ -94,17 +101,19 @@ class DockerTarget(Target):
         both = (result.stdout + result.stderr).splitlines(keepends=True)
         return "".join(sorted(both, key=lambda line: line.partition(" ")[0]))
 
-    def may_have_ended(self, said: str) -> bool:
+    def may_stand(self, said: str) -> bool:
         return True
 
-    def read_ending(self, transport: Transport | None) -> PodState | None:
+    def read_standing(self, transport: Transport | None) -> PodState | None:
         words = ("inspect", "--type", "container", "--format", "{{json .State}}", self.name)
         result = self._run(*words, transport=transport)
         try:
             state = json.loads(result.stdout)
         except (ValueError, RecursionError):
             state = {}
-        return _ending(self.name, state) if isinstance(state, dict) and state.get("Status") in _ENDED else None
+        phase = _STANDS.get(str(state.get("Status"))) if isinstance(state, dict) else None
+        resume = f"{self.program} unpause {self.name}" if phase == "Suspended" else None
+        return replace(_standing(self.name, phase, state), resume=resume) if phase else None
 
     def _run(self, *words: str, transport: Transport | None) -> CommandResult:
         """Run the program on its machine. Raises CommandError."""
@@ -122,14 +131,16 @@ class PodmanTarget(DockerTarget):
     program: ClassVar[str] = "podman"
 
 
-def _ending(name: str, state: dict[str, object]) -> PodState:
+def _standing(name: str, phase: str, state: dict[str, object]) -> PodState:
+    if phase != "Failed":
+        return PodState(name, phase, False, 0, kind="container")
     code = state.get("ExitCode")
     exit_code = code if isinstance(code, int) else None
     ended = str(state.get("FinishedAt"))
     reason = "OOMKilled" if state.get("OOMKilled") is True else "Completed" if exit_code == 0 else "Error"
     return PodState(
         name,
-        "Succeeded" if exit_code == 0 else "Failed",
+        "Succeeded" if exit_code == 0 else phase,
         False,
         0,
         message=str(state.get("Error") or "") or None,

@@ -64,7 +64,7 @@ class PodTarget(Target):
 
     has_rsync: ClassVar[bool] = False
     is_machine: ClassVar[bool] = False
-    keeps_output: ClassVar[bool] = True
+    output: ClassVar[str] = "container:"
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> PodTarget | None:
@@ -213,10 +213,10 @@ class PodTarget(Target):
             raise explain_failure(result, str(self))
         return result.stdout
 
-    def may_have_ended(self, said: str) -> bool:
+    def may_stand(self, said: str) -> bool:
         return _MAY_HAVE_ENDED.search(said) is not None
 
-    def read_ending(self, transport: Transport | None) -> PodState | None:
+    def read_standing(self, transport: Transport | None) -> PodState | None:
         for pod in self.list_pods(self.name, transport=transport):
             return pod if pod.phase in ENDED else end_of_container(pod, self.container or pod.main_container)
         return None

@@ -26,5 +26,5 @@ show_variables() {
     -e 's/^RAY_JOB_CONFIG_JSON_ENV_VAR=.*"job_submission_id": *"\([^"]*\)".*/submission=\1/p' \
     -e '/^RAY_JOB_ID=[0-9a-f]\{8\}$/p' -e '/^TRAINING_MONITOR_JOB=/p' \
     -e '/^JOURNAL_STREAM=[0-9:]\{3,40\}$/p' -e '/^INVOCATION_ID=[0-9a-f]\{32\}$/p' \
-    -e '/^\(MASTER_ADDR\|MASTER_PORT\|PMIX_NAMESPACE\|SLURM_JOB_ID\|SLURM_STEP_ID\)=[0-9A-Za-z.:@_-]\{1,200\}$/p'
+    -e '/^\(MASTER_ADDR\|MASTER_PORT\|PMIX_NAMESPACE\|SLURM_JOB_ID\|SLURM_STEP_ID\|SLURMD_NODENAME\)=[0-9A-Za-z.:@_-]\{1,200\}$/p'
 }
