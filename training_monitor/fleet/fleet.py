@@ -41,7 +41,7 @@ MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, 
 ACCOUNT = ""  # the key of the account's listing; those of members are not empty
 DEFAULT_CONFIG = FleetConfig()
 ACTIONS = ("stop", "destroy")
-MOST_LOST = 100  # lost instances of the account that are shown
+MOST_LOST = 100  # lost instances of the account, and what has left another list, that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,8 @@ class FleetMonitor(Engine):
     backoff. Looks replace values as a whole, so a snapshot never changes.
 
     Args:
-        specs: what is watched.
+        specs: what is watched; a target that stands for several (`Target.is_list`) has each of them as a member, as it
+            appears.
         whole_account: also watch every instance of the vast.ai account that is not stopped, as it appears.
         config: interval, log paths, thresholds, rules, budget.
         patterns: the user's own metrics.
@@ -190,7 +191,11 @@ class FleetMonitor(Engine):
         )
         self._members: dict[str, FleetMember] = {}
         self._view = FleetSnapshot(clock.time())
-        self._add_members(specs)
+        lists = {spec.key: (spec, parse_target(spec.target, namespace=namespace)) for spec in specs}
+        self._lists = {key: (spec, target) for key, (spec, target) in lists.items() if target.is_list}
+        self._unlisted: dict[str, str] = {}  # why a list could not be asked for
+        self._listed: dict[str, str] = {}  # its list, of each member that came with one
+        self._add_members([spec for spec in specs if spec.key not in self._lists])
         self._named = frozenset(self._members)
         numbers = {member.instance for member in self._members.values() if member.instance is not None}
         self._lister = AccountLister(numbers, transport, clock) if whole_account or numbers else None
@@ -257,10 +262,10 @@ class FleetMonitor(Engine):
     # ------------------------------------------------------------ looks
 
     def keys(self) -> list[str]:
-        """Return the keys of the account's listing and of the members that can be asked."""
+        """Return the keys of the account's listing, of other lists, and of the members that can be asked."""
         with self._lock:
             members = [key for key, member in self._members.items() if member.is_asked]
-        return [ACCOUNT, *members] if self._lister else members
+        return [*([ACCOUNT] if self._lister else []), *self._lists, *members]
 
     def look(self, key: str) -> None:
         """List the account, or look at a member."""
@@ -270,6 +275,8 @@ class FleetMonitor(Engine):
             member.look(self.clock.time(), self._transport, partial(self._others_on, member))
             for each in member.beside.members:
                 self._record.remember(each, self.clock.time())
+        elif key in self._lists:
+            self._take_list(key)
         elif key == ACCOUNT and self._lister:
             self._lister.look()
             self._take_listing(self._lister.account)
@@ -284,6 +291,8 @@ class FleetMonitor(Engine):
         if member:
             for each in (member, *member.beside.members):
                 each.fail(error, self.clock.time())
+        elif key in self._lists:
+            self._unlisted[key] = str(error)
         elif key == ACCOUNT and self._lister:
             self._lister.fail(str(error))
             self._take_listing(self._lister.account)
@@ -300,6 +309,27 @@ class FleetMonitor(Engine):
         self._forget_lost()
         if self._lister:
             self._lister.forget_gone({member.instance for member in self._all_members()})
+        self._ask_more()
+
+    def _take_list(self, key: str) -> None:
+        """Begin to look at what is new on a list, and drop what has left it and cannot be asked any more.
+
+        Raises:
+            CommandError: it could not be asked for.
+        """
+        spec, target = self._lists[key]
+        found = [replace(spec, target=str(each), name=None) for each in target.list_targets(self._transport)]
+        self._unlisted.pop(key, None)
+        names = {each.key for each in found}
+        with self._lock:
+            left = [each for each, of in self._listed.items() if of == key and each not in names]
+            dropped = {each for each in left if self._members[each].seen.error is not None} | {*left[:-MOST_LOST]}
+            self._members = {each: member for each, member in self._members.items() if each not in dropped}
+            self._schedule.forget(dropped)
+        new = [each for each in found if each.key not in self._members]
+        self._listed = {each: of for each, of in self._listed.items() if each not in dropped}
+        self._listed |= {each.key: key for each in new}
+        self._add_members(new)
         self._ask_more()
 
     def _forget_lost(self) -> None:
@@ -322,7 +352,8 @@ class FleetMonitor(Engine):
 
     def _all_members(self) -> list[FleetMember]:
         with self._lock:
-            return [each for member in self._members.values() for each in member.shown]
+            members = [each for key, each in self._members.items() if not (key in self._listed and each.is_lost)]
+            return [each for member in members for each in member.shown]
 
     def _others_on(self, member: FleetMember) -> list[FleetMember]:
         with self._lock:
@@ -354,7 +385,7 @@ class FleetMonitor(Engine):
             groups=tuple(dict.fromkeys(group for member in members for group in member.spec.groups)),
             interval=self.interval,
             listed_at=account.listed_at,
-            error=account.error,
+            error="; ".join(filter(None, [account.error, *self._unlisted.values()])) or None,
             stale_since=account.stale_since,
         )
         with self._lock:

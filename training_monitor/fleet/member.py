@@ -39,7 +39,7 @@ from training_monitor.fleet.rows import Listed, Seen, metrics_of
 from training_monitor.fleet.search import Found, Search, identity_of, name_of
 from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, MemberSpec, TargetReading, sample_of
 from training_monitor.logs.patterns import LogPattern, parse_metrics
-from training_monitor.logs.sources import CONTAINER_LOG, PROGRESS, place_of
+from training_monitor.logs.sources import PROGRESS, place_of
 from training_monitor.look.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
 from training_monitor.look.kept_looks import Looks, last_roll_call
 from training_monitor.look.looks import (
@@ -272,7 +272,7 @@ class FleetMember:
         A name may also be that of a process where Ray does not answer, and where a process prints may be no file.
         """
         is_due = self._search.is_due(now, FIND_NAMED_SECONDS)
-        is_known = self.seen.reading is not None and not self._is_lost and (self.job.pid is None or self.job.log_file)
+        is_known = self.seen.reading is not None and not self.is_lost and (self.job.pid is None or self.job.log_file)
         if self.spec.job is None or self.is_found or is_known or not is_due:
             return False
         self._search.searched_at = now
@@ -290,17 +290,17 @@ class FleetMember:
 
     def _is_search_due(self, now: float) -> bool:
         """Return whether to search now: for one that names no training, but not on an instance whose log is known."""
-        is_due = self._search.is_due(now) or (self._is_over and self._is_lost)
+        is_due = self._search.is_due(now) or (self._is_over and self.is_lost)
         is_named = self.spec.which is not None or self._config.log_paths != DEFAULT_LOG_PATHS
         if is_named or not is_due:
             return False
-        return self.instance is None or self.training is not None or self._is_lost
+        return self.instance is None or self.training is not None or self.is_lost
 
     @property
-    def _is_lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether it was looked for, and nothing of it was ever seen, or can be seen now that its pod has ended."""
         if self._is_over:
-            return self.job.log_file != CONTAINER_LOG
+            return self.job.log_file != self.target.output
         is_absent = self.seen.reading is not None and self.seen.reading.absent is not None
         return is_absent and self._state.cursor is None and self._state.identity is None
 
@@ -335,7 +335,7 @@ class FleetMember:
         """
         own = next((each for each in found.every if self.watches(each)), None)
         is_gone = self.training is not None and own is None and found.is_complete
-        if is_gone or self._is_lost:
+        if is_gone or self.is_lost:
             shown = {identity_of(each.job) for each in self.beside.members}
             rest = found.every or found.last
             own = next((each for each in rest if identity_of(each.job) not in shown), next(iter(rest), None))
