@@ -107,7 +107,7 @@ class Surroundings:
 
     def disconnect(self) -> None:
         """End the ssh control masters."""
-        for path in self.sockets.glob("training_monitor-*/*"):
+        for path in filter(Path.is_socket, self.sockets.glob("training_monitor-*/*")):
             command = [str(self.tools / "ssh"), "-O", "exit", "-o", f"ControlPath={path}", "any"]
             subprocess.run(command, capture_output=True, timeout=10, check=False)
 

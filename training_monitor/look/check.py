@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import JobNotFound, TrainingMonitorError
+from training_monitor.core.errors import JobNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress, Question
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
 from training_monitor.core.store import Store
@@ -263,18 +263,17 @@ class _Siblings:
         """Choose the container of the target's pod, and list the pods beside it."""
         if machine := self.site.target.gpu_machine:
             self._pods = (machine,)
-        if not self.site.target.cluster:
-            return
-        self.site = reach(self.site)
+        if self.site.target.cluster:
+            self.site = reach(self.site)
         target = self.site.target
-        self._pods = tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self.site.transport))
+        self._pods += tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self.site.transport))
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""
         answers = ask_many(self._pods, gpu_question(GPU_SECONDS), transport=self.site.transport)
         for pod, [answer] in zip(self._pods, answers):
-            if answer.failure and not self.site.target.gpu_machine:
-                self._unread.append(f"{pod.name}: {answer.failure.what}")
+            if answer.failure and not (self.site.target.gpu_machine or isinstance(answer.failure, ToolNotFound)):
+                self._unread.append(f"{pod.called}: {answer.failure.what}")
             elif answer.value:
                 self._gpus += answer.value[0].gpus
 
@@ -289,7 +288,7 @@ class _Siblings:
 
     def remedies(self) -> Iterator[str]:
         if self._unread:
-            yield f"the GPUs of pods beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
+            yield f"the GPUs beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
         if others := self.site.target.others:
             yield f"name another container of this pod to look there: {name_some(others, MOST_NAMED)}"
 

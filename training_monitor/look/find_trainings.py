@@ -30,6 +30,7 @@ from training_monitor.look.training_command import (
     folder_of_checkpoint,
     folders_of_arguments,
     is_kernel,
+    is_launcher,
     is_training,
     is_viewer,
     may_train,
@@ -152,6 +153,7 @@ def parse_trainings(
     relevant = {pid for pid in mine if _is_relevant(seen, pid, named) or (own and _is_of_job(seen, pid))}
     if of_any and not any(_has_word(seen.words[pid], named) for pid in relevant):
         relevant |= {pid for pid in mine if _is_any(seen, pid, named)}
+    relevant = _without_starters(seen, relevant) if own else relevant
     found = [_describe(seen, members) for members in _group(seen, relevant)]
     taken = seen.own.union(*(each.pids for each in found))
     others = [pid for pid in mine if pid not in taken and may_train(seen.words[pid])]
@@ -197,6 +199,12 @@ def _is_of_job(seen: SeenProcesses, pid: int) -> bool:
     process = seen.table.get(pid)
     is_rank = any(name in seen.variables.get(pid, {}) for name in RANK_VARIABLES)
     return process is not None and process.is_running and is_rank and may_train(seen.words[pid])
+
+
+def _without_starters(seen: SeenProcesses, relevant: set[int]) -> set[int]:
+    """Return the processes without launchers whose ranks are no children of theirs, unless there is nothing else."""
+    ranks = {pid for pid in relevant if not is_launcher(seen.words[pid])}
+    return ranks | {pid for pid in relevant for each in ranks if pid in ancestors_of(each, seen.table)} or relevant
 
 
 def _has_word(words: Sequence[str], named: str) -> bool:

@@ -33,7 +33,7 @@ from training_monitor.logs.events import find_phase
 from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource, newest_of
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.pace import LogPace, find_heartbeat, read_log_pace
-from training_monitor.logs.sources import Source, source_named
+from training_monitor.logs.sources import OUTPUT, Source, source_named
 from training_monitor.logs.training_log import parse_progress, read_progress
 from training_monitor.look.evidence import (
     SAMPLE_SECONDS,
@@ -263,6 +263,8 @@ def read_watch(
         view = _read_view(job.job_id, rest, parse_tail=parse_tail)
     else:
         process = _of(rest[0], errors)
+        if process and process.running is False and job.log_file == OUTPUT:
+            process = replace(process, running=None, reason=f"{process.reason}: another step of its job may run")
     new: NewLog | None = log.get() if log else None
     if new and new.lost:
         begin, end = (format_local(at, "%m-%d %H:%M:%S") for at in new.lost)

@@ -133,11 +133,14 @@ def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
         return _of_ended(site)
     ray = listed[0] if listed else Answer("jobs", ())
     there = _There.read(site, running, names, signs, ray)
-    if site.target.output == OUTPUT and running.value:  # a job is one training, whatever it runs
-        first = min(running.value.trainings, key=lambda each: each.rank is None, default=None)  # rather than srun
-        [whole] = (_of_ended(site).trainings if first is None else [there.by_process(first)])
-        pids = tuple(sorted({pid for each in running.value.trainings for pid in each.pids}))
-        return Meant((replace(whole, name=site.target.called, pids=pids),), has_ray=False)
+    if site.target.output == OUTPUT:  # a job is one training, whatever it runs
+        first = min(there.running, key=lambda each: each.rank is None, default=None)
+        [whole] = [there.by_process(first)] if first else _of_ended(site).trainings
+        pids = tuple(sorted({pid for each in there.running for pid in each.pids}))
+        failure = running.failure
+        unseen = (f"its processes are not seen: {failure.what}", *filter(None, [failure.hint])) if failure else ()
+        remedies = (*whole.remedies, *unseen)
+        return Meant((replace(whole, name=site.target.called, pids=pids, remedies=remedies),), has_ray=False)
     return replace(_all(there, files), has_ray=signs.value is not False)
 
 

@@ -11,6 +11,7 @@ lose the output. Every script must therefore be idempotent.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -92,7 +93,8 @@ class Site:
 
         Of a target that has ended each answer is TargetEnded, but for what is asked beside it.
         """
-        if timeout:
+        if timeout or self.target.longest < math.inf:
+            timeout = min(timeout or math.inf, self.target.longest)
             questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
         beside = [question for question in questions if question.beside]
         if not beside:
@@ -119,17 +121,18 @@ class Site:
         except TargetUnreachable as error:
             if not isinstance(error, TargetEnded) and not self.target.may_stand(error.what):
                 raise
-            from training_monitor.targets.pods import ENDED, describe_end  # few targets end
+            from training_monitor.targets.pods import ENDED, WAITING, describe_end  # few targets end
 
             pod = None
             with suppress(TrainingMonitorError):
                 pod = self.target.read_standing(self.transport)
             if pod is None:
                 raise
-            kind = TargetEnded if pod.phase in ENDED else TargetWaits
-            stands = kind(describe_end(pod), target=str(self), hint=error.hint)
-            stands.pod = pod
-            return [Answer(question.name, None, stands) for question in questions]
+            if pod.phase in (*ENDED, *WAITING):
+                kind = TargetEnded if pod.phase in ENDED else TargetWaits
+                error = kind(describe_end(pod), target=str(self), hint=error.hint)
+                error.pod = pod
+            return [Answer(question.name, None, error) for question in questions]
 
     def _ask_shell(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
         reach = self.target.connect(self.transport)

@@ -30,7 +30,7 @@ _WORST = (
     "DeadlineExceeded",
     "ContainerStatusUnknown",
 )
-ENDED = ("Succeeded", "Failed", "Stopped")  # phases
+ENDED, WAITING = ("Succeeded", "Failed", "Stopped"), ("Pending", "Suspended")  # phases
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
 
 
@@ -68,7 +68,7 @@ def describe_end(pod: PodState) -> str:
     facts = [f"exit code {pod.exit_code}"] if pod.exit_code is not None else []
     facts += [format_local(pod.terminated_at, "at %m-%d %H:%M:%S")] if pod.terminated_at is not None else []
     reason = " ".join(filter(None, (pod.reason or pod.terminated, f"({', '.join(facts)})" if facts else "")))
-    said = f"{pod.kind} {pod.name}" + (f" is {pod.phase}" if pod.phase in (*ENDED, "Pending", "Suspended") else "")
+    said = f"{pod.kind} {pod.name}" + (f" is {pod.phase}" if pod.phase in (*ENDED, *WAITING) else "")
     return ": ".join(filter(None, (said, reason, pod.message)))
 
 

@@ -6,6 +6,7 @@ the shell, and what is different there. Nothing else asks which kind a target is
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Target(PublicValue):
         has_rsync: rsync works through its transport.
         is_machine: its host name is that of a machine, and not of a container.
         output: the name of the source that has what its runtime keeps of its output; "" for none.
+        longest: the seconds that one round trip may take.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Target(PublicValue):
     has_rsync: ClassVar[bool] = True
     is_machine: ClassVar[bool] = True
     output: ClassVar[str] = ""
+    longest: ClassVar[float] = math.inf
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> Target | None:
@@ -165,10 +168,10 @@ class Target(PublicValue):
         return False
 
     def read_standing(self, transport: Transport | None) -> PodState | None:
-        """Return how it stands if nothing can be asked there: it has ended, was not started, or is suspended.
+        """Return how it stands where nothing can be asked: it has ended, was not started, is suspended, or runs.
 
         Returns:
-            None if it may go on.
+            None if that is unknown, or nothing can be known of it without asking there.
 
         Raises:
             CommandError: what runs it could not be asked.
