@@ -52,7 +52,6 @@ from training_monitor.look.host import Disk, disk_question, gpu_question
 from training_monitor.look.kept_looks import Looks, look_key
 from training_monitor.look.looks import Look, observation_of
 from training_monitor.look.nccl import EfaReading, combine_efa_reports, efa_question, format_efa_report
-from training_monitor.notify.notice_text import command_line
 from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -202,6 +201,8 @@ def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
         if gone or pod:
             findings += judge_pod(name, pod, now)
         if isinstance(failure, TargetEnded) and failure.pod and not target.cluster:
+            from training_monitor.notify.notice_text import command_line  # few targets end
+
             verdict = "failed" if failure.pod.phase == "Failed" else "warning"
             findings.append(Finding(verdict, failure.what, f"{command_line('logs', str(target))} shows its end"))
         elif failure and not gone and not isinstance(failure, TargetEnded):
