@@ -39,7 +39,7 @@ from training_monitor.fleet.rows import Listed, Seen, metrics_of
 from training_monitor.fleet.search import Found, Search, identity_of, name_of
 from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, MemberSpec, TargetReading, sample_of
 from training_monitor.logs.patterns import LogPattern, parse_metrics
-from training_monitor.logs.sources import PROGRESS, place_of
+from training_monitor.logs.sources import OUTPUT, PROGRESS, place_of
 from training_monitor.look.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
 from training_monitor.look.kept_looks import Looks, last_roll_call
 from training_monitor.look.looks import (
@@ -147,7 +147,14 @@ class FleetMember:
 
     @property
     def _by_log(self) -> WatchedJob:
+        if self._has_output and not self.spec.log_paths:
+            return WatchedJob(log_file=OUTPUT)
         return WatchedJob(log_paths=self.spec.log_paths or self._config.log_paths)
+
+    @property
+    def _has_output(self) -> bool:
+        """Whether what runs it knows its log: others on the same machine are not its own."""
+        return self.target.output == OUTPUT
 
     @property
     def was_stopped(self) -> bool:
@@ -339,7 +346,7 @@ class FleetMember:
             shown = {identity_of(each.job) for each in self.beside.members}
             rest = found.every or found.last
             own = next((each for each in rest if identity_of(each.job) not in shown), next(iter(rest), None))
-        elif own is None or (self.training is None and len(found.running) < 2):
+        elif own is None or (self.training is None and len(found.running) < 2 and not self._has_output):
             return own, []
         return own, [self] if self._follow(own) else []
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
-from training_monitor.core.values import Observation
+from training_monitor.core.models import Answer, Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
+from training_monitor.core.values import Observation, WatchedJob
+from training_monitor.jobs.process_jobs import ProcessView
 from training_monitor.look.kept_looks import Looks
-from training_monitor.look.looks import Look, observation_of
+from training_monitor.look.looks import Look, observation_of, read_watch
+from training_monitor.targets.proc_stat import Identity
 from training_monitor.verdict.judge import judge
 from training_monitor.verdict.stall import stall_policy
 
@@ -88,3 +90,11 @@ def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:
     for later in (3600, 3660, 3720):
         looks.add(observe_job(JobView("j", JobStatus.RUNNING, started_at=submitted, log_age=3000.0), NOW + later))
     assert judge(looks.all(), now=NOW + 3720, policy=stall_policy(400)).state == "stalled"
+
+
+def test_a_process_that_ended_is_no_end_of_a_job_that_a_scheduler_runs() -> None:
+    gone = Answer("process", ProcessView(False, Identity(5, 1), reason="no process 5"))
+    for output, is_running in (("output:", None), ("/a.log", False)):
+        job = WatchedJob(log_file=output, pid=5, process="5 1 boot")
+        look = read_watch(job, [Answer("gpu", None), Answer("evidence", None), gone], with_log=False)
+        assert look.is_running is is_running
