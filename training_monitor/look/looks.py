@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from training_monitor.core.errors import Hint, JobNotFound, TargetEnded, TargetWaits
+from training_monitor.core.errors import CommandFailed, Hint, JobNotFound, TargetEnded, TargetWaits
 from training_monitor.core.fields import shared_fields
 from training_monitor.core.models import (
     Answer,
@@ -45,8 +45,9 @@ from training_monitor.look.evidence import (
     pids_of_pid_file,
     pids_of_process_job,
 )
+from training_monitor.look.find_trainings import find_question
 from training_monitor.look.host import GPU_SECONDS, gpu_question
-from training_monitor.targets.asking import quote_path
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.pods import describe_end
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.scripts import format_call
@@ -190,8 +191,12 @@ def watch_questions(
     Without `parse_tail` the end of a job's log is not parsed: callers that read the whole log do not need it. A first
     look has no earlier one to compare with: it samples the processes for a moment, and asks how the log counts.
     """
+    of_job = job.log_file == OUTPUT and job.pid is None  # it waited when it was found, and can be run again
     known = _seen_before(job) or known
-    evidence = evidence_question(roots_of(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
+    seconds = SAMPLE_SECONDS if is_first else 0.0
+    evidence = evidence_question(roots_of(job, cursor, known), seconds)
+    if of_job and not known:
+        evidence = _of_found(evidence, lambda pid: evidence_question(pids_of(pid), seconds))
     questions: list[Question[Any]] = [gpu_question(GPU_SECONDS), evidence]
     source = source_of(job, cursor)
     if is_first and (counts := source.count()):
@@ -208,7 +213,34 @@ def watch_questions(
         asked = look_questions(job.job_id)
         return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
     log = source.file if job.pid_file is None and job.pid is None else None
-    return [*questions, process_question(job.pid_file, log, known, job.pid)]
+    process = process_question(job.pid_file, log, known, job.pid)
+    if of_job:
+        process = _of_found(process, lambda pid: process_question(None, None, pid=pid), known)
+    return [*questions, process]
+
+
+def _of_found(
+    question: Question[Any], about: Callable[[int], Question[Any]], known: Identity | None = None
+) -> Question[Any]:
+    """Return the question about the first process of a job that is found where it is asked.
+
+    That is done where the `known` one, about which the question asks, has ended.
+    """
+
+    def ask(site: Site) -> Reply:
+        reply: Reply
+        if known:
+            reply = site.ask_one(replace(question, parse=lambda reply: reply))
+            if question.parse(reply).running:
+                return reply
+        found = site.ask_one(find_question(own=site.target.own_processes)).trainings
+        if not found:
+            raise CommandFailed(f"{site}: no process of it is seen")
+        asked = about(min(found, key=lambda each: each.rank is None).pid)
+        reply = site.ask_one(replace(asked, parse=lambda reply: reply))
+        return reply
+
+    return replace(question, script="", beside=ask)
 
 
 def _seen_before(job: WatchedJob) -> Identity | None:
