@@ -28,7 +28,7 @@ TOOLS = (
     *("kubectl", "sshd", "ssh", "ssh-keygen", "ray", "vastai", "tmux", "rsync"),
     *("shellcheck", "hf", "moto_server", "busybox"),
     *("agentskills", "pyproject-build", "twine", "pipx", "uvx"),
-    *("systemd-journald", "zsh", "fish", "mandoc", "unshare", "podman", "py-spy", "python3.14"),
+    *("systemd-journald", "zsh", "fish", "mandoc", "unshare", "podman", "slurmctld", "py-spy", "python3.14"),
     *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter", "chromium", "chromedriver"),
 )
 

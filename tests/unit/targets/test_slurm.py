@@ -1,0 +1,199 @@
+"""Jobs of Slurm: what the tests of a real one do not show. It has no accounting: sacct is a program of the tests."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeTransport
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    JobNotFound,
+    SettingsError,
+    TargetEnded,
+    TargetUnreachable,
+    ToolNotFound,
+)
+from training_monitor.core.models import Question
+from training_monitor.core.results import CommandResult
+from training_monitor.targets.asking import Site
+from training_monitor.targets.kinds.slurm import STEP_SECONDS, STEPS, SlurmTarget, SlurmTransport, read_job, standing_of
+from training_monitor.targets.target import parse_target
+
+# slurm-wlm 22.05.8
+JOB = (
+    "JobId={id} ArrayJobId=1 ArrayTaskId=0 JobName={name} UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=429 "
+    "Nice=0 Account=(null) QOS=(null) JobState={state} Reason={reason} Dependency=(null) Requeue=1 Restarts=2 "
+    "BatchFlag=1 Reboot=0 ExitCode={code} RunTime=00:00:02 TimeLimit=UNLIMITED TimeMin=N/A SubmitTime=1795846000 "
+    "EligibleTime=1795846000 AccrueTime=1795846000 StartTime=1795846001 EndTime=Unknown Deadline=N/A "
+    "Partition=p AllocNode:Sid=host:1 ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2] BatchHost=n1 NumNodes=2 "
+    "NumCPUs=2 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=2,node=2 Socks/Node=* NtasksPerN:B:S:C=0:0:*:* "
+    "CoreSpec=* MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0 Features=(null) DelayBoot=00:00:00 "
+    "OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null) Command=/my jobs/train.sh WorkDir=/my jobs "
+    "StdErr=/my jobs/err 1.log StdIn=/dev/null StdOut=/my jobs/out 1.log Power= "
+)
+
+
+def line(**changes: str) -> str:
+    return JOB.format(**{"id": "3", "name": "arr", "state": "RUNNING", "reason": "None", "code": "0:0", **changes})
+
+
+def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **bodies: str) -> None:
+    """Put stand-ins for programs of Slurm on PATH."""
+    for name, body in bodies.items():
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+
+
+def shows(*jobs: str) -> str:
+    return "cat <<'END'\n" + "\n".join(jobs) + "\nEND"
+
+
+def test_a_job_is_read_whatever_its_name_holds() -> None:
+    found = read_job(line(name="a b | $(id) JobState=FAILED"), ("n1", "n2", "--evil"))
+    assert found is not None
+    assert (found.number, found.task, found.name) == ("3", "1_0", "a b | $(id) JobState=FAILED")
+    assert (found.state, found.nodes, found.batch_node, found.restarts) == ("RUNNING", ("n1", "n2"), "n1", 2)
+    assert found.outputs == ("/my jobs/out 1.log", "/my jobs/err 1.log") and found.starts_at == 1795846001
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "phase", "exit_code", "category"),
+    [
+        ("COMPLETED", "0:0", "Succeeded", 0, None),
+        ("FAILED", "1:0", "Failed", 1, None),
+        ("OUT_OF_MEMORY", "0:125", "Failed", 253, "host_oom"),
+        ("PREEMPTED", "0:15", "Failed", 143, "preemption"),
+        ("NODE_FAIL", "1:0", "Failed", 1, "node_lost"),
+        ("CANCELLED", "0:15", "Stopped", 143, None),
+        ("COMPLETING", "0:0", "Running", None, None),
+        ("SOMETHING_NEW", "0:0", "Running", None, None),
+    ],
+)
+def test_each_state_stands_for_what_it_is(
+    state: str, code: str, phase: str, exit_code: int | None, category: str | None
+) -> None:
+    found = read_job(line(state=state, code=code))
+    assert found is not None
+    stands = standing_of(found)
+    assert (stands.phase, stands.exit_code, stands.category) == (phase, exit_code, category)
+
+
+def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = "JobId=4 JobName=two"
+    body = f'[ "$2" = hostnames ] && exit\n[ "$3" = 4 ] && {{ {shows(cut, "lines UserId=root(0)")}\nexit; }}\n'
+    programs(tmp_path, monkeypatch, squeue=shows("3", "4"), scontrol=body + shows(line()))
+    jobs: Any = SlurmTarget("").list_targets(None)
+    assert [(each.job.number, each.job.state) for each in jobs] == [("3", "RUNNING"), ("4", "UNKNOWN")]
+    assert [each.job.is_own for each in jobs] == [os.getuid() == 0, False]
+
+
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+def test_a_job_that_the_controller_has_forgotten_is_asked_of_the_accounting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = f"7|7|CANCELLED by 1000|0:15|1795846000|{tmp_path}|a|b"  # sacct --parsable2 of slurm-wlm 22.05
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
+    found: Any = SlurmTarget("7").resolve(None)
+    assert (found.job.state, found.job.name, found.job.ended_at) == ("CANCELLED", "a|b", 1795846000)
+    assert found.output_files(None) == (found.machine, (f"{tmp_path}/slurm-7.out",))
+    [answer] = Site(found).ask(Question("any", "echo hi", lambda reply: reply))
+    assert isinstance(answer.failure, TargetEnded) and "CANCELLED (exit code 143" in answer.failure.what
+
+
+def test_without_accounting_a_job_that_was_known_is_unknown_and_another_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct="echo disabled >&2; exit 1")
+    with pytest.raises(JobNotFound):
+        SlurmTarget("3").resolve(None)
+    known: Any = SlurmTarget("3", job=read_job(line())).resolve(None)
+    assert known.job.state == "FORGOTTEN" and known.output_files(None)[1][0] == "/my jobs/out 1.log"
+    [answer] = Site(known).ask(Question("any", "echo hi", lambda reply: reply))
+    assert type(answer.failure) is TargetUnreachable
+
+
+def test_an_array_asks_for_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [line(), line(id="4").replace("ArrayTaskId=0", "ArrayTaskId=1")]
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=f'[ "$2" = hostnames ] || {shows(*tasks)}')
+    with pytest.raises(SettingsError, match="a task of the array: 1_0, 1_1"):
+        SlurmTarget("1").resolve(None)
+
+
+def test_its_words_are_read_back_and_others_are_none() -> None:
+    for text in ("slurm://", "slurm://12", "slurm://12_3", "slurm://me@login/llama-7b", "slurm://12?node=n2"):
+        assert str(parse_target(text)) == text
+    for text in ("slurm://-x", "slurm://a b", "slurm://12?node=-x", "slurm://12?node=", "slurm://$(id)", "slurm://1;2"):
+        with pytest.raises(SettingsError):
+            parse_target(text)
+
+
+def test_a_question_ends_after_its_time_and_waits_for_the_one_before_it(tmp_path: Path) -> None:
+    asked: list[tuple[float, Sequence[str]]] = []
+    at_once, most = [0], [0]
+
+    class Slow:
+        def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
+            time.sleep(0.1)
+            at_once[0] -= 1
+            asked.append((timeout, argv))
+            return CommandResult(tuple(argv), 0, "", "", 0.1)
+
+    transport = SlurmTransport(Slow(), "3", "n1", str(tmp_path / "lock"))  # type: ignore[arg-type]
+    threads = [threading.Thread(target=lambda: transport.run(["sh", "-s"], timeout=60)) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert most == [1] and {timeout for timeout, _ in asked} == {STEP_SECONDS}
+    assert {"--overlap", "--time=1", "--jobid=3", "--nodelist=n1"} <= {*asked[0][1]}
+    with pytest.raises(TargetUnreachable):
+        transport.stream(["sh"])
+
+
+def test_a_node_that_others_ask_for_too_long_is_unknown(tmp_path: Path) -> None:
+    import fcntl
+
+    with open(tmp_path / "lock", "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(CommandTimedOut):
+            SlurmTransport(FakeTransport(lambda script: ("", 0)), "3", "n1", str(tmp_path / "lock")).run(
+                ["sh"], timeout=0.1
+            )
+
+
+def test_nodes_are_asked_by_ssh_where_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = SlurmTarget("3", known_at=time.monotonic(), job=read_job(line(), ("n1", "n2")))
+    monkeypatch.setenv(STEPS, "ssh")
+    words: Any = target.connect(None)
+    assert words.words(["sh", "-s"])[-2:] == ["n1", "sh -s"]
+    assert target.own_processes == {"SLURM_JOB_ID": "3", "SLURMD_NODENAME": "n1"}
+    monkeypatch.setenv(STEPS, "no")
+    with pytest.raises(TargetUnreachable, match="not asked"):
+        target.connect(None)
+    assert not target.find_siblings(None)
+
+
+def test_a_target_whose_job_is_not_known_yet_owns_no_other_process() -> None:
+    assert SlurmTarget("3").own_processes == {"SLURM_JOB_ID": "3"}
+
+
+def test_where_slurm_is_not_installed_that_is_said() -> None:
+    with pytest.raises(ToolNotFound):
+        SlurmTarget("3").resolve(FakeTransport(lambda script: ("missing\n", 0)))

@@ -1,0 +1,369 @@
+"""A job of Slurm: `slurm://[user@host[:port]/]JOBID[_TASK]`, or by its name; without one, all of the caller's.
+
+Its processes are asked on its nodes, by a step beside the job's own: `srun --overlap` (Slurm 20.11), which ends with
+its script. Sources: srun(1), scontrol(1), squeue(1), and the states of "Job State Codes" there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import md5
+from typing import IO, Any, ClassVar
+
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    JobNotFound,
+    ParseError,
+    SettingsError,
+    TargetUnreachable,
+    ToolNotFound,
+    last_lines,
+)
+from training_monitor.core.models import Question, Reply
+from training_monitor.core.read_fence import keep_found
+from training_monitor.core.regex import regex
+from training_monitor.core.results import CommandResult, PodState
+from training_monitor.core.units import name_some
+from training_monitor.targets.kinds.local import LocalTarget
+from training_monitor.targets.kinds.ssh import SshTarget, shared_socket
+from training_monitor.targets.scripts import format_call
+from training_monitor.targets.target import RESOLVE_SECONDS, Target
+from training_monitor.targets.transport import Stream, Through, Transport
+
+STEPS = "TRAINING_MONITOR_SLURM_STEPS"  # `no`: the nodes are not asked; `ssh`: not by steps
+STEP_SECONDS = 20.0
+_STEP = ("--overlap", "--immediate=10", "--mpi=none", "--nodes=1", "--ntasks=1", "--quiet", "--time=1")  # a minute
+_KNOWN_SECONDS = 30.0  # that a job runs, as it may be put on other nodes; a tenth, that it waits
+_NAME = regex(r"\d{1,10}(?:_\d{1,10})?|[A-Za-z][\w.+-]{0,199}")
+_NODE = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+_HEAD = regex(
+    r"JobId=(?P<id>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+))?(?: HetJobId=\S+ HetJobOffset=\S+"
+    r"(?: HetJobIdSet=\S+)?)? JobName=(?P<name>.*?) UserId=[^ ()]+\((?P<user>\d+)\) GroupId=[^ ()]+\(\d+\) "
+)
+_FILES = regex(r" WorkDir=(?P<folder>.*?) StdErr=(?P<err>.*?) StdIn=.*? StdOut=(?P<out>.*?)(?= Power=| \w+=|$)")
+_MOST_NAMED = 5
+_PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+_FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED")
+_PHASES = {
+    **dict.fromkeys(_PENDING, "Pending"),
+    "SUSPENDED": "Suspended",
+    "STOPPED": "Suspended",
+    "COMPLETED": "Succeeded",
+    "CANCELLED": "Stopped",
+    "REVOKED": "Stopped",
+    "UNKNOWN": "Unknown",
+    "FORGOTTEN": "Unknown",  # neither by the controller nor in the accounting
+    **dict.fromkeys(_FAILED, "Failed"),
+}
+_CATEGORIES = {  # of docs/failures.md
+    "TIMEOUT": "time_limit",
+    "DEADLINE": "time_limit",
+    "NODE_FAIL": "node_lost",
+    "BOOT_FAIL": "node_lost",
+    "OUT_OF_MEMORY": "host_oom",
+    "PREEMPTED": "preemption",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job, or a task of an array, as scontrol describes it.
+
+    `task` is its name where it is one of an array; `outputs` are the files to which it prints, that of the errors last;
+    `user` is the number of its user, `is_own` whether that is the one who asked.
+    """
+
+    number: str
+    name: str
+    state: str
+    task: str | None = None
+    reason: str | None = None
+    exit_code: int | None = None
+    starts_at: float | None = None
+    ended_at: float | None = None
+    restarts: int = 0
+    nodes: tuple[str, ...] = ()
+    batch_node: str | None = None
+    outputs: tuple[str, ...] = ()
+    user: str = ""
+    is_own: bool = False
+
+    @property
+    def phase(self) -> str:
+        return _PHASES.get(self.state, "Running")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTransport(Through):
+    """Runs commands on a node of a job, beside what it runs there: one at a time, each for STEP_SECONDS at most."""
+
+    number: str
+    node: str
+    lock: str = ""
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        """Wait for `timeout` seconds at most until no other command of this user runs on the node, and run it."""
+        with _turn(self.lock, timeout) as is_free:
+            if not is_free:
+                raise CommandTimedOut(f"node {self.node}: other questions to it took more than {timeout:g} s")
+            return self.inner.run(self.words(argv), timeout=min(timeout, STEP_SECONDS), input=input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        raise TargetUnreachable(f"node {self.node}: nothing runs there for longer than {STEP_SECONDS:g} s")
+
+    def words(self, argv: Sequence[str]) -> list[str]:
+        return ["srun", f"--jobid={self.number}", f"--nodelist={self.node}", *_STEP, *argv]
+
+
+@contextmanager
+def _turn(path: str, seconds: float) -> Iterator[bool]:
+    """Hold the lock of a node, and yield whether it was free within that time; without a path there is none."""
+    if not path:
+        yield True
+        return
+    end = time.monotonic() + seconds
+    with open(path, "ab") as file:
+        while not (is_free := _is_locked(file)) and time.monotonic() < end:
+            time.sleep(0.05)
+        yield is_free
+
+
+def _is_locked(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTarget(Target):
+    """A job on one of its nodes, by default that of its batch script; with an empty name, all of the caller's jobs."""
+
+    machine: Target = LocalTarget("local")
+    node: str | None = None
+    job: SlurmJob | None = field(default=None, compare=False)
+    known_at: float = field(default=-math.inf, compare=False)  # monotonic
+
+    has_rsync: ClassVar[bool] = False
+    is_machine: ClassVar[bool] = False
+    output: ClassVar[str] = "output:"
+    longest: ClassVar[float] = STEP_SECONDS
+
+    @classmethod
+    def parse(cls, text: str, namespace: str | None) -> SlurmTarget | None:
+        path, _, node = text.partition("?node=")
+        before, slash, name = path.rpartition("/")
+        machine = SshTarget.parse(before, None) if slash else LocalTarget("local")
+        is_job = (not name or _NAME.fullmatch(name)) and (path == text or _NODE.fullmatch(node))
+        return cls(name, machine, node or None) if machine and is_job else None
+
+    def __str__(self) -> str:
+        before = "" if self.machine.is_here else f"{str(self.machine).partition('://')[2]}/"
+        return f"slurm://{before}{self.name}{f'?node={self.node}' if self.node else ''}"
+
+    @property
+    def called(self) -> str:
+        return f"node {self.node} of job {self.name}" if self.node else f"job {self.name}"
+
+    @property
+    def host(self) -> object:
+        return SlurmTarget, self.machine.host, self.name, self.node or (self.job and self.job.batch_node)
+
+    @property
+    def own_processes(self) -> Mapping[str, str]:
+        node = self.node or (self.job and self.job.batch_node)
+        on_node = {"SLURMD_NODENAME": node} if node else {}
+        return {"SLURM_JOB_ID": self.job.number if self.job else self.name, **on_node}
+
+    # ------------------------------------------------------------ what Slurm says
+
+    def resolve(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> SlurmTarget:
+        """Ask for its job, if that was not done just now: of several with one name the newest that runs."""
+        seconds = _KNOWN_SECONDS if self.job and self.job.phase == "Running" else _KNOWN_SECONDS / 10
+        if self.job and time.monotonic() - self.known_at < seconds:
+            return self
+        jobs = self._jobs(transport, timeout)
+        if not jobs and self.job:
+            return replace(self, job=replace(self.job, state="FORGOTTEN"), known_at=time.monotonic())
+        if not jobs:
+            hint = "list yours: squeue --me; of one that Slurm has forgotten, name its log"
+            raise JobNotFound(f"{self}: Slurm knows no such job", hint=hint)
+        if len(jobs) > 1 and self.name.isdigit():
+            names = name_some([each.task for each in jobs if each.task], _MOST_NAMED)
+            raise SettingsError("job", self.name, f"a task of the array: {names}")
+        job = max(jobs, key=lambda each: (each.phase == "Running", int(each.number)))
+        return replace(self, job=job, known_at=time.monotonic())
+
+    @property
+    def is_list(self) -> bool:
+        return not self.name
+
+    def list_targets(self, transport: Transport | None) -> tuple[Target, ...]:
+        jobs = self._jobs(transport, RESOLVE_SECONDS)
+        return tuple(replace(self, name=_called(each), job=each, known_at=time.monotonic()) for each in jobs)
+
+    def connect(self, transport: Transport | None) -> Transport:
+        job = self.resolve(transport).job
+        assert job
+        node = self.node or job.batch_node or next(iter(job.nodes), None)
+        if job.phase != "Running" or node is None:
+            raise TargetUnreachable(f"job {self.name} does not run: Slurm says {job.state}", target=str(self))
+        if _are_steps_off():
+            raise TargetUnreachable("the nodes of jobs are not asked", target=str(self), hint=f"unset {STEPS}")
+        if os.environ.get(STEPS) == "ssh":
+            return SshTarget(node).connect(self.machine.connect(transport))
+        lock = shared_socket(f"step-{md5(f'{self.machine}/{node}'.encode(), usedforsecurity=False).hexdigest()}")
+        return SlurmTransport(self.machine.connect(transport), job.number, node, lock)
+
+    def output_files(self, transport: Transport | None) -> tuple[Target, tuple[str, ...]]:
+        job = self.resolve(transport).job
+        if job and job.is_own:  # where others' jobs print is their choice
+            keep_found(self.machine, job.outputs, ())
+        return self.machine, job.outputs if job else ()
+
+    def may_stand(self, said: str) -> bool:
+        return True
+
+    def read_standing(self, transport: Transport | None) -> PodState | None:
+        is_stale = self.job is not None and self.job.phase == "Running"
+        job = (replace(self, known_at=-math.inf) if is_stale else self).resolve(transport).job
+        return standing_of(job) if job else None
+
+    def beside(self, pod: str) -> SlurmTarget:
+        return replace(self, node=pod)
+
+    def list_pods(self, *names: str, transport: Transport | None = None) -> tuple[PodState, ...]:
+        """Return the nodes of its job, whatever is named: they are no pods of their own."""
+        return self.find_pods_of_training(transport)
+
+    def find_pods_of_training(self, transport: Transport | None, timeout: float = 40.0) -> tuple[PodState, ...]:
+        job = self.resolve(transport, timeout).job
+        nodes = job.nodes if job and job.phase == "Running" else ()
+        return tuple(PodState(node, "Running", True, 0, node=node, kind="node") for node in nodes)
+
+    def find_siblings(self, transport: Transport | None) -> tuple[PodState, ...]:
+        own = self.node or (self.job and self.job.batch_node)
+        nodes = () if _are_steps_off() else self.find_pods_of_training(transport)
+        return tuple(node for node in nodes if node.name != own)
+
+    def _jobs(self, transport: Transport | None, timeout: float) -> tuple[SlurmJob, ...]:
+        """Ask for its job, or for all of the caller's. Raises CommandError."""
+        from training_monitor.targets.asking import Site
+
+        script = format_call("slurm", "show_jobs", wanted=self.name)
+        question = Question("jobs", script, _read_jobs, limit=timeout)
+        try:
+            return Site(self.machine, transport).ask_one(question)
+        except CommandTimedOut as error:
+            raise TargetUnreachable(f"Slurm does not answer within {timeout:g} s", target=str(self)) from error
+
+
+def _are_steps_off() -> bool:
+    return os.environ.get(STEPS) == "no"
+
+
+def standing_of(job: SlurmJob) -> PodState:
+    """Return what is said of a job."""
+    waits = f", expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else ""
+    reason = job.reason if job.phase == "Pending" else None
+    return PodState(
+        _called(job),
+        job.phase,
+        False,
+        job.restarts,
+        reason=f"{job.state} ({reason})" if reason else job.state,
+        message=waits.removeprefix(", ") or None,
+        exit_code=job.exit_code if job.phase in ("Failed", "Succeeded", "Stopped") else None,
+        terminated_at=job.ended_at if job.phase in ("Failed", "Succeeded", "Stopped") else None,
+        kind="job",
+        category=_CATEGORIES.get(job.state),
+        resume=f"scontrol resume {job.number}" if job.phase == "Suspended" else None,
+    )
+
+
+def _local(at: float) -> str:
+    from training_monitor.core.units import format_local
+
+    return format_local(at, "at %m-%d %H:%M")
+
+
+def _called(job: SlurmJob) -> str:
+    return job.task or job.number
+
+
+def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
+    lines = [(word, rest) for word, _, rest in (line.partition(" ") for line in reply.output.splitlines())]
+    first = lines[0] if lines else ("", "")
+    if first[0] == "missing":
+        raise ToolNotFound("Slurm's commands are not there", hint="name a login node: slurm://USER@HOST/JOB")
+    if first[0] == "refused":
+        raise TargetUnreachable(f"Slurm does not answer: {last_lines(reply.output.partition(' ')[2], 2)}")
+    if ("end", "") not in lines:
+        raise ParseError("no end of the reply", source="scontrol show job", text=reply.output)
+    if first[0] == "forgotten":
+        return tuple(filter(None, (_read_former(rest) for word, rest in lines if word == "job")))
+    jobs = [rest for word, rest in lines if word == "job"]
+    nodes = [rest.split() for word, rest in lines if word == "nodes"]
+    read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
+    return tuple(replace(each, is_own=("user", each.user) in lines) for each in read)
+
+
+def _unread(line: str) -> SlurmJob | None:
+    """Return a job of which nothing but the number can be read, as its name may hold anything."""
+    found = re.match(r"JobId=(\d+)\b", line)
+    return SlurmJob(found[1], "", "UNKNOWN") if found else None
+
+
+def _read_former(line: str) -> SlurmJob | None:
+    """Read a line of `sacct --parsable2`."""
+    number, task, state, codes, end, folder, name = line.split("|", 6)
+    if not number.isdigit() or not state:
+        return None
+    of_array = task if "_" in task else None
+    outputs = (f"{folder}/slurm-{task}.out",) if folder.startswith("/") else ()  # unless it names another one
+    return SlurmJob(
+        number, name, state.split()[0], of_array, exit_code=_code(codes), ended_at=_time(end), outputs=outputs
+    )
+
+
+def _code(text: str) -> int | None:
+    """Return the exit code of RC:SIGNAL as a shell reports it."""
+    code, _, signal = text.partition(":")
+    return 128 + int(signal) if signal.isdigit() and int(signal) else int(code) if code.isdigit() else None
+
+
+def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
+    """Read the line of `scontrol show job --oneliner`, with its times in epoch seconds; None of another text."""
+    head, files = _HEAD.match(line), _FILES.search(line)
+    if head is None:
+        return None
+    told: dict[str, Any] = dict(re.findall(r"(\S+?)=(\S*)", line[head.end() :].partition(" Command=")[0]))
+    outputs = dict.fromkeys(path for path in ((files["out"], files["err"]) if files else ()) if path.startswith("/"))
+    array, task = head["array"], head["task"]
+    return SlurmJob(
+        head["id"],
+        head["name"],
+        told.get("JobState", "UNKNOWN"),
+        f"{array}_{task}" if array and task and task.isdigit() else None,
+        None if told.get("Reason") == "None" else told.get("Reason"),
+        _code(told.get("ExitCode", "")),
+        _time(told.get("StartTime")),
+        _time(told.get("EndTime")),
+        int(told.get("Restarts") or 0) if str(told.get("Restarts")).isdigit() else 0,
+        tuple(each for each in nodes if _NODE.fullmatch(each)),
+        told.get("BatchHost") if _NODE.fullmatch(told.get("BatchHost") or "") else None,
+        tuple(outputs),
+        head["user"],
+    )
+
+
+def _time(text: str | None) -> float | None:
+    return float(text) if text and re.fullmatch(r"\d{9,11}", text) else None
