@@ -31,6 +31,14 @@ def test_it_reads_the_progress_in_the_same_pass() -> None:
     assert read_log_pace(long).progress == parse_progress(long[-LONGEST_END:])
 
 
+def test_the_step_time_is_that_of_the_fast_steps_when_some_take_longer() -> None:
+    seconds, log = 0, ""
+    for step in range(1, 41):
+        seconds += 5 if step % 2 else 8
+        log += f"2026-11-22 {at(seconds)} step: {step} loss: 0.5\n"
+    assert read_log_pace(log).step_time == pytest.approx(5.0)
+
+
 # ---------------------------------------------------------------- times in front of lines
 
 
