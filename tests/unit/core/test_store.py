@@ -9,11 +9,13 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import AlreadySupervised, TrainingMonitorError
 from training_monitor.core.store import Store
 
@@ -38,6 +40,18 @@ def test_a_run_survives_reopening(folder: str) -> None:
     state = {"phase": "watching", "retries": 3, "attempts": [{"reason": "größer ü", "step": None}]}
     Store(folder).save_run("local run", state, finished=False)
     assert Store(folder).load_run("local run", dict) == state
+
+
+def test_a_disk_that_works_again_has_within_two_minutes_what_was_kept_in_memory(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(folder).write_text("in the way")
+    store, failed = BestEffortStore(folder), time.monotonic()
+    store.save_run("local run", {"retries": 3}, finished=False)
+    Path(folder).unlink()
+    monkeypatch.setattr(time, "monotonic", lambda: failed + 120.0)
+    assert store.load_run("local run", dict) == {"retries": 3}
+    assert Store(folder).load_run("local run", dict) == {"retries": 3}
 
 
 def test_the_last_state_counts_and_keys_do_not_mix(folder: str) -> None:
