@@ -197,7 +197,7 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
 
 def write_question(claim: Claim, state: Literal["held", "free"]) -> Question[Claim | None]:
     """Renew a claim or let go of it, if it is still ours; the answer is the claim that now holds."""
-    script = _call("write", claim.name, number_held=claim.number, token_held=claim.token, new_state=state)
+    script = _call("write", claim.name, token_held=claim.token, new_state=state)
     return Question("claim", script, _parse_one)
 
 

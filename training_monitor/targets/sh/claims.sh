@@ -20,7 +20,7 @@ read_claim() {
 }
 
 is_mine() {
-  [ "$number" = "$number_held" ] && [ "$token" = "$token_held" ] && [ "$state" = held ]
+  [ "$token" = "$token_held" ] && [ "$state" = held ]
 }
 
 # The line of a claim, as long as every other one, so that a beat needs no more space than there is.
