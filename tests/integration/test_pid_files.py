@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, counted_programs, kill, wait_until
+from training_monitor.core.errors import SettingsError
 from training_monitor.jobs.process_jobs import ProcessView, process_question, stop_process_question
 from training_monitor.targets.asking import Site, ask, quote_path
 
@@ -98,6 +99,22 @@ def test_a_stop_of_a_pid_that_was_given_to_another_process_touches_nothing(
     assert answer.get() == [] and tree.poll() is None
     [answer] = ask("local", stop_process_question(replace(view.identity, boot_id="another"), 0.5))
     assert answer.get() == [] and tree.poll() is None
+
+
+@pytest.mark.parametrize(("mode", "is_believed"), [(0o664, True), (0o606, False)])
+def test_a_stop_believes_a_pid_file_unless_everybody_may_write_it(
+    local: Place, tree: subprocess.Popen[bytes], tmp_path: Path, mode: int, is_believed: bool
+) -> None:
+    (tmp_path / "pid").chmod(mode)
+    view = look(local, tmp_path)
+    assert view.identity
+    [answer] = ask("local", stop_process_question(view.identity, 0.5, str(tmp_path / "pid")))
+    if is_believed:
+        assert answer.get() == [] and tree.wait(10) is not None
+    else:
+        with pytest.raises(SettingsError, match="a file of root or of the user"):
+            answer.get()
+        assert tree.poll() is None
 
 
 def test_a_process_that_began_long_after_its_pid_file_is_another_one(

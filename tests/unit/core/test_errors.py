@@ -178,8 +178,3 @@ def test_an_error_names_the_kind_of_value_and_not_the_value() -> None:
             error = SettingsError(key, value, "a text")
             assert str(error) == f"{key}: got a value of type {type(value).__name__}, expected a text"
     assert "got 5, expected" in str(SettingsError("interval", 5, "seconds"))
-
-
-def test_a_hint_may_give_an_argument_an_empty_value() -> None:
-    hint = errors.Hint("leave out {folder=}")
-    assert [hint.spell(surface) for surface in ("python", "shell")] == ["leave out folder=", "leave out --folder "]

@@ -276,6 +276,13 @@ def test_a_flood_of_output_ends_the_program_and_not_this_machine(monkeypatch: py
         LocalTransport().run([sys.executable, "-c", "while True: print('x' * 10000)"], timeout=30)
 
 
+def test_a_target_may_print_less_than_a_tool_of_this_machine() -> None:
+    words = [sys.executable, "-c", "print('x' * 9_999_999)"]
+    assert len(LocalTransport().run(words, timeout=30).stdout) == 10_000_000
+    with pytest.raises(LocalFailure, match="printed more than"):
+        LocalTransport().run(words, timeout=30, input="a script")
+
+
 def test_a_stream_gives_what_comes_as_it_comes_and_ends_when_closed() -> None:
     stream = LocalTransport().stream(["sh", "-c", "cat; sleep 300"], input="one\ntwo\r\n\xff")
     chunks = stream.chunks()

@@ -347,6 +347,10 @@ def test_what_computes_gets_more_time_where_others_take_the_processors() -> None
     assert run.states == {"running"} and (verdict.limit_seconds or 0.0) > 2 * 3600
 
 
+def test_a_start_up_that_computes_is_given_most_of_an_hour_where_waits_for_processors_are_unknown() -> None:
+    assert Watched().wait(50 * MINUTE, step=None, cores=2.0, **IDLE).states == {"starting"}
+
+
 def test_a_suspended_process_is_named_and_never_a_hang() -> None:
     run = Watched().train(30 * MINUTE, cores=2.0).wait(3600, cores=0.0, suspended=(17,), **IDLE)
     assert run.verdicts[-1].state == "suspended" and run.verdicts[-1].remedies == ("kill -CONT 17",)
