@@ -99,7 +99,7 @@ def group_checkpoints(
     roots = {group.root for group in groups}
     checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
     checkpoints += _unlisted(listing.shut, _SHUT, roots)
-    highest, lowest = 10**12 if up_to is None else up_to, listing.rest_step or -1
+    highest, lowest = 10**12 if up_to is None else up_to, -1 if listing.rest_step is None else listing.rest_step
     missing = _named_and_missing(listing, groups)
     checkpoints += (each for each in missing if not listing.cut or lowest < each.step <= highest)
     there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]

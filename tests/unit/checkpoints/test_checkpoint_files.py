@@ -769,7 +769,8 @@ def test_a_checkpoint_of_too_many_files_is_unknown() -> None:
 
 def test_a_tracker_of_a_cut_listing_does_not_report_missing_files() -> None:
     tracker = "tracker ./latest_checkpointed_iteration.txt\t{}"
-    assert states(seen("cut", *STEP_8, tracker.format(5), "rest 5 7")) == {8: False}
+    for named, highest_of_rest in [(5, 7), (7, 7), (0, 0)]:
+        assert states(seen("cut", *STEP_8, tracker.format(named), f"rest 5 {highest_of_rest}")) == {8: False}
     assert states(seen("cut", *STEP_8, tracker.format(9), "rest 5 7")) == {8: True, 9: False}
     assert states(seen("cut", *STEP_8, tracker.format(9), "rest 5 7", up_to=8)) == {8: True}
 
