@@ -74,7 +74,7 @@ class Streamless(FakeTransport):
 class World:
     """A job that trains on one rented machine, and its worker."""
 
-    def __init__(self, folder: Path, max_retries: int = 5) -> None:
+    def __init__(self, folder: Path, max_retries: int = 5, max_instances: int = 3) -> None:
         self.clock = MainClock()
         self.machine = Machine(self.clock, [QUIET])
         self.market_answers = True
@@ -85,7 +85,7 @@ class World:
         queue = TrainingQueue(store, clock=self.clock)
         config = ServiceConfig(max_retries=max_retries)
         service = Service(store, queue, config, "me", "host", self.clock, threading.Event(), transport)
-        job = queue.submit(TrainingRequest("lora", command="train"))
+        job = queue.submit(TrainingRequest("lora", command="train", max_instances=max_instances))
         claimed = queue.claim("me", 99_999.0, job.id)
         assert claimed
         for state in STEPS[: STEPS.index(JobState.TRAINING) + 1]:
@@ -194,6 +194,16 @@ def test_a_training_that_failed_waits_for_no_machine_that_does_not_answer(tmp_pa
     world.machine.behaviours, world.machine.is_lost_at_the_end = [replace(QUIET, crash_after=25.0)], True
     assert world.run() is JobState.DESTROYING
     assert world.context.job.work.outcome is JobState.FAILED
+
+
+@pytest.mark.parametrize(("most", "end"), [(2, JobState.REPLACING), (1, JobState.UPLOADING)])
+def test_a_training_that_a_gpu_ended_goes_on_where_it_is_on_the_last_machine_it_may_have(
+    tmp_path: Path, most: int, end: JobState
+) -> None:
+    world = World(tmp_path, max_instances=most)
+    words = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    world.machine.behaviours = [replace(QUIET, crash_after=25.0, last_words=words), QUIET]
+    assert world.run() is end
 
 
 def test_a_training_that_was_never_started_has_no_log_to_warn_of(tmp_path: Path) -> None:
