@@ -153,6 +153,11 @@ def test_every_failure_of_a_command_is_a_command_error(name: str) -> None:
     assert issubclass(getattr(errors, name), CommandError)
 
 
+@pytest.mark.parametrize(("status", "helps"), [(None, True), (404, False), (429, True), (499, False), (500, True)])
+def test_an_error_of_a_server_says_whether_a_retry_may_help(status: int | None, helps: bool) -> None:
+    assert RestError("no", status=status).temporary is helps
+
+
 def test_every_error_of_the_package_has_one_root() -> None:
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(kinds) > 15 and all(issubclass(each, TrainingMonitorError) for each in kinds)
