@@ -18,7 +18,7 @@ from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.member import MOST_BESIDE
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.prometheus import format_metrics
-from training_monitor.fleet.search import FIND_SECONDS
+from training_monitor.fleet.search import FIND_SECONDS, Search
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.look.remembered import KEPT_SECONDS, forget
 from training_monitor.targets.target import parse_target
@@ -252,3 +252,11 @@ def test_the_progress_file_of_an_instance_that_is_not_running_is_unknown() -> No
     watch.look()
     with pytest.raises(TargetUnreachable, match="not running"):
         watch.monitor.read_run("vast://30")
+
+
+def test_the_next_search_comes_in_time_also_by_a_clock_that_was_set_back() -> None:
+    search = Search(None)
+    assert search.is_due(5000.0)
+    search.searched_at = 5000.0
+    after = (0.0, FIND_SECONDS - 1.0, FIND_SECONDS, -1.0, -4000.0)
+    assert [search.is_due(5000.0 + seconds) for seconds in after] == [False, False, True, True, True]
