@@ -14,11 +14,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.fakes import FakeClock
+from training_monitor.cli import live
 from training_monitor.cli.live import LiveDisplay, LiveLine
 from training_monitor.cli.output import complain, hint, interrupted_status, print_json, put, put_masked, say
 from training_monitor.cli.rented_jobs import ServiceDisplay
 from training_monitor.core import masking
-from training_monitor.core.models import Event, RunOutcome
+from training_monitor.core.models import Event, JobStatus, JobView, Progress, RunOutcome
 
 THREADS, LINES = 8, 40
 JSON_ARGS = Namespace(subcommand="run", json=True)
@@ -167,6 +168,17 @@ def test_a_live_line_on_a_terminal_is_replaced_by_an_event_in_one_write(monkeypa
     clock.sleep(2.5)
     live.print_event(Event("reached", "step\x1b[2J 5\r"))
     assert written == ["\r\x1b[K   2.5s  reached     step 5\n\n"]
+
+
+def test_steps_of_an_earlier_attempt_do_not_count_for_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = listen(monkeypatch)
+    monkeypatch.setattr(live, "_PLAIN_SECONDS", 0.0)
+    display = LiveDisplay(Namespace(subcommand="run", json=False))
+    for job, step in [("first", 1), ("first", 9), ("second", 501)]:
+        view = JobView(job, JobStatus.RUNNING, progress=Progress(step=step))
+        display.show(Event("progress", "", job, view=view))
+    told = stdout.getvalue().splitlines()
+    assert ["steps/s" in line for line in told] == [False, True, False], told
 
 
 def test_text_from_outside_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
