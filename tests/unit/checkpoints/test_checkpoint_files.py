@@ -414,6 +414,10 @@ def test_what_was_written_just_now_may_be_unfinished_where_that_is_asked() -> No
     assert group_checkpoints(found, "/c", quiet_seconds=30).checkpoints[0].complete
     [early] = group_checkpoints(found, "/c", quiet_seconds=60).checkpoints
     assert early.problem == "written 30 s ago: may not be finished"
+    found = parse_listing(listing("step_5/a.pt", now=800))  # by a clock that is wrong
+    assert found
+    [unknown] = group_checkpoints(found, "/c", quiet_seconds=60).checkpoints
+    assert unknown.complete and unknown.age is None
 
 
 # ---------------------------------------------------------------- ranks
