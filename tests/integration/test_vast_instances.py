@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import FakeClock
+from tests.fakes import EPOCH, FakeClock
 from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport, wait_until
 from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, stop_request
 from training_monitor.core.errors import (
@@ -20,6 +20,8 @@ from training_monitor.core.errors import (
     InstanceNotFound,
     TargetUnreachable,
 )
+from training_monitor.core.store import Store
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.vast import instances
 from training_monitor.vast.instances import (
     Destruction,
@@ -28,6 +30,8 @@ from training_monitor.vast.instances import (
     show_instance,
     stop_instance,
 )
+from training_monitor.vast.rentals import record_rental
+from training_monitor.vast.training_request import Rental, TrainingRequest
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,6 +135,19 @@ def test_destroying_a_missing_instance_sends_the_request(vast: VastApi, transpor
         vast.instances.pop(number, None)
         assert destroy(transport, number=number) == Destruction(number, acknowledged=False)
     assert vast.destroyed() == [destroy_request(7), destroy_request(99)]
+
+
+def test_a_lost_reply_does_not_move_the_end_of_what_is_paid_to_the_last_look(
+    vast: VastApi, transport: WatchedTransport, tmp_path: Path
+) -> None:
+    store, clock = Store(str(tmp_path / "state")), FakeClock()
+    job = TrainingQueue(store, clock=clock).submit(TrainingRequest("lora", command="train"))
+    record_rental(store, job.id, Rental(7, 1, 1.0, EPOCH, seen_at=EPOCH + 60.0))
+    clock.sleep(600.0)
+    vast.lost, vast.lost_once = {destroy_request(7)}, {destroy_request(7)}
+    destroy_instance("7", store=store, transport=transport, clock=clock)
+    [rental] = TrainingQueue(store, clock=clock).get(job.id).work.rentals
+    assert rental.ended_at == EPOCH + 600.0 and 7 not in vast.instances
 
 
 def refused_destroy(vast: VastApi, code: int, answer: dict[str, object]) -> None:

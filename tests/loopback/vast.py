@@ -92,6 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             api.wait()
             return
         if request in api.lost or fault == "hang up":
+            api.lost -= api.lost_once
             self.close_connection = True
         elif fault:
             self._reply(*_faulty(fault))
@@ -198,6 +199,7 @@ class VastApi:
         self.fail_with = 0  # an HTTP status for every request
         self.answers: dict[str, Answer] = {}  # what a request gets instead, by its line
         self.lost: set[str] = set()  # requests that are done, and hang up instead of answering
+        self.lost_once: set[str] = set()  # those of them that answer the next time
         self.hang: str | None = None  # a request that is not done before `released`, if ever
         self.hang_after: str | None = None  # a request that is done and gets no answer
         self.hanging, self.released, self.stopped = threading.Event(), threading.Event(), threading.Event()

@@ -308,7 +308,8 @@ def _ask_until(
 def _ask_to_destroy(number: int, runner: Transport) -> tuple[bool, str]:
     """Return whether the service accepted it, and the CLI's output. Raises AccessDenied: a retry would not help."""
     argv = ["vastai", "destroy", "instance", str(number)]
-    result = runner.run([*argv, "-y"], timeout=VAST_TIMEOUT, input="y\n")
+    # Tried once: if the CLI itself tried again after a lost reply, it would say that there was no such instance.
+    result = runner.run([*argv, "-y", "--retry", "1"], timeout=VAST_TIMEOUT, input="y\n")
     if result.exit_code == 2 and _OLD_CLI in result.stderr:
         result = runner.run(argv, timeout=VAST_TIMEOUT, input="y\n")
     return _read_reply(result, f"destroying instance {number}.")

@@ -306,7 +306,7 @@ def test_destroyed_needs_an_acknowledgement_and_two_empty_listings() -> None:
     cli, clock = Cli(), FakeClock()
     assert destroy_instance("7", transport=cli.transport, clock=clock) == Destruction(7, acknowledged=True)
     assert [words[1:3] for words in cli.calls] == [("destroy", "instance"), ("show", "instance"), ("show", "instances")]
-    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y")]
+    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y", "--retry", "1")]
     assert cli.numbers == [6, 8]
 
 
@@ -350,7 +350,7 @@ def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> N
 def test_the_number_is_what_is_destroyed_however_it_was_written() -> None:
     cli = Cli()
     destroy_instance("007", transport=cli.transport, clock=FakeClock())
-    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y")]
+    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y", "--retry", "1")]
 
 
 def test_one_that_is_gone_already_is_asked_to_go_all_the_same() -> None:
@@ -363,7 +363,10 @@ def test_one_that_is_gone_already_is_asked_to_go_all_the_same() -> None:
 def test_an_old_version_is_answered_on_stdin() -> None:
     cli = OldCli()
     destroy_instance("7", transport=cli.transport, clock=FakeClock())
-    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y"), ("vastai", "destroy", "instance", "7")]
+    assert cli.destroys() == [
+        ("vastai", "destroy", "instance", "7", "-y", "--retry", "1"),
+        ("vastai", "destroy", "instance", "7"),
+    ]
     assert cli.numbers == [6, 8]
 
 
