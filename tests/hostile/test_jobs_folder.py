@@ -162,7 +162,7 @@ def test_no_job_starts_in_a_folder_to_which_others_can_write(folder: Path, mode:
 
 
 def test_a_rented_machine_has_no_other_users(folder: Path) -> None:
-    rented = start_question(VastTarget("7"), "process:new", "true", {}, None)
+    rented = start_question(VastTarget("7"), "process:new", "true", {}, {})
     folder.chmod(0o777)
     assert Site.of("local").ask_one(rented) == "started"
 
@@ -185,7 +185,7 @@ def test_an_entry_that_spells_a_job_over_two_lines_makes_no_second_one(folder: P
     os.mkdir(folder / "made-up\ngood")
     names = Site.of("local").ask_one(jobs_question())
     assert sorted(names) == sorted(GOOD) and len(names.odd) == 1
-    assert next_job_id(Site.of("local"), "good", process=True) == "process:good-attempt-1"
+    assert next_job_id(Site.of("local"), "good", prefix="process:") == "process:good-attempt-1"
 
 
 def test_more_jobs_than_one_command_line_holds_are_listed(folder: Path) -> None:

@@ -42,7 +42,7 @@ def test_an_attempt_that_runs_is_found_behind_many_later_ones_that_ended(local: 
     wait_for_end(local, "train-attempt-1")
     for number in range(2, AT_ONCE + 5):
         shutil.copytree(local.jobs / "train-attempt-1", local.jobs / f"train-attempt-{number}")
-    found = [view for view, _ in find_jobs_named(Site.of("local"), "train", process=True)]
+    found = [view for view, _ in find_jobs_named(Site.of("local"), "train", prefix="process:")]
     assert found[0].job_id == running and found[0].status is JobStatus.RUNNING
     assert len(found) == AT_ONCE + 5
     stop_job("local", running)

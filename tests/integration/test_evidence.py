@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, kill, wait_until
-from training_monitor.jobs.process_jobs import start_process_job, stop_question
+from training_monitor.jobs.process_jobs import members_script, start_process_job, stop_question
 from training_monitor.jobs.ray_jobs import pids_of_ray_job
 from training_monitor.look.evidence import (
     Evidence,
@@ -26,7 +26,6 @@ from training_monitor.look.evidence import (
     pids_of,
     pids_of_log,
     pids_of_pid_file,
-    pids_of_process_job,
 )
 from training_monitor.targets.asking import ask, quote_path
 
@@ -148,10 +147,10 @@ def test_a_process_that_is_gone_has_no_evidence(target: Place, start: Start) -> 
 def test_all_processes_of_a_job_are_its_tree(target: Place) -> None:
     job = start_process_job(target.address, "sleep 600 & setsid sleep 601 & wait", "tree")
     try:
-        assert wait_until(lambda: look(target, pids_of_process_job(job)).processes == 4)
+        assert wait_until(lambda: look(target, members_script(job)).processes == 4)
     finally:
         ask(target.address, stop_question(job, "test", 1.0))
-    assert look(target, pids_of_process_job(job)).processes == 0
+    assert look(target, members_script(job)).processes == 0
 
 
 def test_the_driver_of_a_ray_job_is_known_by_its_environment(target: Place, start: Start) -> None:

@@ -188,7 +188,7 @@ def test_a_restart_starts_as_many_programs_after_many_attempts_as_after_two(loca
         for number in range(2, attempts + 1):
             shutil.copytree(local.jobs / f"{name}-attempt-1", local.jobs / f"{name}-attempt-{number}")
         with counted_programs(local) as programs:
-            found = find_jobs_named(Site.of("local"), name, process=True)
+            found = find_jobs_named(Site.of("local"), name, prefix="process:")
             assert remove(local, f"process:{name}-attempt-{attempts + 1}", keep=1).left == ()
         assert [view.status for view, _ in found] == [JobStatus.SUCCEEDED] * attempts
         removed = min(attempts - 1, MOST_REMOVED)

@@ -565,7 +565,7 @@ class TestSubmission:
         assert time.monotonic() - started < 15 and job == f"by-{way}-attempt-1"
         assert ray_head.ended(job) == "SUCCEEDED"
         assert f"{AWKWARD}|/c/it's step 5 /c/it's step 5 q\"q x && y\n<>" in get_job_logs(HEAD, job)
-        [(view, remembered)] = find_jobs_named(Site.of(HEAD), f"by-{way}", process=False)
+        [(view, remembered)] = find_jobs_named(Site.of(HEAD), f"by-{way}", prefix="")
         assert remembered and remembered["entrypoint_num_gpus"] == 1
         assert (remembered["entrypoint"], remembered["metadata"]) == (ENTRYPOINT, {"team": "a"})
 

@@ -19,6 +19,9 @@ class CommandResult(PublicValue):
     duration: float
 
 
+JOB = "job"  # the kind of what a scheduler runs, and can run again
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerEnd:
     """How a container ended that is not started again; `at` is in epoch seconds."""

@@ -19,6 +19,7 @@ from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.masking import redact_named
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.jobs.kinds import name_in
 from training_monitor.jobs.process_jobs import PREFIX, hold_key
 from training_monitor.targets.scripts import format_call
 
@@ -28,6 +29,7 @@ MOST_REMOVED = 50  # at once: the rest is removed with the next attempt
 AVOID_VARIABLE = "TRAINING_MONITOR_AVOID_NODES"
 RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
 _PLACE = "{checkpoint}"
+_RUN = ("entrypoint", "command", "job")  # of a job configuration: of Ray, of a process, of a scheduler's job
 _ATTEMPT = regex(r"(.+)-attempt-([0-9]{1,9})", re.DOTALL)
 _QUOTED = r"""'[^']*'|"(?:\\.|[^"\\])*"|\\."""  # as sh parses it
 _CHARACTER = rf"""(?:{_QUOTED}|[^\s'"\\;|&<>()])"""
@@ -96,9 +98,14 @@ def with_variables(config: Mapping[str, Any] | None, variables: Mapping[str, str
     """Return a job configuration with other variables."""
     if not config:
         return config
-    if "command" in config:
-        return {**config, "env": variables}
-    return {**config, "runtime_env": {**(config.get("runtime_env") or {}), "env_vars": variables}}
+    if "entrypoint" in config:
+        return {**config, "runtime_env": {**(config.get("runtime_env") or {}), "env_vars": variables}}
+    return {**config, "env": variables}
+
+
+def is_whole(config: Mapping[str, Any] | None) -> bool:
+    """Return whether a job configuration says what is run; others only add to that of an existing job."""
+    return any(key in (config or {}) for key in _RUN)
 
 
 def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -125,7 +132,7 @@ def attempt_name(job_name: str, number: int) -> str:
 
 def training_name(job_id: str) -> str:
     """Return the NAME of a job called NAME, NAME-attempt-N or process:NAME-attempt-N."""
-    name = job_id.removeprefix(PREFIX)
+    name = name_in(job_id)
     found = _ATTEMPT.fullmatch(name)
     return found[1] if found else name
 
@@ -153,8 +160,11 @@ def process_job_called(names: Sequence[str], name: str) -> str | None:
 
 
 def check_job_config(config: Mapping[str, Any]) -> None:
-    """Check that a job configuration has an `entrypoint` (Ray) or a `command` (process job). Raises SettingsError."""
-    if ("entrypoint" in config) == ("command" in config):
+    """Check that a job configuration says what is run: `entrypoint` (Ray), `command` (process job), or `job`.
+
+    Raises SettingsError.
+    """
+    if sum(key in config for key in _RUN) != 1:
         raise SettingsError(
             "job_config", sorted(config), "either 'entrypoint' (a Ray job) or 'command' (a process job)"
         )
@@ -162,6 +172,7 @@ def check_job_config(config: Mapping[str, Any]) -> None:
         ("entrypoint", str, "a command line"),
         ("command", (str, list, tuple), "a command line, or a list of words"),
         ("runtime_env", dict, "a dict"),
+        ("job", str, "the id of a scheduler's job"),
         ("env", dict, "a dict of texts"),
         ("resume_argument", str, "an option such as --resume"),
         ("working_dir", str, "a folder on the target"),
@@ -172,9 +183,9 @@ def check_job_config(config: Mapping[str, Any]) -> None:
     command = config.get("command")
     if isinstance(command, (list, tuple)) and not all(isinstance(word, str) for word in command):
         raise SettingsError("job_config['command']", command, "a command line, or a list of words")
-    if not config.get("entrypoint") and not config.get("command"):
+    line = config.get("entrypoint") or config.get("command") or config.get("arguments") or ""
+    if not line and "job" not in config:
         raise SettingsError("job_config", dict(config), "a command line that is not empty")
-    line = config.get("entrypoint") or config["command"]
     command_line = line if isinstance(line, str) else shlex.join(line)
     format_resumed_command(command_line, "checkpoint", config.get("resume_argument"))
 

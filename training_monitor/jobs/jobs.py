@@ -38,6 +38,7 @@ from training_monitor.jobs.attempts import (
     remove_question,
 )
 from training_monitor.jobs.claims import Guard, unguarded
+from training_monitor.jobs.kinds import RAY, kind_of, prefix_of, prefix_of_config
 from training_monitor.jobs.process_jobs import unhold_question
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
@@ -58,10 +59,14 @@ def is_process_job(job_id: str) -> bool:
     return job_id.startswith(process_jobs.PREFIX)
 
 
+def is_ray_job(job_id: str) -> bool:
+    return prefix_of(job_id) == RAY
+
+
 def look_questions(job_id: str) -> list[Question[Any]]:
     """Return the questions whose answers `read_look` needs."""
-    if is_process_job(job_id):
-        return [process_jobs.look_question(job_id)]
+    if kind := kind_of(job_id):
+        return [kind.look_question(job_id)]
     from training_monitor.jobs.ray_waiting import waiting_question  # most targets have no Ray
 
     return [ray_jobs.job_question(job_id), ray_jobs.log_question(job_id), waiting_question(job_id)]
@@ -120,7 +125,7 @@ def by_name(look: Callable[[Site, str], _Seen], site: Site, name: str) -> _Seen:
     try:
         return look(site, name)
     except JobNotFound:
-        if is_process_job(name):
+        if not is_ray_job(name):
             raise
         from training_monitor.jobs.names import find_ray_job  # most calls give the id
 
@@ -142,7 +147,7 @@ def _no_job(site: Site, job_id: str) -> JobNotFound:
 def read_last_words(site: Site, view: JobView) -> JobView:
     """Read the end of a Ray job's log again if it has just failed, as it may lack its last lines; else do nothing."""
     is_recent = view.log_age is not None and view.log_age < _RECENT_SECONDS
-    if is_process_job(view.job_id) or view.status is not JobStatus.FAILED or not is_recent:
+    if not is_ray_job(view.job_id) or view.status is not JobStatus.FAILED or not is_recent:
         return view
     [log] = site.ask(ray_jobs.log_question(view.job_id))
     return _with_log(view, log) if log.known else view
@@ -212,11 +217,11 @@ def _view_in(job_id: str, answer: Answer[JobView | None]) -> JobView | None:
     return JobView(job_id, JobStatus.UNKNOWN, f"it could not be looked at: {answer.error}", log_known=False)
 
 
-def next_job_id(site: Site, job_name: str, *, process: bool, at_least: int = 1) -> str:
+def next_job_id(site: Site, job_name: str, *, prefix: str, at_least: int = 1) -> str:
     """Return NAME-attempt-N with the first N from `at_least` on that is higher than all on the target."""
-    if process:
-        names = site.ask_one(process_jobs.jobs_question())
-        return process_jobs.PREFIX + attempt_name(job_name, max(at_least, next_attempt(names, job_name)))
+    if kind := kind_of(prefix):
+        names = site.ask_one(kind.jobs_question())
+        return prefix + attempt_name(job_name, max(at_least, next_attempt(names, job_name)))
     jobs = site.ask_one(ray_jobs.jobs_question())
     number = next_attempt((job.submission_id for job in jobs), job_name)
     return attempt_name(job_name, max(at_least, number))
@@ -273,15 +278,12 @@ def _remove_holds(site: Site, job_ids: tuple[str, ...], guard: Guard) -> None:
 
 def _start_question(target: Target, job_id: str, config: Mapping[str, Any], checkpoint: str | None) -> Question[str]:
     resume_argument = config.get("resume_argument")
-    if is_process_job(job_id):
-        command = config["command"]
+    if kind := kind_of(job_id):
+        command = config.get("command") or config.get("arguments") or ""
         line = command if isinstance(command, str) else shlex.join(command)
-        return process_jobs.start_question(
-            target,
-            job_id,
-            format_resumed_command(line, checkpoint, resume_argument),
-            format_resumed_env(config.get("env") or {}, checkpoint),
-            config.get("working_dir"),
+        env = format_resumed_env(config.get("env") or {}, checkpoint)
+        return kind.start_question(
+            target, job_id, format_resumed_command(line, checkpoint, resume_argument), env, config
         )
     resources = {key: config[key] for key in ray_jobs.RESOURCES if config.get(key) is not None}
     kept = {key: config[key] for key in ("entrypoint", "resume_argument") if config.get(key)}
@@ -319,7 +321,7 @@ def submit_job_with_resume(
     """
     check_job_config(config)
     site = Site.of(head_pod, namespace, transport)
-    job_id = next_job_id(site, job_name, process="command" in config)
+    job_id = next_job_id(site, job_name, prefix=prefix_of_config(config))
     try:
         start_job(site, job_id, config, checkpoint_path)
     except JobNotFound:  # the answer was lost and the job is not there: retry, since the same id cannot start twice
@@ -327,27 +329,28 @@ def submit_job_with_resume(
     return job_id
 
 
-def find_jobs_named(site: Site, job_name: str, *, process: bool) -> list[tuple[JobView, dict[str, Any] | None]]:
+def find_jobs_named(site: Site, job_name: str, *, prefix: str) -> list[tuple[JobView, dict[str, Any] | None]]:
     """Return the jobs of a training (see `is_called`), oldest first, each with the configuration recorded by Ray.
 
-    The logs of process jobs are read where anything of them runs.
+    The logs of jobs of other kinds are read where anything of them runs.
     """
-    if not process:
+    kind = kind_of(prefix)
+    if kind is None:
         from training_monitor.jobs.names import is_called
 
         jobs = site.ask_one(ray_jobs.jobs_question())
         return [(_view_of(job), _config_of(job)) for job in jobs if is_called(job, job_name)]
-    found = site.ask_one(process_jobs.jobs_question())
+    found = site.ask_one(kind.jobs_question())
     named = [name for name in found if is_attempt_of(name, job_name)]
     names = sorted(named, key=lambda name: (name != job_name, attempt_number(name)))
-    job_ids = [process_jobs.PREFIX + name for name in names]
+    job_ids = [prefix + name for name in names]
     views: dict[str, JobView | None] = {}
     for first in range(0, len(job_ids), STATES_AT_ONCE):
         batch = job_ids[first : first + STATES_AT_ONCE]
-        seen = site.ask_one(process_jobs.states_question(batch))
+        seen = site.ask_one(kind.states_question(batch))
         views |= dict(zip(batch, seen))
     active = [job_id for job_id, view in views.items() if view and (not view.status.is_terminal or view.survivors)]
-    questions = [process_jobs.look_question(job_id) for job_id in active]
+    questions = [kind.look_question(job_id) for job_id in active]
     views |= {job_id: answer.get() for job_id, answer in zip(active, _ask_in_batches(site, questions))}
     return [(view, None) for view in views.values() if view is not None]
 
@@ -367,7 +370,13 @@ def _config_of(job: RayJob) -> dict[str, Any] | None:
 
 
 def get_job_config(site: Site, job_id: str) -> dict[str, Any] | None:
-    """Return the entrypoint and runtime_env of a Ray job as recorded by Ray; None if there is no such job."""
+    """Return the entrypoint and runtime_env of a Ray job as recorded by Ray; None if there is no such job.
+
+    That of another job is what its kind keeps, or None.
+    """
+    if kind := kind_of(job_id):
+        question = kind.config_question(job_id)
+        return site.ask_one(question) if question else None
     job = site.ask_one(ray_jobs.job_question(job_id))
     return _config_of(job) if job else None
 

@@ -32,6 +32,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -45,6 +46,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.masking import keep_secret, redact, secrets_of
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.jobs.kinds import PROCESS
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site, quote_path, read_text
 from training_monitor.targets.proc_stat import Identity
@@ -53,7 +55,7 @@ from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
-PREFIX = "process:"
+PREFIX = PROCESS
 LOG_BYTES = 65536
 START_SECONDS = 30.0
 STOP_GRACE_SECONDS = 10.0
@@ -194,7 +196,7 @@ def no_state(reply: Reply, what: str, source: str) -> TrainingMonitorError:
 
 
 def start_question(
-    target: Target, job_id: str, command: str, env: Mapping[str, str], working_dir: str | None
+    target: Target, job_id: str, command: str, env: Mapping[str, str], config: Mapping[str, Any]
 ) -> Question[str]:
     """Start the job unless its name is taken; the answer is `started`, also when repeated, or `exists`.
 
@@ -212,7 +214,8 @@ def start_question(
         _command=command,
         _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
         _shared="yes" if target.has_other_users else "",
-        _folder=os.path.join(".", working_dir or ""),  # ignores CDPATH, and `-` is not the previous folder
+        # ignores CDPATH, and `-` is not the previous folder
+        _folder=os.path.join(".", config.get("working_dir") or ""),
         _program=format_call("job_program", "run_command"),
     )
 
@@ -270,6 +273,19 @@ def wait_script(job_id: str) -> str:
 def members_script(job_id: str) -> str:
     """Return a script that prints the pids of all processes of the job."""
     return _call("job", "list_members", job_id)
+
+
+def config_question(job_id: str) -> None:
+    """Return None: the environment of a job is not kept."""
+
+
+def target_of(site: Site, job_id: str) -> None:
+    """Return None: its processes are where its log is."""
+
+
+def of_processes(job_id: str, questions: Sequence[Question[Any]]) -> list[Question[Any]]:
+    """Return the questions: its processes are where its log is."""
+    return list(questions)
 
 
 def _call(subject: str, function: str, job_id: str, **variables: str | int) -> str:
@@ -330,7 +346,7 @@ def start_process_job(
     job_id = PREFIX + process_name(name)
     line = command if isinstance(command, str) else shlex.join(command)
     site = Site.of(target, namespace, transport)
-    question = start_question(site.target, job_id, line, env or {}, working_dir)
+    question = start_question(site.target, job_id, line, env or {}, {"working_dir": working_dir})
     if site.ask_one(question) == "exists":
         raise JobExists(f"{target}: there is already a job {job_id}", hint="another name, or stop and use it as it is")
     return job_id

@@ -15,7 +15,8 @@ from training_monitor.core.errors import CommandFailed, TrainingMonitorError, la
 from training_monitor.core.models import SUPERVISOR, Answer, JobStatus
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.claims import Guard, unguarded
-from training_monitor.jobs.jobs import by_name, is_process_job, see_job
+from training_monitor.jobs.jobs import by_name, is_ray_job, see_job
+from training_monitor.jobs.kinds import kind_of
 from training_monitor.jobs.process_jobs import hold_question, not_ended
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
@@ -82,7 +83,7 @@ def end_job(
                 _see_held(held)
             return view.status.value
         waited = clock.monotonic() - asked
-        if view.status is JobStatus.PENDING and not is_process_job(job_id) and waited >= PENDING_SECONDS:
+        if view.status is JobStatus.PENDING and is_ray_job(job_id) and waited >= PENDING_SECONDS:
             if cancelled is None:
                 _tell(on_progress, f"{job_id} waits for resources: cancelling it")
                 [cancelled] = site.ask(guard(ray_jobs.cancel_question(job_id)))
@@ -99,9 +100,8 @@ def end_job(
 
 def _ask_to_stop(site: Site, job_id: str, by: str, grace: float, guard: Guard) -> list[Answer[Any]]:
     """Ask for the stop and for the hold, and return the answer about the hold. Raises like `stop_job`."""
-    stop = ray_jobs.stop_question(job_id)
-    if is_process_job(job_id):
-        stop = process_jobs.stop_question(job_id, by, grace)
+    kind = kind_of(job_id)
+    stop = kind.stop_question(job_id, by, grace) if kind else ray_jobs.stop_question(job_id)
     hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
     stopped, *held = site.ask(guard(stop), *hold)
     if left := stopped.get():
@@ -155,9 +155,11 @@ class ExitWatch:
         self.close()
         self.ended.clear()
         self._job_id, self._is_over, self._heard = job_id, False, self.site.clock.monotonic()
-        find = process_jobs.wait_script if is_process_job(job_id) else ray_jobs.wait_script
+        script = (kind_of(job_id) or ray_jobs).wait_script(job_id)
+        if not script:
+            return
         try:
-            self._stream = stream = self.site.stream(find(job_id))
+            self._stream = stream = self.site.stream(script)
             self._thread = start_thread(lambda: self._read(stream), "end of a job")
         except TrainingMonitorError:  # whoever waits looks again and again
             self.close()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
-from training_monitor.jobs.process_jobs import members_script
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.proc_stat import Process, read_processes
 from training_monitor.targets.replies import each_line, read_whole
@@ -225,11 +224,6 @@ def pids_of(*pids: int) -> str:
 def pids_of_pid_file(path: str) -> str:
     """Return a script that prints the pid in a file. Raises SettingsError."""
     return format_call("pid_of_file", "show", file=quote_path(path))
-
-
-def pids_of_process_job(job_id: str) -> str:
-    """Return a script that prints the pids of all processes of a `process:NAME` job. Raises SettingsError."""
-    return members_script(job_id)
 
 
 def pids_of_log(expression: str) -> str:

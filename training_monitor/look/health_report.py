@@ -31,11 +31,11 @@ from training_monitor.core.results import PodState
 from training_monitor.core.store import Store
 from training_monitor.core.units import average, known_sum
 from training_monitor.core.values import CheckpointListing, Observation, Verdict, WatchedJob
-from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, why_log_unread
-from training_monitor.jobs.ray_jobs import pids_of_ray_job, resources_question
+from training_monitor.jobs.jobs import is_ray_job, look_questions, read_look, why_log_unread
+from training_monitor.jobs.ray_jobs import resources_question
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.look.cluster import format_resources_report
-from training_monitor.look.evidence import SAMPLE_SECONDS, Evidence, evidence_question, pids_of_process_job
+from training_monitor.look.evidence import SAMPLE_SECONDS, Evidence, evidence_question
 from training_monitor.look.health_verdict import (
     Finding,
     NodeGpus,
@@ -50,7 +50,7 @@ from training_monitor.look.health_verdict import (
 )
 from training_monitor.look.host import Disk, disk_question, gpu_question
 from training_monitor.look.kept_looks import Looks, look_key
-from training_monitor.look.looks import Look, observation_of
+from training_monitor.look.looks import Look, observation_of, pids_of_job
 from training_monitor.look.nccl import EfaReading, combine_efa_reports, efa_question, format_efa_report
 from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target, parse_target
@@ -117,7 +117,7 @@ def get_training_health(
     sites = [Site(target, transport) for target in targets]
     seen = _look(sites, checkpoint_dir, job_id)
     asked = seen.answers[0].get("job")
-    if job_id and asked and asked.known and asked.value is None and not is_process_job(job_id):
+    if job_id and asked and asked.known and asked.value is None and is_ray_job(job_id):
         from training_monitor.jobs.names import find_ray_job
 
         with suppress(TrainingMonitorError):
@@ -356,8 +356,7 @@ class HealthJob:
 
 def job_questions(job_id: str) -> list[Question[Any]]:
     """Return the questions whose answers `judge_health_job` needs."""
-    roots = pids_of_process_job(job_id) if is_process_job(job_id) else pids_of_ray_job(job_id)
-    return [*look_questions(job_id), evidence_question(roots, SAMPLE_SECONDS)]
+    return [*look_questions(job_id), evidence_question(pids_of_job(job_id), SAMPLE_SECONDS)]
 
 
 def judge_health_job(

@@ -26,8 +26,9 @@ from training_monitor.core.models import (
 from training_monitor.core.results import PodState
 from training_monitor.core.units import format_local
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
-from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
-from training_monitor.jobs.process_jobs import ProcessView, log_expression as process_log, process_question
+from training_monitor.jobs.jobs import look_questions, read_look, said_by
+from training_monitor.jobs.kinds import kind_of
+from training_monitor.jobs.process_jobs import ProcessView, process_question
 from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
 from training_monitor.logs.events import find_phase
 from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource, newest_of
@@ -43,7 +44,6 @@ from training_monitor.look.evidence import (
     pids_of,
     pids_of_log,
     pids_of_pid_file,
-    pids_of_process_job,
 )
 from training_monitor.look.find_trainings import find_question
 from training_monitor.look.host import GPU_SECONDS, gpu_question
@@ -173,7 +173,8 @@ def _log_of(job: WatchedJob, cursor: LogCursor | None) -> str:
         return newest_of(tuple(job.log_paths), cursor.inode if cursor else "")
     if job.job_id is None:
         return f'"$({format_call("watched_log", "show_output", pid=str(job.pid))})"'
-    return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
+    kind = kind_of(job.job_id)
+    return kind.log_expression(job.job_id) if kind else ray_log(job.job_id)
 
 
 def watch_questions(
@@ -198,6 +199,8 @@ def watch_questions(
     if of_job and not known:
         evidence = _of_found(evidence, lambda pid: evidence_question(pids_of(pid), seconds))
     questions: list[Question[Any]] = [gpu_question(GPU_SECONDS), evidence]
+    if job.job_id and (kind := kind_of(job.job_id)):
+        questions = kind.of_processes(job.job_id, questions)
     source = source_of(job, cursor)
     if is_first and (counts := source.count()):
         questions.append(counts)
@@ -254,12 +257,18 @@ def _seen_before(job: WatchedJob) -> Identity | None:
 def roots_of(job: WatchedJob, cursor: LogCursor | None, known: Identity | None) -> str:
     """Return a script that prints the root processes of the training."""
     if job.job_id is not None:
-        return pids_of_process_job(job.job_id) if is_process_job(job.job_id) else pids_of_ray_job(job.job_id)
+        return pids_of_job(job.job_id)
     if known or job.pid is not None:
         return pids_of(known.pid if known else job.pid or 0)
     if job.pid_file is not None:
         return pids_of_pid_file(job.pid_file)
     return pids_of_log(source_of(job, cursor).file or "''")
+
+
+def pids_of_job(job_id: str) -> str:
+    """Return a script that prints the pids of a job, where its processes run."""
+    kind = kind_of(job_id)
+    return kind.members_script(job_id) if kind else pids_of_ray_job(job_id)
 
 
 def _without_tail(question: Question[Any]) -> Question[Any]:

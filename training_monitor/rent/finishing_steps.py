@@ -10,6 +10,7 @@ from training_monitor.core.errors import CommandFailed, SettingsError, TrainingM
 from training_monitor.core.models import Checkpoint
 from training_monitor.core.outcomes import UploadReport
 from training_monitor.jobs.jobs import find_jobs_named
+from training_monitor.jobs.kinds import PROCESS
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.rent.credits import Credits
 from training_monitor.rent.instance_steps import destroy, destroy_rented, leave_to_others
@@ -210,7 +211,7 @@ def _destroy_unknown(ctx: JobContext) -> None:
 def _stop_and_save(ctx: JobContext) -> None:
     """Stop the training on the machine and copy its newest checkpoint here, best effort."""
     try:
-        for view, _ in find_jobs_named(ctx.site(), ctx.run_name, process=True):
+        for view, _ in find_jobs_named(ctx.site(), ctx.run_name, prefix=PROCESS):
             if not view.status.is_terminal:
                 stop_job(ctx.target(), view.job_id, **ctx.ways)
     except TrainingMonitorError as error:

@@ -7,6 +7,7 @@ processes that still write checkpoints.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,8 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing
 from training_monitor.jobs.attempts import Removed, attempt_number, avoiding, training_name
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
-from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
+from training_monitor.jobs.jobs import find_jobs_named, is_ray_job, see_job, start_job
+from training_monitor.jobs.kinds import prefix_of_config
 from training_monitor.jobs.ray_jobs import Driver, Forgotten, drivers_question, end_forgotten, jobs_question
 from training_monitor.jobs.stopping import ExitWatch, end_job
 from training_monitor.supervision.run_state import LATE_SECONDS, RunState, checkpoint_problem
@@ -39,13 +41,17 @@ def find_other_job(site: Site, run: RunState) -> JobView | None:
     A newer job was started by another supervisor that took over for a while, unless it began before a job that `run`
     adopted. A job that only its metadata names counts if it was started after the last attempt had ended.
     """
-    process = "command" in (run.config or {})
+    prefix = prefix_of_config(run.config)
     ended = max((each["ended_at"] or 0.0 for each in run.attempts), default=run.started_at)
     views = [
         view
-        for view, _ in find_jobs_named(site, run.job_name, process=process)
+        for view, _ in find_jobs_named(site, run.job_name, prefix=prefix)
         if training_name(view.job_id) == run.job_name or (view.started_at or 0.0) > ended
     ]
+    made_last = [each["job_id"] for each in run.attempts if each["status"] != "PLANNED"][-1:]
+    for job_id in {*made_last} - {view.job_id for view in views} if prefix else ():
+        with suppress(JobNotFound):  # its scheduler may have started it again
+            views.insert(0, see_job(site, job_id))
     made = [attempt_number(each["job_id"]) for each in run.attempts]
     last = run.attempts[-1] if run.attempts else None
     since = last["started_at"] if last and last["start_step"] is None else 0.0  # for an adopted job, the target's time
@@ -197,7 +203,7 @@ class Hands:
         if view is None or view.status is JobStatus.SUCCEEDED:
             return view
         by_other = view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR
-        return view if by_other and is_process_job(job_id) else None
+        return view if by_other and not is_ray_job(job_id) else None
 
     def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None, **more: Any) -> None:
         get_logger().info("%s: %s", run.job_name, text)

@@ -50,7 +50,7 @@ def auto_restart(
     """Supervise a job until it succeeds, restarting it from its newest complete checkpoint. Blocks.
 
     Args:
-        head_pod: a Ray head pod, or any other target, see `Target`.
+        head_pod: a Ray head pod, or any other target, see `Target`; a scheduler's job is adopted, and submitted again.
         job_name: jobs are called NAME-attempt-N; a running job of this name, by its id or its metadata, is adopted,
             never started a second time.
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
@@ -60,7 +60,8 @@ def auto_restart(
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks; the exit of a process job is noticed at once.
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name, or else of the one
-            with this word in its entrypoint.
+            with this word in its entrypoint. For a scheduler's job, it adds `env` and `resume_argument` to what the
+            scheduler knows of it.
         initial_job_id: an existing job to supervise; may also be a name.
         take_over: take the training over from a living supervisor elsewhere, which then ends.
         on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
@@ -93,9 +94,12 @@ def auto_restart(
     check_roll_call_timeout(roll_call_timeout)
     waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
     policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts, roll_call_timeout)
-    _check(job_name, job_config)
     site, store = Site.of(head_pod, namespace, transport, clock), store or Store()
     key = _key(site.target, job_name)
+    scheduled = site.target.scheduled
+    if scheduled:
+        site, initial_job_id = site.at(scheduled[0]), initial_job_id or scheduled[1]
+    _check(job_name, job_config, adds=scheduled is not None)
     new = RunState(key, str(site), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with logging_of_loop(prints=on_event is None), store.hold(new.key):
         made = Supervisor(store, site, policy, on_event, take_over=take_over, on_look=on_look)
@@ -112,16 +116,16 @@ def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None
     return run.report()
 
 
-def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:
-    """Raise SettingsError for a job that cannot be supervised."""
+def _check(job_name: str, job_config: Mapping[str, Any] | None, *, adds: bool) -> None:
+    """Raise SettingsError for a job that cannot be supervised; `adds`: its scheduler knows what it runs."""
     import re
 
     from training_monitor.core.errors import SettingsError
-    from training_monitor.jobs.attempts import check_job_config
+    from training_monitor.jobs.attempts import check_job_config, is_whole
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job_name):
         raise SettingsError("job_name", job_name, "letters, digits, '.', '_' and '-'")
-    if job_config is not None:
+    if job_config is not None and (is_whole(job_config) or not adds):
         check_job_config(job_config)
 
 

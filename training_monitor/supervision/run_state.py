@@ -127,6 +127,8 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
         nan_step = None if isfinite(view.progress.loss) else nan_step or _first_nan_step(view)
     run = update_attempt(run, status=view.status.value, final_step_known=view.log_known, nan_step=nan_step)
     run = replace(run, wrote_checkpoint=wrote)
+    if view.pod and view.pod.node:
+        run = update_attempt(run, node=view.pod.node)
     if step is None:
         return run
     moved_at = now if step != last["final_step"] else last["last_step_at"]

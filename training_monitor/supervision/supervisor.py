@@ -29,12 +29,13 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
 from training_monitor.core.read_fence import keep_found
-from training_monitor.core.results import PodState
+from training_monitor.core.results import JOB, PodState
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import CheckpointListing, WatchedJob
-from training_monitor.jobs.attempts import training_name, variables_of, with_variables, without_secrets
-from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
+from training_monitor.jobs.attempts import is_whole, training_name, variables_of, with_variables, without_secrets
+from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_ray_job, next_job_id, see_job
+from training_monitor.jobs.kinds import RAY, prefix_of_config
 from training_monitor.jobs.names import find_ray_job, several_named
 from training_monitor.jobs.process_jobs import held_by
 from training_monitor.jobs.ray_jobs import Forgotten
@@ -125,11 +126,10 @@ class Supervisor(Hands):
         pod = self.pod()
         run = replace(run, labels=dict(pod.labels) if pod else {})
         if initial_job_id:
-            config = run.config or self._config_of(initial_job_id)
+            config = self._config_of(run.config, initial_job_id)
             return self.adopt(replace(run, config=config), see_job(self.site, initial_job_id))
         given = run.config is not None
-        process = "command" in (run.config or {})
-        named = find_jobs_named(self.site, run.job_name, process=process)
+        named = find_jobs_named(self.site, run.job_name, prefix=prefix_of_config(run.config))
         if not named:
             return self.save(run) if given else self.begin(run, find_ray_job(self.site, run.job_name))
         latest, remembered = named[-1]
@@ -153,11 +153,14 @@ class Supervisor(Hands):
             return self.adopt(run, latest)  # the next look tells how far it came
         return self.save(run)
 
-    def _config_of(self, job_id: str) -> dict[str, Any]:
-        config = None if is_process_job(job_id) else get_job_config(self.site, job_id)
+    def _config_of(self, given: Mapping[str, Any] | None, job_id: str) -> Mapping[str, Any]:
+        """Return the configuration that was given, completed by what starts the job again."""
+        if is_whole(given):
+            return given or {}
+        config = get_job_config(self.site, job_id)
         if config is None:
             raise SettingsError("job_config", None, f"a configuration: {job_id} tells none")
-        return config
+        return {**config, **(given or {})}
 
     def adopt(self, run: RunState, view: JobView) -> RunState:
         run = plan_attempt(run, view.job_id, None, (), view.started_at or self.clock.time(), adopted=True)
@@ -170,6 +173,8 @@ class Supervisor(Hands):
         if run.target != str(self.site):
             self.move(parse_target(run.target))
         text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
+        if not is_whole(given.config):
+            given = replace(given, config={**(run.config or {}), **(given.config or {})} or None)
         config = without_secrets(given.config)
         if config and json.dumps(config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
             text += "; its configuration is another one now: it counts from the next attempt on"
@@ -182,7 +187,7 @@ class Supervisor(Hands):
     def _with_what_ray_knows(self, config: Mapping[str, Any] | None, job_id: str | None) -> Mapping[str, Any] | None:
         """Return the configuration with the values that Ray remembers in the place of those that are not saved."""
         variables = variables_of(config)
-        if None not in variables.values() or not job_id or is_process_job(job_id):
+        if None not in variables.values() or not job_id or not is_ray_job(job_id):
             return config
         known = variables_of(get_job_config(self.site, job_id))
         found = {name: known.get(name) if value is None else value for name, value in variables.items()}
@@ -221,14 +226,14 @@ class Supervisor(Hands):
 
     def _plan(self, run: RunState) -> RunState:
         """Plan the next attempt and its checkpoint; or adopt a job that someone else has started meanwhile."""
-        process = "command" in (run.config or {})
+        prefix = prefix_of_config(run.config)
         if run.attempts:
             if held := self._held(run, run.attempts[-1]["job_id"]):
                 return held
             if other := find_other_job(self.site, run):
                 return self.adopt(run, other)
         highest = len(run.attempts)
-        if not process:
+        if prefix == RAY:
             if followed := self._follow_forgotten(run):
                 return followed
             forgotten = self._end_forgotten(run)
@@ -260,12 +265,12 @@ class Supervisor(Hands):
             return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
         run = replace(run, attempts=with_saved(run.attempts, found.checkpoints, now))
         number, name = highest + 1, run.job_name
-        job_id = next_job_id(self.site, name, process=process, at_least=number)
+        job_id = next_job_id(self.site, name, prefix=prefix, at_least=number)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
 
     def _follow_forgotten(self, run: RunState) -> RunState | None:
         """Adopt the process of a job that Ray has forgotten, if it trains on; None if there is none or it stalls."""
-        driver = None if run.job_id and is_process_job(run.job_id) else find_driver(self.site, run)
+        driver = find_driver(self.site, run) if is_ray_job(run.job_id or "") else None
         if driver is None:
             return None
         folder, now = run.checkpoint_dir or None, self.clock.time()
@@ -387,13 +392,15 @@ class Supervisor(Hands):
 
     def _end(self, run: RunState, view: JobView) -> RunState:
         """Decide what follows from the end of the job."""
-        if view.pod:
+        if view.pod and view.pod.kind != JOB:
             return self.pod_ended(run, view.pod)
         if view.status is JobStatus.SUCCEEDED:
             return self.done(update_attempt(run, status="SUCCEEDED"), RunOutcome.COMPLETED, "completed")
         if view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR:
             run = update_attempt(run, status="STOPPED")
             return self.done(run, RunOutcome.STOPPED, f"stopped: {view.message or 'by a person'}")
+        if view.pod and view.pod.category == "node_lost":  # its node may be well again: the second time counts
+            run = update_attempt(run, node=None, suspect_nodes=[view.pod.node] if view.pod.node else None)
         evidence = failure_evidence(view)
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:

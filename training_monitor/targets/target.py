@@ -103,6 +103,11 @@ class Target(PublicValue):
         return {}
 
     @property
+    def scheduled(self) -> tuple[Target, str] | None:
+        """Where its scheduler is asked, and the id of its job there; None: jobs are started on the target itself."""
+        return None
+
+    @property
     def gpu_machine(self) -> Target | None:
         """The machine whose GPUs it uses, where it sees none itself."""
         return None

@@ -84,7 +84,7 @@ class DetachedTries:
             CommandError: the target could not be asked.
         """
         self.newest, self._ends = max(self._numbers(), default=0) + 1, None
-        self._start(start_question(self.site.target, self._job_id(), command, env, None))
+        self._start(start_question(self.site.target, self._job_id(), command, env, {}))
         view = self._wait()
         if view is None:
             raise CommandFailed(f"the run directory of the {self._work} was removed while it ran")

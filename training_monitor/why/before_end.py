@@ -24,13 +24,15 @@ from training_monitor.core.shown import text_of
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.jobs.attempts import training_name
+from training_monitor.jobs.kinds import kind_of
 from training_monitor.look.kept_looks import save_roll_call
-from training_monitor.look.meant import MeantTraining
+from training_monitor.look.meant import MeantTraining, find_one_at
 from training_monitor.targets.asking import Site
 from training_monitor.why.explain import call_roll
 from training_monitor.why.report import Explained, ExplanationReport, format_explanation
 
 ROLL_CALL_SECONDS = 20.0
+_SHARE_OF_FINDING = 0.4  # of the time, where the job's processes run elsewhere
 _RESERVE = 1.0  # seconds to put together what was said, after the last host had to answer
 MOST_BYTES, MOST_KEPT = 5_000_000, 10
 MOST_TEXT = 2000  # characters of a paragraph
@@ -42,8 +44,7 @@ def explain_before_end(
     """Take the roll call of a training that is to be ended, keep it, and return what it says; never raises for it."""
     at = site.clock.time()
     try:
-        meant = MeantTraining(job, job.label)
-        told = _within(partial(call_roll, site, meant, timeout=timeout - _RESERVE), timeout)
+        told = _within(partial(_call_roll, site, job, timeout - _RESERVE), timeout)
         kept = keep(told, at, job, store)
     except Exception as error:  # a hang must be ended, whatever happens to its explanation
         what = error.what if isinstance(error, TrainingMonitorError) else f"{type(error).__name__}: {text_of(error)}"
@@ -52,6 +53,18 @@ def explain_before_end(
     with suppress(TrainingMonitorError):  # the state folder is full: the caller has the text
         save_roll_call(store, site.target, job, kept)
     return kept
+
+
+def _call_roll(site: Site, job: WatchedJob, timeout: float) -> Explained:
+    """Take the roll call of a job, where its processes run."""
+    end = site.clock.monotonic() + timeout
+    kind = kind_of(job.job_id or "")
+    place = kind.target_of(site, job.job_id or "") if kind else None
+    if place is None:
+        return call_roll(site, MeantTraining(job, job.label), timeout=timeout)
+    site = site.at(place)
+    meant = find_one_at(site, timeout=_SHARE_OF_FINDING * timeout)
+    return call_roll(site, meant, timeout=end - site.clock.monotonic())
 
 
 def _within(call: Callable[[], Explained], timeout: float) -> Explained:
