@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PROCESS, RAY = "process:", ""
 # By prefix: a module with the functions of `JobKind`.
-KINDS: Mapping[str, str] = {PROCESS: "process_jobs"}
+KINDS: Mapping[str, str] = {PROCESS: "process_jobs", "slurm:": "slurm_jobs"}
 
 
 class JobKind(Protocol):

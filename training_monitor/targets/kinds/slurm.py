@@ -237,6 +237,10 @@ class SlurmTarget(Target):
         job = (replace(self, known_at=-math.inf) if is_stale else self).resolve(transport).job
         return standing_of(job) if job else None
 
+    @property
+    def scheduled(self) -> tuple[Target, str]:
+        return self.machine, f"slurm:{self.name}"
+
     def beside(self, pod: str) -> SlurmTarget:
         return replace(self, node=pod)
 
@@ -309,7 +313,7 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     if ("end", "") not in lines:
         raise ParseError("no end of the reply", source="scontrol show job", text=reply.output)
     if first[0] == "forgotten":
-        return tuple(filter(None, (_read_former(rest) for word, rest in lines if word == "job")))
+        return tuple(filter(None, (read_former(rest) for word, rest in lines if word == "job")))
     jobs = [rest for word, rest in lines if word == "job"]
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
@@ -322,7 +326,7 @@ def _unread(line: str) -> SlurmJob | None:
     return SlurmJob(found[1], "", "UNKNOWN") if found else None
 
 
-def _read_former(line: str) -> SlurmJob | None:
+def read_former(line: str) -> SlurmJob | None:
     """Read a line of `sacct --parsable2`."""
     number, task, state, codes, end, folder, name = line.split("|", 6)
     if not number.isdigit() or not state:
