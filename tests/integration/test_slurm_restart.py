@@ -35,7 +35,7 @@ for step in range(last + 1, 101):
     print(f"step {step}/100 loss: {5 / step:.4f}", flush=True)
     if step % 10 == 0:
         path = f"{folder}/checkpoints/step_{step}"
-        os.makedirs(path)
+        os.makedirs(path, exist_ok=True)
         with open(f"{path}/model.pt", "wb") as file:
             pickle.dump([step] * 1000, file)
     try:
@@ -50,6 +50,8 @@ for step in range(last + 1, 101):
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
     if then == "hang":
         time.sleep(1000)
+    if then == "pause":
+        time.sleep(15)
     if then == "limit":
         os.system("scontrol update JobId=$SLURM_JOB_ID TimeLimit=0")
         time.sleep(1000)
@@ -148,3 +150,132 @@ def test_a_crash_is_continued_from_its_checkpoint(training: Training) -> None:
     assert result["success"] and result["total_retries"] == 1, said
     assert "illegal memory access" in result["attempts"][0]["reason"]
     assert [step for _, _, step in training.began()] == [0, 30]
+
+
+def test_a_time_limit_is_no_failure_and_counts_as_progress(training: Training) -> None:
+    for step in (15, 35):
+        training.plan(step, "limit")
+    training.submit()
+    result, said = training.end("--max-retries", "1", "--stall-after", "100", timeout=300)  # slurmctld is slow with it
+    assert result["success"] and result["total_retries"] == 2, said
+    assert [each["failure"]["category"] for each in result["attempts"][:2]] == ["time_limit"] * 2, said
+    assert [step for _, _, step in training.began()] == [0, 10, 30]
+
+
+def test_what_a_person_cancels_stays_cancelled(training: Training, slurm: Slurm) -> None:
+    training.submit()
+    assert training.is_at(1)
+    supervisor = training.supervise()
+    assert supervisor.stdout
+    supervisor.stdout.readline()
+    slurm.ask("scancel", training.job)
+    said, _ = supervisor.communicate(timeout=60)
+    result = json.loads(said.splitlines()[-1])
+    assert result["outcome"] == "stopped" and "scancel" in result["reason"], result
+    assert len(training.began()) == 1 and slurm.ask("squeue", "--noheader") == ""
+
+
+def test_a_requeue_by_slurm_is_adopted_and_not_doubled(training: Training, slurm: Slurm) -> None:
+    training.plan(15, "requeue")
+    job = training.submit()
+    supervisor = training.supervise()
+    try:
+        assert wait_until(lambda: "Restarts=1 " in slurm.ask("scontrol", "show", "job", job, "-o"), 60)
+        assert wait_until(lambda: slurm.state(job) == "PENDING", 60)
+        time.sleep(3)
+        slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+        said, complained = supervisor.communicate(timeout=120)
+    finally:
+        supervisor.kill()
+    result = json.loads(said.splitlines()[-1])
+    assert result["success"] and result["total_retries"] == 0, (said, complained)
+    assert [number for number, _, _ in training.began()] == [job, job]
+
+
+def test_a_bad_node_is_excluded_and_two_attempts_in_one_log_are_told_apart(slurm: Slurm, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    training = Training(slurm, tmp_path, f"--output={log}", "--comment=mine", "--job-name=one log")
+    training.plan(35, "ecc")
+    training.submit()
+    result, said = training.end()
+    assert result["success"], said
+    [(_, bad, _), (again, good, _)] = training.began()
+    assert bad != good
+    line = slurm.ask("scontrol", "show", "job", again, "-o")
+    assert f" ExcNodeList={bad} " in line and " JobName=one log " in line
+    text = log.read_text()
+    assert text.count("step 35/100") == 2 and text.index("uncorrectable ECC") < text.index("resumed from /")
+    assert [each["final_step"] for each in result["attempts"]] == [35, 100]
+
+
+def test_a_controller_that_does_not_answer_is_an_outage(training: Training, slurm: Slurm) -> None:
+    training.plan(15, "pause")
+    training.plan(95, "crash")
+    training.submit()
+    assert training.is_at(1)
+    supervisor = training.supervise("--stall-after", "100")
+    assert supervisor.stdout
+    try:
+        supervisor.stdout.readline()  # it has begun
+        slurm.kill("slurmctld")
+        time.sleep(10)
+        slurm.start_controller()
+        said, complained = supervisor.communicate(timeout=120)
+    finally:
+        supervisor.kill()
+    result = json.loads(said.splitlines()[-1])
+    assert "unreachable" in said and result["success"] and result["total_retries"] == 1, (said, complained)
+    assert [step for _, _, step in training.began()] == [0, 90]
+
+
+class Census(threading.Thread):
+    """Counts the processes of a training, again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.done, self.most, self.looks = str(folder), threading.Event(), 0, 0
+
+    def run(self) -> None:
+        while not self.done.wait(0.02):
+            self.most, self.looks = max(self.most, len(self.pids())), self.looks + 1
+
+    def pids(self) -> list[str]:
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                words = Path(f"/proc/{entry}/cmdline").read_text(errors="replace").split("\0")
+            except OSError:
+                continue
+            if words[2:3] and words[2].endswith("/train.py") and self.folder in words:
+                found.append(entry)
+        return found
+
+
+def test_there_is_one_job_through_ten_kills_of_the_supervisor_and_one_of_slurmctld(
+    training: Training, slurm: Slurm
+) -> None:
+    for step, then in ((12, "crash"), (33, "hang"), (52, "crash"), (71, "limit")):
+        training.plan(step, then)
+    training.submit()
+    census, chance = Census(training.folder), random.Random(48)
+    census.start()
+    try:
+        for kill in range(10):
+            supervisor = training.supervise()
+            with pytest.raises(subprocess.TimeoutExpired):
+                supervisor.wait(chance.uniform(0.5, 4.0))
+            supervisor.send_signal(signal.SIGKILL)
+            supervisor.communicate()
+            if kill == 5:
+                slurm.kill("slurmctld")
+                time.sleep(1)
+                slurm.start_controller()
+        result, said = training.end(timeout=240)
+    finally:
+        census.done.set()
+        census.join()
+    assert result["success"] and result["final_step"] == 100, said
+    assert census.most == 1 and census.looks > 100
+    jobs = [job for job, _, _ in training.began()]
+    assert len(jobs) == len(set(jobs)) == len(result["attempts"]), (training.began(), said)
+    assert slurm.ask("squeue", "--noheader") == ""

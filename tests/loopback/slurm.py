@@ -7,6 +7,7 @@ who must be root. Sources: slurm.conf(5), slurmd(8).
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -136,9 +137,16 @@ class Slurm:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
+    """Return ports that no connection is given by chance while a program that listens there is down."""
+    sockets = list[socket.socket]()
+    for port in random.sample(range(20000, 32000), 200):
+        sockets.append(socket.socket())
+        try:
+            sockets[-1].bind(("127.0.0.1", port))
+        except OSError:
+            sockets.pop().close()
+        if len(sockets) == count:
+            break
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
