@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parents[2] / "training_monitor" / "targets" / "sh"
 USUAL = "SC2034"  # what functions set for whoever calls them
 NAMES = ("dir", "file", "files", "folder", "log", "model", "path", "paths", "pid_file", "root", "old", "new", "owned")
 NOT_READ = {  # variables with a name of a path whose contents no question of a person or model gets
+    "slurm_jobs._folder": "where a job is submitted",
     "copying.folder": "copies of a rented machine's folder, into the folder that a job has here",
     "hub._path": "an upload, which begins with a question of upload_sources",
     "job_start._folder": "where a command is run",

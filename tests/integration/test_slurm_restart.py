@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm that are kept going: a supervisor ends them, submits them again, and adopts what Slurm requeues."""
+"""Jobs of a real Slurm that are kept going: ended, submitted again, and adopted where Slurm requeued them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Supervise a job of Ray or of a scheduler: adopt it if it runs, else restart it from its newest complete checkpoint."""
+    """Supervise a job of Ray or of a scheduler: adopt it if it runs, else restart it from its newest checkpoint."""
     from training_monitor.cli.supervising import let_read, named_folder, supervise
 
     target = parse_target(args.target, namespace=args.namespace)
