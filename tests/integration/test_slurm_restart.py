@@ -192,6 +192,28 @@ def test_a_requeue_by_slurm_is_adopted_and_not_doubled(training: Training, slurm
     assert [number for number, _, _ in training.began()] == [job, job]
 
 
+def test_with_requeue_the_same_job_runs_again_and_its_log_is_copied(training: Training, slurm: Slurm) -> None:
+    training.plan(15, "hang")
+    training.plan(35, "ecc")
+    job = training.submit()
+    supervisor = training.supervise("--requeue")
+    try:
+        for count in (1, 2):
+            assert wait_until(lambda n=count: f"Restarts={n} " in slurm.ask("scontrol", "show", "job", job, "-o"), 60)
+            time.sleep(1)
+            slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+        said, complained = supervisor.communicate(timeout=120)
+    finally:
+        supervisor.kill()
+    result = json.loads(said.splitlines()[-1])
+    assert result["success"] and result["total_retries"] == 2, (said, complained)
+    assert [each["status"] for each in result["attempts"]] == ["STALLED", "FAILED", "SUCCEEDED"]
+    [(first, *_), (second, bad, _), (third, good, _)] = training.began()
+    assert {first, second, third} == {job} and bad != good
+    copied = Path(os.environ["TRAINING_MONITOR_JOBS_DIR"]) / ".slurm" / f"{job}-attempt-2" / "former_log"
+    assert "step 15/100" in copied.read_text()
+
+
 def test_a_bad_node_is_excluded_and_two_attempts_in_one_log_are_told_apart(slurm: Slurm, tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     training = Training(slurm, tmp_path, f"--output={log}", "--comment=mine", "--job-name=one log")

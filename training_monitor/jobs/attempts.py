@@ -173,6 +173,7 @@ def check_job_config(config: Mapping[str, Any]) -> None:
         ("command", (str, list, tuple), "a command line, or a list of words"),
         ("runtime_env", dict, "a dict"),
         ("job", str, "the id of a scheduler's job"),
+        ("requeue", bool, "True or False"),
         ("env", dict, "a dict of texts"),
         ("resume_argument", str, "an option such as --resume"),
         ("working_dir", str, "a folder on the target"),

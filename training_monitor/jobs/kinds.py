@@ -46,6 +46,9 @@ class JobKind(Protocol):
     def wait_script(self, job_id: str) -> str:
         """Return a script that prints `ended` when the job is gone, see `ExitWatch`; "" if nothing waits for it."""
 
+    def drain_command(self, nodes: Sequence[str]) -> str:
+        """Return the command by which an administrator keeps all jobs off nodes; "" if there is none."""
+
     def log_expression(self, job_id: str) -> str:
         """Return the log of a job as a shell expression."""
 

@@ -279,6 +279,11 @@ def config_question(job_id: str) -> None:
     """Return None: the environment of a job is not kept."""
 
 
+def drain_command(nodes: Sequence[str]) -> str:
+    """Return "": nothing else places jobs there."""
+    return ""
+
+
 def target_of(site: Site, job_id: str) -> None:
     """Return None: its processes are where its log is."""
 

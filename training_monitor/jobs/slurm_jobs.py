@@ -6,6 +6,7 @@
         number       the job that is this attempt, written once that was released
         offsets      how long its files were before it began: it may append to those of the attempt before
         stopped      who stopped it, if a supervisor did
+        former_log   the end of the log of the attempt before, if the same job was requeued
 
 An id is `slurm:123`, `slurm:123_4` for a task of an array, or `slurm:JOBNAME` for the newest job of that name. One that
 we submit is `slurm:NAME-attempt-N`: its comment says so, by which a submission whose reply was lost is found again. It
@@ -197,24 +198,29 @@ def start_question(
     Args:
         command: the arguments of the script.
         env: variables beside those of the shell there. The nodes in TRAINING_MONITOR_AVOID_NODES are excluded.
+        config: see `config_of`; with `requeue` the job itself runs again, without arguments and variables.
     """
     keep_secret(*secrets_of(env))
     of = _name(config["job"])
     options = [each for each in config.get("options", ()) if not each.startswith("--exclude=")]
-    asked = [each.partition("=")[2] for each in config.get("options", ()) if each.startswith("--exclude=")]
-    if nodes := [*asked, *filter(_NODE.fullmatch, (env.get(AVOID_VARIABLE) or "").split(","))]:
-        options.append(f"--exclude={','.join(dict.fromkeys(nodes))}")
-    script = format_call(
-        "slurm_jobs",
-        "start",
-        *options,
-        Quoted(f'"$_jobs"/{shlex.quote(of)}/script'),
-        *shlex.split(command),
-        _name=_name(job_id),
-        _from=of,
-        _folder=config.get("folder") or "/",
-        _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
-    )
+    excluded = [each.partition("=")[2] for each in config.get("options", ()) if each.startswith("--exclude=")]
+    excluded += filter(_NODE.fullmatch, (env.get(AVOID_VARIABLE) or "").split(","))
+    nodes = ",".join(dict.fromkeys(excluded))
+    if config.get("requeue"):
+        script = format_call("slurm_jobs", "requeue", nodes, _name=_name(job_id), _from=of, _bytes=LOG_BYTES)
+    else:
+        script = format_call(
+            "slurm_jobs",
+            "start",
+            *options,
+            *([f"--exclude={nodes}"] if nodes else []),
+            Quoted(f'"$_jobs"/{shlex.quote(of)}/script'),
+            *shlex.split(command),
+            _name=_name(job_id),
+            _from=of,
+            _folder=config.get("folder") or "/",
+            _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
+        )
 
     def parse(reply: Reply) -> str:
         fields, _ = parse_fields(reply.output)
@@ -238,6 +244,12 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
 
     script = _call("stop", job_id, _by=by, _grace=max(1, round(grace * 100)))
     return Question("stop", script, parse, limit=grace + ANSWER_SECONDS)
+
+
+def drain_command(nodes: Sequence[str]) -> str:
+    """Return the command by which an administrator keeps all jobs off nodes."""
+    names = ",".join(filter(_NODE.fullmatch, nodes))
+    return f"scontrol update NodeName={names} State=DRAIN Reason='failed a training'" if names else ""
 
 
 def wait_script(job_id: str) -> str:

@@ -35,7 +35,7 @@ from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import CheckpointListing, WatchedJob
 from training_monitor.jobs.attempts import is_whole, training_name, variables_of, with_variables, without_secrets
 from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_ray_job, next_job_id, see_job
-from training_monitor.jobs.kinds import RAY, prefix_of_config
+from training_monitor.jobs.kinds import RAY, kind_of, prefix_of_config
 from training_monitor.jobs.names import find_ray_job, several_named
 from training_monitor.jobs.process_jobs import held_by
 from training_monitor.jobs.ray_jobs import Forgotten
@@ -477,7 +477,10 @@ class Supervisor(Hands):
             return self.done(run, decision.refusal, decision.reason)
         delay = decision.delay * (1.0 + self.policy.jitter * random.random())
         run = replace(run, phase="waiting", retries=run.retries + 1, restart_at=now + delay, stop_reason=None)
-        avoided = f"; node {', '.join(decision.excluded_nodes)} is suspect" if decision.excluded_nodes else ""
+        avoided, kind = "", kind_of(run.job_id or "")
+        if nodes := decision.excluded_nodes:
+            drain = kind.drain_command(nodes) if kind else ""
+            avoided = f"; node {', '.join(nodes)} is suspect{f' (to keep all jobs off: {drain})' if drain else ''}"
         self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
         blamed: Any = {"bad_checkpoints": decision.bad_checkpoints, "suspect_checkpoints": decision.suspect_checkpoints}
         return self.save(replace(run, **blamed, avoid_nodes=decision.excluded_nodes, followed=None))

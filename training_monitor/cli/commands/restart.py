@@ -18,6 +18,8 @@ def declare(command: CommandParser) -> None:
     command.value("job_name", "NAME", named, nargs="?")
     command.value("--job", "JOB", "start by supervising this submission id")
     command.value("--entrypoint", "COMMAND", "default: that of the latest Ray job of this name")
+    again = "let the scheduler run the same job again: it keeps its id, and cannot be given a checkpoint"
+    command.flag("--requeue", f"{again} (default: submit its script as a new one)")
     add_supervision(command)
 
 
@@ -31,6 +33,8 @@ def run(args: Namespace) -> int:
     config: dict[str, Any] = {"entrypoint": args.entrypoint} if args.entrypoint else {}
     if args.resume_argument and (config or target.scheduled):
         config["resume_argument"] = args.resume_argument
+    if args.requeue:
+        config["requeue"] = True
     named = named_folder(args.entrypoint) if args.entrypoint and not args.checkpoint_dir else None
     let_read(args, named)
     return supervise(args, args.job_name or target.name, args.checkpoint_dir or named, config or None)

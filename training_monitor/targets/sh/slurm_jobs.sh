@@ -182,9 +182,7 @@ list_others() {
 start() { # WORDS of sbatch...
   find_job
   cd -- "$_folder" 2>/dev/null || { echo "error=there is no folder $_folder"; return; }
-  [ -s "$_dir/number" ] || (umask 077; mkdir -p "$_dir" && printf '%40s\n' '' >"$_dir/number") || {
-    echo "error=cannot write to $_dir (disk full?)"; return
-  }
+  reserve || return
   _said=$(list_submitted) || { refuse; return; }
   _is=exists
   [ "$_number" ] || [ "$(list_own)" ] || { _is=started; _answer=$(submit "$@" 2>&1); _said=$(list_submitted) || { refuse; return; }; }
@@ -197,6 +195,34 @@ start() { # WORDS of sbatch...
   }
   for _each in $_own; do [ "$_each" = "$_first" ] || scancel "$_each" 2>/dev/null; done
   [ "$_number" ] || release || { refuse; return; }
+  echo "state=$_is"
+}
+
+# What is written after the job began needs its space now.
+reserve() {
+  [ -s "$_dir/number" ] || (umask 077; mkdir -p "$_dir" && printf '%40s\n' '' >"$_dir/number") || {
+    echo "error=cannot write to $_dir (disk full?)"; return 1
+  }
+}
+
+# Requeue the job $_from as this attempt, unless it was: it keeps its number, and its comment gets the attempt's name. Its
+# files may be emptied then: their ends are copied first.
+requeue() { # EXCLUDED
+  _attempt=$_name _name=$_from
+  find_job && _first=$_number _name=$_attempt && find_job || { refuse; return; }
+  reserve || return
+  _job=$(scontrol show job "$_first" --oneliner 2>&1) || { _said=$_job; refuse; return; }
+  _is=exists
+  is_it "$_job" || case $_job in
+  *' JobState=PENDING '* | *' JobState=RUNNING '* | *' JobState=SUSPENDED '* | *' JobState=COMPLETING '*) ;;
+  *)
+    (umask 077; list_files | while IFS= read -r _file; do tail -c "$_bytes" "$_file"; done >"$_dir/former_log")
+    _said=$(scontrol requeue "$_first" 2>&1) || { printf 'error=%s\n' "$(refuse)"; return; }
+    _is=started
+    ;;
+  esac
+  _said=$(scontrol update JobId="$_first" Comment="$_mark$_name" ${1:+ExcNodeList="$1"} 2>&1) && release ||
+    { refuse; return; }
   echo "state=$_is"
 }
 
