@@ -34,6 +34,7 @@ READERS = {
     "the kernel": ("why/kernel_log.py*",),
     "py-spy and Python, for a right that is missing": ("why/stacks.py", "why/stacks.py:_no_stacks"),
     "Kubernetes, for the reason of a state": ("targets/pods.py*", "look/health_verdict.py:judge_pod"),
+    "slurmstepd, for who ended a job": ("jobs/slurm_jobs.py",),
     "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
     "ssh, of a server that does not answer": ("targets/kinds/vast.py",),
     "vastai": (

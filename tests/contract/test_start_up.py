@@ -37,11 +37,11 @@ COMMANDS: dict[str, tuple[int, int]] = {
     "completion --complete zsh gpu l": (37, 85),
     "gpu local": (46, 90),
     "checkpoints local .": (38, 90),
-    "health local": (94, 110),
+    "health local": (95, 110),
     "history": (46, 90),
     "top . --once --json": (64, 95),
     "config --check": (70, 95),
-    "status local": (89, 100),
+    "status local": (90, 100),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.
 HEAVY = frozenset(

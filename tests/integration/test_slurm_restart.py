@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ import pytest
 from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.slurm import Slurm, running_slurm
 from tests.requirements import require
+from training_monitor.core.models import JobStatus
+from training_monitor.jobs.jobs import get_job_config, look_at_job, start_job
+from training_monitor.targets.asking import Site, side_by_side
 
 # Makes a step every 0.1 s, saves every 10, and does at a step what FOLDER/at_STEP says, once.
 TRAIN = """
@@ -134,13 +139,16 @@ def training(slurm: Slurm, tmp_path: Path) -> Training:
 def test_a_hang_is_ended_and_continued_from_its_checkpoint(training: Training) -> None:
     training.plan(35, "hang")
     job = training.submit()
-    result, said = training.end("--resume-argument=--resume")
+    result, said = training.end("--resume-argument=--resume", "--roll-call-timeout", "20")
     assert result["success"] and result["final_step"] == 100, said
+    assert "train.py" in result["attempts"][0]["explanation"], said
     assert [(each["job_id"], each["status"]) for each in result["attempts"]] == [
         (f"slurm:{job}", "STALLED"),
         (f"slurm:{job}-attempt-2", "SUCCEEDED"),
     ]
     assert [step for _, _, step in training.began()] == [0, 30], said
+    again, _ = training.end()
+    assert again["success"] and len(training.began()) == 2  # it begins with the last attempt
 
 
 def test_a_crash_is_continued_from_its_checkpoint(training: Training) -> None:
@@ -190,6 +198,10 @@ def test_a_requeue_by_slurm_is_adopted_and_not_doubled(training: Training, slurm
     result = json.loads(said.splitlines()[-1])
     assert result["success"] and result["total_retries"] == 0, (said, complained)
     assert [number for number, _, _ in training.began()] == [job, job]
+    assert [each["status"] for each in result["attempts"]] == ["FAILED", "SUCCEEDED"]
+    assert 0 < result["attempts"][0]["final_step"] <= 15 and result["final_step"] == 100
+    again, _ = training.end()
+    assert again["success"] and again["job_id"] == f"slurm:{job}"  # a new run begins with what is there
 
 
 def test_with_requeue_the_same_job_runs_again_and_its_log_is_copied(training: Training, slurm: Slurm) -> None:
@@ -248,6 +260,63 @@ def test_a_controller_that_does_not_answer_is_an_outage(training: Training, slur
     result = json.loads(said.splitlines()[-1])
     assert "unreachable" in said and result["success"] and result["total_retries"] == 1, (said, complained)
     assert [step for _, _, step in training.began()] == [0, 90]
+
+
+SLOW_SBATCH = """#!/bin/sh
+sleep 1
+{sbatch} "$@" >/dev/null
+echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+exit 1
+"""
+
+
+def test_a_submission_whose_reply_is_lost_is_found_and_of_two_one_stays(
+    training: Training, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = training.submit()
+    site = Site.of("local")
+    config = get_job_config(site, f"slurm:{job}")
+    assert config
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.write_text(SLOW_SBATCH.format(sbatch=shutil.which("sbatch")))
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    name = f"slurm:{job}-attempt-2"
+    how = side_by_side([partial(start_job, site, name, config, None)] * 2)
+    assert set(how) <= {"started", "exists"}
+    assert start_job(site, name, config, None) == "exists"
+    lines = [each.split("|") for each in slurm.ask("squeue", "--me", "-h", "--states=all", "-o", "%A|%T|%k|%E").split()]
+    own = sorted(each for each in lines if each[2] == f"training_monitor:{job}-attempt-2")
+    assert [each[1] for each in own] == ["PENDING", "CANCELLED"] and own[0][3].startswith(f"afterany:{job}("), lines
+    slurm.ask("scancel", job)
+    assert wait_until(lambda: look_at_job("local", name).status is JobStatus.RUNNING, 30)
+    assert wait_until(lambda: training.began()[-1:] and training.began()[-1][0] == own[0][0])
+
+
+def test_the_job_of_a_node_that_died_runs_on_another(training: Training, slurm: Slurm) -> None:
+    training.options = ("--no-requeue",)
+    job = training.submit()
+    assert training.is_at(1) and wait_until(lambda: (training.folder / "checkpoints" / "step_20").exists())
+    [(_, node, _)] = training.began()
+    supervisor = training.supervise("--stall-after", "100")
+    assert supervisor.stdout
+    supervisor.stdout.readline()
+    slurm.kill(node)
+    try:
+        for pid in Census(training.folder).pids():
+            above = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+            for each in (above, pid):
+                os.kill(int(each), signal.SIGKILL)
+        said, complained = supervisor.communicate(timeout=120)
+    finally:
+        supervisor.kill()
+        slurm.start_node(node)
+    result = json.loads(said.splitlines()[-1])
+    assert result["success"], (said, complained)
+    first, second = result["attempts"]
+    assert (first["job_id"], first["failure"]["category"]) == (f"slurm:{job}", "node_lost")
+    assert first["suspect_nodes"] == [node] and second["node"] not in (None, node)
 
 
 class Census(threading.Thread):

@@ -206,8 +206,9 @@ def start_question(
     excluded = [each.partition("=")[2] for each in config.get("options", ()) if each.startswith("--exclude=")]
     excluded += filter(_NODE.fullmatch, (env.get(AVOID_VARIABLE) or "").split(","))
     nodes = ",".join(dict.fromkeys(excluded))
+    named = {"_name": _name(job_id), "_from": of, "_shared": "yes" if target.has_other_users else ""}
     if config.get("requeue"):
-        script = format_call("slurm_jobs", "requeue", nodes, _name=_name(job_id), _from=of, _bytes=LOG_BYTES)
+        script = format_call("slurm_jobs", "requeue", nodes, _bytes=LOG_BYTES, **named)
     else:
         script = format_call(
             "slurm_jobs",
@@ -216,8 +217,7 @@ def start_question(
             *([f"--exclude={nodes}"] if nodes else []),
             Quoted(f'"$_jobs"/{shlex.quote(of)}/script'),
             *shlex.split(command),
-            _name=_name(job_id),
-            _from=of,
+            **named,
             _folder=config.get("folder") or "/",
             _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
         )

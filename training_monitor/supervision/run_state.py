@@ -48,6 +48,7 @@ class RunState:
     labels: dict[str, str] = field(default_factory=dict)
     attempts: tuple[AttemptReport, ...] = ()
     followed: WatchedJob | None = None  # the process of a job that Ray has forgotten
+    requeues: int | None = None  # of its job by its scheduler, as last seen
     success: bool = False
     outcome: RunOutcome | None = None
     reason: str | None = None
@@ -105,6 +106,7 @@ def plan_attempt(
         phase="starting",
         job_id=job_id,
         followed=None,
+        requeues=None,
         attempts=with_steps_lost((*run.attempts, attempt)),
         wrote_checkpoint=run.wrote_checkpoint or checkpoint is not None,
     )
@@ -184,6 +186,11 @@ def own_failure(status: str, reason: str, faulty_nodes: Sequence[str] = ()) -> F
     error_class = "hardware" if faulty_nodes else "external_stop" if status == "LOST" else "ambiguous"
     action = "restart_elsewhere" if faulty_nodes else "restart"
     return Failure(status.lower(), error_class, action, reason, fingerprint=status.lower())
+
+
+def requeued_failure() -> Failure:
+    """Return the failure of an attempt whose job its scheduler runs again."""
+    return Failure("preemption", "external_stop", "restart", "its scheduler requeued it", fingerprint="preemption")
 
 
 def note_roll_call(run: RunState, kept: KeptRollCall) -> RunState:

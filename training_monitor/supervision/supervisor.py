@@ -35,7 +35,7 @@ from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import CheckpointListing, WatchedJob
 from training_monitor.jobs.attempts import is_whole, training_name, variables_of, with_variables, without_secrets
 from training_monitor.jobs.jobs import by_name, find_jobs_named, get_job_config, is_ray_job, next_job_id, see_job
-from training_monitor.jobs.kinds import RAY, kind_of, prefix_of_config
+from training_monitor.jobs.kinds import PROCESS, RAY, kind_of, prefix_of, prefix_of_config
 from training_monitor.jobs.names import find_ray_job, several_named
 from training_monitor.jobs.process_jobs import held_by
 from training_monitor.jobs.ray_jobs import Forgotten
@@ -62,6 +62,7 @@ from training_monitor.supervision.run_state import (
     note_roll_call,
     own_failure,
     plan_attempt,
+    requeued_failure,
     update_attempt,
 )
 from training_monitor.targets.asking import Site
@@ -121,7 +122,7 @@ class Supervisor(Hands):
     def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
         """Begin a new run: adopt a running job of this name, or plan the first attempt."""
         if initial_job_id:
-            initial_job_id = by_name(see_job, self.site, initial_job_id).job_id
+            initial_job_id = self._newest(run, initial_job_id)
         self.claim(replace(run, job_id=initial_job_id))
         pod = self.pod()
         run = replace(run, labels=dict(pod.labels) if pod else {})
@@ -152,6 +153,18 @@ class Supervisor(Hands):
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self.adopt(run, latest)  # the next look tells how far it came
         return self.save(run)
+
+    def _newest(self, run: RunState, job_id: str) -> str:
+        """Return the id of the job that is meant; of a scheduler's job the last attempt, unless another one runs."""
+        prefix = prefix_of(job_id)
+        named = find_jobs_named(self.site, run.job_name, prefix=prefix) if prefix not in (RAY, PROCESS) else []
+        views = [view for view, _ in named]
+        try:
+            views.insert(0, by_name(see_job, self.site, job_id))
+        except JobNotFound:
+            if not views:
+                raise
+        return next((view for view in reversed(views) if not view.status.is_terminal), views[-1]).job_id
 
     def _config_of(self, given: Mapping[str, Any] | None, job_id: str) -> Mapping[str, Any]:
         """Return the configuration that was given, completed by what starts the job again."""
@@ -305,6 +318,7 @@ class Supervisor(Hands):
         except JobNotFound as error:
             return self.missing(run, error)
         self.missing_looks = 0
+        run = self._see_requeue(run, view)
         known = run.attempts[-1]["resume_problem"]
         run = self.keep(note_phases(note_look(run, view, self.clock.time()), observer.looks.all()))
         self.reached(run)
@@ -323,6 +337,19 @@ class Supervisor(Hands):
         self.tell(run, "progress", describe_look(view), view)
         self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
+
+    def _see_requeue(self, run: RunState, view: JobView) -> RunState:
+        """Record it as another attempt if its scheduler runs the same job again."""
+        count = view.pod.restarts if view.pod and view.pod.kind == JOB else 0
+        if run.requeues is None or count <= run.requeues:
+            return replace(run, requeues=count)
+        failure, now = requeued_failure(), self.clock.time()
+        run = note_end(
+            update_attempt(run, ended_at=now), "FAILED", failure.evidence, failure, self.list_checkpoints(run)
+        )
+        run = plan_attempt(run, view.job_id, None, (), now, adopted=True)
+        self.tell(run, "adopted", f"{view.job_id} was requeued by its scheduler: supervising it", view)
+        return self.save(replace(run, phase="watching", requeues=count))
 
     def _observer(self, run: RunState) -> Observer:
         """Return the observer of the current job on the current target."""

@@ -1,7 +1,7 @@
 # Jobs of Slurm that are supervised, where its commands are; jobs/slurm_jobs.py says what is in a job's folder, $_dir.
 # All variables begin with `_`, so that none that the user exports is another one in the job.
 # uses: jobs_folder
-# needs: _name _by _bytes _grace _exports _folder _from
+# needs: _name _by _bytes _grace _exports _folder _from _shared
 
 _jobs=$_base/.slurm
 _mark=training_monitor:
@@ -200,6 +200,8 @@ start() { # WORDS of sbatch...
 
 # What is written after the job began needs its space now.
 reserve() {
+  _said=$([ -z "$_shared" ] || show_openness)
+  [ -z "$_said" ] || { echo "error=the jobs folder is not safe, $_said: $_base"; return 1; }
   [ -s "$_dir/number" ] || (umask 077; mkdir -p "$_dir" && printf '%40s\n' '' >"$_dir/number") || {
     echo "error=cannot write to $_dir (disk full?)"; return 1
   }
