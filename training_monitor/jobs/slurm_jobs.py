@@ -321,6 +321,8 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
         raise ParseError("no end of the reply", source="Slurm jobs", text=str(fields))
     if fields.get("state") == "forgotten":
         return _read_forgotten(fields, log, job_id, number)
+    if (read_whole(fields.get("count")) or 1) > 1:
+        raise SettingsError("job", job_id, f"one of the array's {fields['count']} tasks, as {job_id}_0")
     nodes = fields.get("nodes", "").split()
     job = read_job(line, nodes)
     if job is None:

@@ -135,6 +135,11 @@ def test_a_start_excludes_nodes_and_passes_the_checkpoint() -> None:
         question.parse(Reply("refused=Unable to contact slurm controller\n", 0, 0.0))
 
 
+def test_an_array_of_several_tasks_is_not_one_job() -> None:
+    with pytest.raises(SettingsError, match="slurm:12_0"):
+        look(more=("count=2",))
+
+
 def test_a_running_job_is_looked_at() -> None:
     view = look()
     assert (view.status, view.progress.step, view.log_age, view.age) == (JobStatus.RUNNING, 7, 4.0, NOW - 1795845698)

@@ -35,7 +35,9 @@ choose_newest() {
   }
 }
 
-refuse() { printf 'refused=%s\n' "$(printf '%s' "$_said" | tr '\n' ' ')"; }
+refuse() { printf 'refused=%s\n' "$(show_said)"; }
+
+show_said() { printf '%s' "$_said" | tr '\n' ' '; }
 
 # Print what Slurm says of it: `job=`, or `former=` by the accounting where the controller has forgotten it. One of this
 # number that does not carry the mark of the attempt is another one: a controller that lost its state counts again.
@@ -46,6 +48,7 @@ show_job() {
   if _said=$(scontrol show job "$_number" --oneliner 2>&1) && is_it "$_said"; then
     _job=$_said
     printf '%s\n' "$_job" | while IFS= read -r _each; do printf 'job=%s\n' "$_each"; done
+    echo "count=$(printf '%s\n' "$_job" | grep -c .)"
     show_nodes
   else
     case $_said in
@@ -190,7 +193,7 @@ start() { # WORDS of sbatch...
   _first=${_number:-$(printf '%s\n' "$_own" | head -n 1)}
   [ "$_first" ] || {
     _said=$_answer
-    case $_answer in *contact* | *'timed out'* | *'try again'*) refuse ;; *) printf 'error=%s\n' "$(refuse)" ;; esac
+    case $_answer in *contact* | *'timed out'* | *'try again'*) refuse ;; *) printf 'error=%s\n' "$(show_said)" ;; esac
     return
   }
   for _each in $_own; do [ "$_each" = "$_first" ] || scancel "$_each" 2>/dev/null; done
@@ -219,7 +222,7 @@ requeue() { # EXCLUDED
   *' JobState=PENDING '* | *' JobState=RUNNING '* | *' JobState=SUSPENDED '* | *' JobState=COMPLETING '*) ;;
   *)
     (umask 077; list_files | while IFS= read -r _file; do tail -c "$_bytes" "$_file"; done >"$_dir/former_log")
-    _said=$(scontrol requeue "$_first" 2>&1) || { printf 'error=%s\n' "$(refuse)"; return; }
+    _said=$(scontrol requeue "$_first" 2>&1) || { printf 'error=%s\n' "$(show_said)"; return; }
     _is=started
     ;;
   esac
