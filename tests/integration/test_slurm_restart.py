@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.conftest import SshServer, Surroundings, wait_until
 from tests.loopback.slurm import Slurm, running_slurm
 from tests.requirements import require
 from training_monitor.core.models import JobStatus
@@ -27,16 +27,25 @@ from training_monitor.targets.asking import Site, side_by_side
 
 # Makes a step every 0.1 s, saves every 10, and does at a step what FOLDER/at_STEP says, once.
 TRAIN = """
-import os, pickle, sys, time
+import os, pickle, sys, threading, time
 folder = sys.argv[1]
 given = os.environ.get("RESUME_FROM_CHECKPOINT") or ""
 assert sys.argv[2:] in ([], ["--resume", given]), sys.argv
+rank = int(os.environ.get("SLURM_PROCID", 0))
 last = int(given.rpartition("_")[2] or 0)
 with open(f"{folder}/began", "a") as file:
     print(os.environ["SLURM_JOB_ID"], os.environ["SLURMD_NODENAME"], last, file=file, flush=True)
 print("resumed from", given, flush=True)
 for step in range(last + 1, 101):
     time.sleep(0.1)
+    if rank:
+        if step == 35 and rank == 3 and not last:
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
+        if step == 35 and not last:
+            time.sleep(1000)
+        continue
     print(f"step {step}/100 loss: {5 / step:.4f}", flush=True)
     if step % 10 == 0:
         path = f"{folder}/checkpoints/step_{step}"
@@ -89,18 +98,24 @@ class Training:
     def __init__(self, slurm: Slurm, folder: Path, *options: str) -> None:
         self.slurm, self.folder = slurm, folder
         (folder / "checkpoints").mkdir()
-        self.options = options
+        self.options, self.login, self.launcher = options, "", ""
 
     def plan(self, step: int, then: str) -> None:
         (self.folder / f"at_{step}").write_text(then)
 
     def submit(self) -> str:
-        script = f"exec {sys.executable} -u {self.slurm.folder}/train.py {self.folder} $*"
+        script = f"exec {self.launcher} {sys.executable} -u {self.slurm.folder}/train.py {self.folder} $*"
         self.job = self.slurm.submit(script, *self.options)
         return self.job
 
     def supervise(self, *options: str) -> subprocess.Popen[str]:
-        words = ["restart", f"slurm://{self.job}", "--checkpoint-dir", str(self.folder / "checkpoints"), *TIMES]
+        words = [
+            "restart",
+            f"slurm://{self.login}{self.job}",
+            "--checkpoint-dir",
+            str(self.folder / "checkpoints"),
+            *TIMES,
+        ]
         return subprocess.Popen(
             [sys.executable, "-m", "training_monitor", *words, *options],
             stdout=subprocess.PIPE,
@@ -158,6 +173,22 @@ def test_a_crash_is_continued_from_its_checkpoint(training: Training) -> None:
     assert result["success"] and result["total_retries"] == 1, said
     assert "illegal memory access" in result["attempts"][0]["reason"]
     assert [step for _, _, step in training.began()] == [0, 30]
+
+
+def test_the_ranks_of_a_hang_are_looked_at_before_it_is_ended_from_a_login_node(
+    slurm: Slurm, tmp_path: Path, sshd: SshServer
+) -> None:
+    sshd.set_environment(slurm.environment)
+    training = Training(slurm, tmp_path, "--nodes=2", "--ntasks=4", "--ntasks-per-node=2")
+    training.login = f"{sshd.address.removeprefix('ssh://')}/"
+    training.plan(35, "hang")  # where rank 3 waits for a lock
+    training.launcher = "srun --mpi=none"
+    job = training.submit()
+    result, said = training.end("--roll-call-timeout", "20", "llama")
+    assert result["success"], said
+    first, second = result["attempts"]
+    assert (first["job_id"], second["job_id"]) == (f"slurm:{job}", "slurm:llama-attempt-2")
+    assert "ank 0" in first["explanation"] and "train.py" in first["explanation"], said
 
 
 def test_a_time_limit_is_no_failure_and_counts_as_progress(training: Training) -> None:

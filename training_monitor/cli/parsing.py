@@ -69,10 +69,20 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if name is None or not argv[1].startswith("-"):
             parser.error(f"there is no command {asked!r}{_meant(asked, [*names])}; see training-monitor --help")
     args, unknown = parser.parse_known_args(argv)
+    if len(unknown) == 1 and not unknown[0].startswith("-") and (dest := _find_open(args)):
+        setattr(args, dest, unknown.pop())
     if unknown:
         meant = _meant(unknown[0].partition("=")[0], args.parser.options)
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
     return args
+
+
+def _find_open(args: argparse.Namespace) -> str | None:
+    """Return the optional positional argument without a value: argparse takes none that stands behind an option."""
+    for each in args.parser._actions if "parser" in args else ():
+        if not each.option_strings and each.nargs == "?" and each.type is None and getattr(args, each.dest) is None:
+            return str(each.dest)
+    return None
 
 
 def _meant(word: str, known: Sequence[str]) -> str:

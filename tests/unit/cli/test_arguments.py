@@ -9,7 +9,7 @@ import pytest
 from training_monitor.cli.argument_types import count, port, positive_count
 from training_monitor.cli.command_table import list_commands
 from training_monitor.cli.main import main
-from training_monitor.cli.parsing import build_parser
+from training_monitor.cli.parsing import build_parser, parse as parse_words
 
 COMMANDS = {
     "--stall-after": ["check local", "wait local", "run", "restart local x", "watch local"],
@@ -116,3 +116,12 @@ def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
         main(words.split())
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def test_an_optional_word_may_stand_behind_options() -> None:
+    for words in ("restart pod llama --interval 3", "restart pod --interval 3 llama", "restart --interval 3 pod llama"):
+        args = parse_words(words.split())
+        assert (args.target, args.job_name, args.interval) == ("pod", "llama", 3.0)
+    assert parse_words(["restart", "pod", "--json"]).job_name is None
+    with pytest.raises(SystemExit):
+        parse_words("restart pod llama --json more".split())
