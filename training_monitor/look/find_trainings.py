@@ -181,7 +181,23 @@ def _group(seen: SeenProcesses, relevant: set[int]) -> list[list[int]]:
     groups: dict[object, list[int]] = {}
     for pid in sorted(relevant, key=lambda each: (seen.table[each].start, each)):
         groups.setdefault(_key(seen, pid, relevant, own), []).append(pid)
+    for key, members in [*groups.items()]:
+        if ranks := _ranks_of_job(seen, members, groups):
+            ranks.extend(groups.pop(key))
     return list(groups.values())
+
+
+def _ranks_of_job(seen: SeenProcesses, members: Sequence[int], groups: Mapping[object, list[int]]) -> list[int] | None:
+    """Return the one group of ranks of a scheduler's job whose starters these are: they are children of a daemon."""
+    job = _of(seen, members[0], "SLURM_JOB_ID")
+    if not job or not all(is_launcher(seen.words[pid]) for pid in members):
+        return None
+    steps = [
+        ranks
+        for ranks in groups.values()
+        if ranks is not members and _of(seen, ranks[0], "SLURM_JOB_ID") == job and _of(seen, ranks[0], "SLURM_STEP_ID")
+    ]
+    return steps[0] if len(steps) == 1 else None
 
 
 def _is_relevant(seen: SeenProcesses, pid: int, named: str) -> bool:
@@ -259,7 +275,14 @@ def _numbers_of_driver(seen: SeenProcesses, pid: int) -> list[str]:
 def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     """Describe the training of these processes, which are sorted oldest first."""
     tops = [pid for pid in members if not set(ancestors_of(pid, seen.table)) & set(members)]
-    main = min(tops or members, key=lambda pid: (not _of(seen, pid, "submission"), not is_training(seen.words[pid])))
+    main = min(
+        tops or members,
+        key=lambda pid: (
+            not _of(seen, pid, "submission"),
+            not is_training(seen.words[pid]),
+            is_launcher(seen.words[pid]),
+        ),
+    )
     pids = _tree(seen, members)
     ordered = [main, *(pid for pid in members if pid != main)]
     more = [pid for pid in pids if pid not in ordered]

@@ -50,6 +50,25 @@ def test_ranks_below_a_starter_of_another_user_are_one_training() -> None:
     assert (training.pid, training.pids, training.rank) == (20, (20, 21), 20)
 
 
+@pytest.mark.parametrize("other, trainings", [("12", 1), ("13", 2), ("", 2)])
+def test_srun_and_the_ranks_of_its_job_are_one_training(other: str, trainings: int) -> None:
+    srun = {"pid": "9", "command": "srun python train.py --lr 1", "environment": "SLURM_JOB_ID=12"}
+    known = f"SLURM_PROCID=0\nSLURM_STEP_ID=0\nSLURM_JOB_ID={other}"
+    rank = {**TRAIN, "pid": "20", "parent": "5", "environment": known}
+    each = found(srun, {"pid": "5", "name": "slurmstepd"}, rank)
+    assert len(each) == trainings and 20 in [one.pid for one in each]
+
+
+def test_two_steps_of_a_job_are_two_trainings_beside_their_starters() -> None:
+    sruns = [{"pid": pid, "command": "srun python train.py --lr 1", "environment": "SLURM_JOB_ID=12"} for pid in "89"]
+    steps = [{"pid": pid, "name": "slurmstepd"} for pid in "56"]
+    ranks = [
+        {**TRAIN, "pid": f"2{each}", "parent": each, "environment": "SLURM_PROCID=0\nSLURM_STEP_ID=0\nSLURM_JOB_ID=12"}
+        for each in "56"
+    ]
+    assert sorted(each.pid for each in found(*sruns, *steps, *ranks)) == [8, 9, 25, 26]
+
+
 def test_the_rank_of_the_processes_counts_before_that_of_their_node() -> None:
     agent = {"pid": "10", "command": "torchrun x.py", "environment": "SLURM_PROCID=1"}
     rank = {"pid": "28", "parent": "10", "command": "python x.py --lr 1", "environment": "SLURM_PROCID=1\nRANK=8"}
