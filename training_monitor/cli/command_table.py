@@ -57,7 +57,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "supervise and save": {
         "run": "supervise a command: run it and restart it from its checkpoints",
-        "restart": "supervise a Ray job and restart it from its checkpoints",
+        "restart": "supervise a Ray or Slurm job and restart it from its checkpoints",
         "watch": "follow a training on a screen, send notices, and end it when it stalls, if you say so",
         "stop": "end a training and see it gone; upload its newest checkpoint, destroy what was rented",
         "upload": "upload a file or folder from the target, and see that it arrived",
