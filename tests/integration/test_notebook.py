@@ -129,7 +129,7 @@ class Kernel:
         self.manager, self.client = manager, client
 
     def begin(self, code: str) -> str:
-        return str(self.client.execute(textwrap.dedent(code)))
+        return str(self.client.execute(textwrap.dedent(code), stop_on_error=False))
 
     def interrupt(self, number: str) -> dict[str, Any]:
         """The reply to what was begun, after the stop button.
