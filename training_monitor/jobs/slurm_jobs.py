@@ -43,7 +43,15 @@ from training_monitor.jobs.kinds import name_in
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site
-from training_monitor.targets.kinds.slurm import SlurmJob, SlurmTarget, read_former, read_job, standing_of
+from training_monitor.targets.kinds.slurm import (
+    NODE,
+    STEP_SECONDS,
+    SlurmJob,
+    SlurmTarget,
+    read_former,
+    read_job,
+    standing_of,
+)
 from training_monitor.targets.replies import parse_fields, read_number, read_whole
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
@@ -51,9 +59,7 @@ from training_monitor.targets.target import Target
 PREFIX = "slurm:"
 LOG_BYTES = 65536
 ANSWER_SECONDS = 30.0
-STEP_SECONDS = 20.0  # for which at most a step runs beside a job
 _NAME = regex(r"[A-Za-z0-9][\w.+-]{0,199}", re.ASCII)
-_NODE = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _MARK = regex(r" Comment=training_monitor:(\S+)")
 _ENDED = regex(r"^slurmstepd[^\n]{0,100}: \*\*\* (?:JOB|STEP) \S+ ON [^\n]*\n?", re.MULTILINE)
 _CANCELLED = regex(r"^slurmstepd[^\n]{0,100}: \*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ \*\*\*", re.MULTILINE)
@@ -204,7 +210,7 @@ def start_question(
     of = _name(config["job"])
     options = [each for each in config.get("options", ()) if not each.startswith("--exclude=")]
     excluded = [each.partition("=")[2] for each in config.get("options", ()) if each.startswith("--exclude=")]
-    excluded += filter(_NODE.fullmatch, (env.get(AVOID_VARIABLE) or "").split(","))
+    excluded += filter(NODE.fullmatch, (env.get(AVOID_VARIABLE) or "").split(","))
     nodes = ",".join(dict.fromkeys(excluded))
     named = {"_name": _name(job_id), "_from": of, "_shared": "yes" if target.has_other_users else ""}
     if config.get("requeue"):
@@ -248,7 +254,7 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
 
 def drain_command(nodes: Sequence[str]) -> str:
     """Return the command by which an administrator keeps all jobs off nodes."""
-    names = ",".join(filter(_NODE.fullmatch, nodes))
+    names = ",".join(filter(NODE.fullmatch, nodes))
     return f"scontrol update NodeName={names} State=DRAIN Reason='failed a training'" if names else ""
 
 

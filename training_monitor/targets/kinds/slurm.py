@@ -42,7 +42,7 @@ STEP_SECONDS = 20.0
 _STEP = ("--overlap", "--immediate=10", "--mpi=none", "--nodes=1", "--ntasks=1", "--quiet", "--time=1")  # a minute
 _KNOWN_SECONDS = 30.0  # that a job runs, as it may be put on other nodes; a tenth, that it waits
 _NAME = regex(r"\d{1,10}(?:_\d{1,10})?|[A-Za-z][\w.+-]{0,199}")
-_NODE = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+NODE = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _HEAD = regex(
     r"JobId=(?P<id>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+))?(?: HetJobId=\S+ HetJobOffset=\S+"
     r"(?: HetJobIdSet=\S+)?)? JobName=(?P<name>.*?) UserId=[^ ()]+\((?P<user>\d+)\) GroupId=[^ ()]+\(\d+\) "
@@ -162,7 +162,7 @@ class SlurmTarget(Target):
         path, _, node = text.partition("?node=")
         before, slash, name = path.rpartition("/")
         machine = SshTarget.parse(before, None) if slash else LocalTarget("local")
-        is_job = (not name or _NAME.fullmatch(name)) and (path == text or _NODE.fullmatch(node))
+        is_job = (not name or _NAME.fullmatch(name)) and (path == text or NODE.fullmatch(node))
         return cls(name, machine, node or None) if machine and is_job else None
 
     def __str__(self) -> str:
@@ -362,8 +362,8 @@ def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
         _time(told.get("StartTime")),
         _time(told.get("EndTime")),
         int(told.get("Restarts") or 0) if str(told.get("Restarts")).isdigit() else 0,
-        tuple(each for each in nodes if _NODE.fullmatch(each)),
-        told.get("BatchHost") if _NODE.fullmatch(told.get("BatchHost") or "") else None,
+        tuple(each for each in nodes if NODE.fullmatch(each)),
+        told.get("BatchHost") if NODE.fullmatch(told.get("BatchHost") or "") else None,
         tuple(outputs),
         head["user"],
     )

@@ -1,4 +1,5 @@
 # What Slurm says of jobs, where its commands are.
+# uses: slurm_former
 # needs: wanted
 
 # Say that Slurm refused, and in which words; of a job that the controller has forgotten, what the accounting has.
@@ -6,8 +7,7 @@ refuse() {
   case $1 in
   *'Invalid job id'*)
     echo forgotten
-    SLURM_TIME_FORMAT=%s sacct --allocations --parsable2 --noheader --jobs="$wanted" \
-      --format=JobIDRaw,JobID,State,ExitCode,End,WorkDir,JobName </dev/null | sed 's/^/job /'
+    show_former "$wanted" | sed 's/^/job /'
     echo end
     ;;
   *) printf 'refused %s\n' "$1" ;;

@@ -1,6 +1,6 @@
 # Jobs of Slurm that are supervised, where its commands are; jobs/slurm_jobs.py says what is in a job's folder, $_dir.
 # All variables begin with `_`, so that none that the user exports is another one in the job.
-# uses: jobs_folder
+# uses: jobs_folder slurm_former
 # needs: _name _by _bytes _grace _exports _folder _from _shared
 
 _jobs=$_base/.slurm
@@ -55,8 +55,7 @@ show_job() {
     JobId=* | *'Invalid job id'*)
       [ -f "$_dir/job" ] || case $_name in *[!0-9_]*) ;; *) echo state=missing; return ;; esac
       echo state=forgotten
-      printf 'former=%s\n' "$(sacct --allocations --parsable2 --noheader --jobs="$_number" \
-        --format=JobIDRaw,JobID,State,ExitCode,End,WorkDir,JobName 2>/dev/null </dev/null | tail -n 1)"
+      printf 'former=%s\n' "$(show_former "$_number" 2>/dev/null | tail -n 1)"
       _job=''; [ ! -f "$_dir/job" ] || read -r _job <"$_dir/job"
       ;;
     *) refuse; return ;;
