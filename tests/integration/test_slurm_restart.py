@@ -288,6 +288,7 @@ def test_a_controller_that_does_not_answer_is_an_outage(training: Training, slur
     assert supervisor.stdout
     try:
         supervisor.stdout.readline()  # it has begun
+        time.sleep(6)  # slurmctld writes its state within 5 s, and forgets in a crash what is younger
         slurm.kill("slurmctld")
         time.sleep(10)
         slurm.start_controller()
