@@ -60,12 +60,13 @@ _end_all() {
   done
 } >/dev/null 2>&1
 
-# Print one frame. The processes of the script carry its limit, and so does the `head` that gathers their output.
+# Print one frame to 4, as soon as the one before it is printed, which closes our input. The processes of the script
+# carry its limit, and so does the `head` that gathers their output.
 _ask() { # NUMBER LIMIT SCRIPT
   _now
   _begin=$_t
   _body=$(
-    exec 3>&1
+    exec 3>&1 4>&-
     {
       TM_ASK=$_nonce:$2: TM_SCRIPT=$3 sh -c '_q=$TM_SCRIPT; unset TM_SCRIPT; eval "$_q"' </dev/null
       printf '\n%s exit %s\n' "$_nonce" $?
@@ -73,17 +74,8 @@ _ask() { # NUMBER LIMIT SCRIPT
     wait $!
   ) 2>/dev/null
   _now
-  printf '\n%s ask %s %s %s\n%s\n' "$_nonce" "$1" "$_begin" "$_t" "$_body"
-}
-
-# Nested pipelines, so that every frame has a pipe and all run at once. Scripts stay where they are: as arguments they
-# would be copied at each level.
-_ask_from() { # NUMBER
-  [ "$1" -lt "$_count" ] || { cat; return; }
-  eval "_ask $1 \"\$_limit_$1\" \"\$_script_$1\"" | {
-    _ask_from $(($1 + 1))
-    cat <&3
-  } 3<&0
+  read -r _turn
+  printf '\n%s ask %s %s %s\n%s\n' "$_nonce" "$1" "$_begin" "$_t" "$_body" >&4
 }
 
 ask_all() { # LIMIT SCRIPT...
@@ -92,13 +84,13 @@ ask_all() { # LIMIT SCRIPT...
   exec 9<&-
   _watch &
   _w=$!
-  _count=0
-  while [ $# -gt 0 ]; do
-    eval "_limit_$_count=\$1 _script_$_count=\$2"
+  # One pipeline, so that all run at once and print in turn; scripts stay where they are, as $2, $4, ...
+  _count=0 _asked=''
+  while [ $((_count * 2)) -lt $# ]; do
+    _asked="$_asked${_asked:+ | }_ask $_count \"\${$((_count * 2 + 1))}\" \"\${$((_count * 2 + 2))}\""
     _count=$((_count + 1))
-    shift 2
   done
-  [ "$_count" -eq 0 ] || _ask_from 0
+  { eval "$_asked"; } 4>&1
   { kill $_w; kill -9 $_h; wait $_w $_h; } 2>/dev/null
   printf '\n%s close\n' "$_nonce"
 } 9<&0 </dev/null
