@@ -17,7 +17,7 @@ from tests.integration.conftest import Surroundings, wait_until
 from tests.integration.ray_cluster import record_calls
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
-from training_monitor import JobMonitor
+from training_monitor import JobMonitor, get_training_health
 from training_monitor.look.meant import find_one
 
 TRAIN = """
@@ -200,7 +200,16 @@ def test_every_command_that_reads_takes_the_same_container(reader: str, meshed: 
     words, said = READERS[reader]
     done = run_command(*words)
     assert said in done.stdout, done
-    if meshed.gpus:
-        assert {each.container for each in kube.execs} <= {"trainer"}, kube.execs
-    else:
+    asked = {each.container for each in kube.execs}
+    if not meshed.gpus:
         assert kube.execs[-1].container == "trainer" or reader == "health"
+    elif reader == "health":  # it asks the default container while it does not know yet which one has the GPUs
+        assert asked <= {"trainer", "proxy"} and kube.execs[-1].container == "trainer", kube.execs
+    else:
+        assert asked <= {"trainer"}, kube.execs
+
+
+def test_health_asks_once_where_the_default_container_is_meant(kube: KubernetesApi) -> None:
+    kube.add_pod("plain", containers=["trainer", "logger"], gpus={"trainer": 1})
+    get_training_health("plain", None)
+    assert [each.container for each in kube.execs] == ["trainer"]

@@ -43,7 +43,7 @@ class PodState(PublicValue):
     `ended_container` is the container of that end; `ends` are those of all that have ended for good. `containers` are
     those it has, with GPUs first. `main_container` is the one that is meant where none is named: of a pod that has
     ended with an error the one that failed, else the only one with GPUs in its limits; None: that is not known, or it
-    has one container only.
+    has one container only. `default_container` is the one where kubectl runs a command if none is named.
     """
 
     name: str
@@ -61,6 +61,7 @@ class PodState(PublicValue):
     ended_container: str | None = None
     containers: tuple[str, ...] = ()
     main_container: str | None = None
+    default_container: str | None = None
     ends: Mapping[str, ContainerEnd] = field(default_factory=dict)
     created_at: float | None = None
     kind: str = "pod"

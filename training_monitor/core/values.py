@@ -395,5 +395,3 @@ class KeptRollCall:
     folder: str | None = None
     suspect_nodes: tuple[str, ...] = ()
     faulty_nodes: tuple[str, ...] = ()
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -161,22 +161,23 @@ def _look(sites: list[Site], checkpoint_dir: str | None, job_id: str | None) -> 
         except TrainingMonitorError as error:
             return {question.name: Answer(question.name, None, error) for question in questions}
 
-    pods: dict[object, PodState] | None = None
-    error = None
-    try:
-        pods = _pod_states([site for site in sites if site.target.cluster])
-    except TrainingMonitorError as failure:
-        error = str(failure)
-    targets = [_in_container(site.target, pods or {}) for site in sites]
     asked = [everywhere + (head if site is sites[0] else []) for site in sites]
-    calls = [partial(one, site.at(target), questions) for site, target, questions in zip(sites, targets, asked)]
-    answers: list[Any] = side_by_side(calls)
-    return _Seen(targets, answers, pods, error)
-
-
-def _in_container(target: Target, pods: Mapping[object, PodState]) -> Target:
-    pod = pods.get(target.host)
-    return target.as_listed(pod) if pod else target
+    calls: list[Callable[[], Any]] = [partial(one, site, questions) for site, questions in zip(sites, asked)]
+    listing: Callable[[], Any] = partial(_pod_states, [site for site in sites if site.target.cluster])
+    pods, *found = side_by_side([listing, *calls])
+    answers: list[Any] = found  # `one` raises nothing
+    if isinstance(pods, TrainingMonitorError):
+        return _Seen([site.target for site in sites], answers, None, str(pods))
+    targets, others = [], list[int]()
+    for number, site in enumerate(sites):
+        pod = pods.get(site.target.host)
+        targets.append(site.target.as_listed(pod) if pod else site.target)
+        if pod and targets[-1] != site.target and pod.main_container != pod.default_container:
+            others.append(number)  # what answered was not the container that is meant
+    calls = [partial(one, sites[number].at(targets[number]), asked[number]) for number in others]
+    for number, again in zip(others, side_by_side(calls)):
+        answers[number] = again
+    return _Seen(targets, answers, pods, None)
 
 
 def _pod_states(sites: list[Site]) -> dict[object, PodState]:

@@ -30,6 +30,7 @@ _WORST = (
     "DeadlineExceeded",
     "ContainerStatusUnknown",
 )
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped"), ("Pending", "Suspended")  # phases
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
 
@@ -114,6 +115,7 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         ended_container=_text(of_container.get("name")),
         containers=(*with_gpus, *(each for each in names if each not in with_gpus)),
         main_container=main if len(names) > 1 else None,
+        default_container=_text(table_in(metadata, "annotations").get(_DEFAULT_CONTAINER)) or (names or (None,))[0],
         ends={str(each.get("name")): _container_end(end) for end, each in for_good},
         created_at=_time(metadata.get("creationTimestamp")),
     )

@@ -250,5 +250,3 @@ def choose_resume(
     if not listing.count:
         return ResumeChoice(None, refused, "the job wrote checkpoints before, and now there is none")
     return ResumeChoice(None, refused, listing.why_none_is_complete)
-
-

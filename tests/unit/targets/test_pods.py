@@ -100,6 +100,16 @@ def test_the_container_that_is_meant(subtests: pytest.Subtests) -> None:
             told["status"] = {"phase": phase, "containerStatuses": status}
             [state] = parse_pods(json.dumps(told))
             assert state.main_container == meant
+            assert state.default_container == "proxy"
+
+
+def test_the_container_where_kubectl_runs_a_command() -> None:
+    containers = [{"name": "proxy"}, {"name": "trainer"}]
+    annotations = {"kubectl.kubernetes.io/default-container": "trainer"}
+    for metadata, default in ({"name": "w"}, "proxy"), ({"name": "w", "annotations": annotations}, "trainer"):
+        [pod] = parse_pods(json.dumps({"metadata": metadata, "spec": {"containers": containers}}))
+        assert pod.default_container == default
+    assert parse_pods(json.dumps({"metadata": {"name": "w"}}))[0].default_container is None
 
 
 def with_gpu(name: str) -> dict[str, Any]:

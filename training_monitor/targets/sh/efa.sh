@@ -25,8 +25,9 @@ show_counters() { look_twice; echo "efa $ports $before $after"; }
 
 # Print the logs, one in a line, some of which may not be there.
 list_logs() {
-  list_ray_folders | sed 's:$:/session_latest/logs:' | while IFS= read -r folder; do
-    printf '%s\n' "$folder"/worker*.out "$folder"/worker*.err "$folder"/job-driver-*.log
+  list_ray_folders | while IFS= read -r folder; do
+    set -- "$folder"/session_latest/logs
+    [ ! -d "$1" ] || printf '%s\n' "$1"/worker*.out "$1"/worker*.err "$1"/job-driver-*.log
   done
   for process in $(grep -ls 'NCCL_DEBUG=' /proc/[0-9]*/environ); do
     readlink "${process%environ}fd/1"; readlink "${process%environ}fd/2"
