@@ -56,6 +56,7 @@ _NO_RAY = regex(
     r"|Could not find any running Ray instance|not a running Ray cluster",
     re.IGNORECASE,
 )
+_NO_SIGN = "no sign of Ray"
 _KILLED = regex(r"\nray exit (?:1[3-9]\d|129)\s*$")  # by a signal
 MAX_LOG_REPLY = 1_000_000
 LISTED = "Ray jobs"  # what of a target was not seen, where these could not be listed
@@ -101,11 +102,13 @@ def _answer(reply: Reply) -> tuple[int | None, str]:
 
 
 def _check_cli(text: str) -> None:
-    """Raise TargetUnreachable if the failed `ray` command says that it reached no Ray."""
+    """Raise TargetUnreachable if the failed `ray` command says that it reached no Ray, or was not asked."""
+    hint = "is this the head pod, and is Ray running there? Set RAY_API_SERVER_ADDRESS in it"
+    if text.strip() == _NO_SIGN:
+        raise TargetUnreachable("Ray does not answer: no dashboard, and nothing indicates that it runs", hint=hint)
     if found := _NO_RAY.search(text):
         raise TargetUnreachable(
-            f"Ray does not answer: no dashboard, and the ray command says {found.group()!r}",
-            hint="is this the head pod, and is Ray running there? Set RAY_API_SERVER_ADDRESS in it",
+            f"Ray does not answer: no dashboard, and the ray command says {found.group()!r}", hint=hint
         )
 
 
@@ -132,7 +135,7 @@ def jobs_question() -> Question[tuple[RayJob, ...]]:
         jobs = parse_ray_jobs(body) if status is not None else parse_ray_list_cli(body)
         return tuple(sorted(jobs, key=lambda job: job.start_time or 0.0))
 
-    return Question("jobs", _ask_rest("GET", "/api/jobs/", "ray", "job", "list"), parse, limit=20.0)
+    return Question("jobs", _ask_rest("GET", "/api/jobs/", "list_by_command"), parse, limit=20.0)
 
 
 def signs_question() -> Question[bool]:

@@ -56,6 +56,7 @@ def test_a_dashboard_that_fails_is_an_error_with_its_words(question: Question[ob
 def test_where_neither_dashboard_nor_ray_is_there_nothing_is_known(subtests: pytest.Subtests) -> None:
     for question in EVERY:
         for said in [
+            "no sign of Ray",
             "sh: 1: ray: not found",
             "bash: ray: command not found",
             "ConnectionError: Failed to connect to Ray at address: http://127.0.0.1:8265.",

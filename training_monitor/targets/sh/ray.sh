@@ -1,5 +1,5 @@
 # Ray's dashboard over REST, and the `ray` command where it does not answer within $_seconds.
-# uses: proxies
+# uses: proxies ray_signs
 # needs: _seconds _environment
 
 _address=${RAY_API_SERVER_ADDRESS:-}
@@ -57,6 +57,12 @@ ask_command() { # COMMAND...
   echo cli
   "$@" 2>&1
   printf '\nray exit %s\n' $?
+}
+
+# The command takes a second of a processor, for nothing on a machine that has it and no Ray.
+list_by_command() {
+  [ "$(show_signs)" != none ] || { echo 'no sign of Ray'; return 1; }
+  ray job list
 }
 
 # The runtime environment may hold secrets: it is on stdin.
