@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
@@ -18,6 +19,8 @@ from training_monitor.targets.transport import KubectlTransport, LocalTransport,
 _NAME = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CONTEXT = regex(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
 _SECONDS = 20.0
+# kubectl asks for each name by itself, after the first 10 (Burst of client-go's rest.Config) no more than 5 a second.
+_MOST_NAMES = 10
 _OWN_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 OUTPUT_BYTES = 4 * 1024 * 1024  # of a container's log in one answer
 _OF_RAY = ("ray.io/cluster", "ray.io/node-type")
@@ -136,6 +139,17 @@ class PodTarget(Target):
         self, *names: str, selector: str | None = None, transport: Transport | None = None, timeout: float = _SECONDS
     ) -> tuple[PodState, ...]:
         """Return the named pods beside it, without missing ones, or those of its namespace that match a selector."""
+        if len(names) > _MOST_NAMES:
+            from training_monitor.targets.asking import side_by_side
+
+            some = [names[first : first + _MOST_NAMES] for first in range(0, len(names), _MOST_NAMES)]
+            found = list[PodState]()
+            list_some = partial(self.list_pods, transport=transport, timeout=timeout)
+            for part in side_by_side([partial(list_some, *each) for each in some]):
+                if isinstance(part, TrainingMonitorError):
+                    raise part
+                found += part
+            return tuple(found)
         chosen = [*names, *(["-l", selector] if selector else [])]
         result = self._get("pods", *chosen, transport=transport, timeout=timeout)
         missing = set(_MISSING.findall(result.stderr)) & set(names)
