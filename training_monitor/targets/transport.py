@@ -42,6 +42,7 @@ MAX_REPLY_BYTES = 6 * 1024 * 1024  # of a program that is given a script, which 
 # Of a text with one character of four bytes, Python keeps each character in four bytes.
 MAX_WIDE_BYTES = 2 * 1024 * 1024
 MAX_STDERR_BYTES = 256 * 1024  # more than this is left out in the middle
+_TO_END = 1.0  # seconds, for what was killed and what serves it
 _KEPT = 4000  # characters at the end of an output that came too late
 _OR_OVERLOAD = ", or look whether the target is overloaded"
 _QUESTION_LINES = 6  # with text at its end, which may ask the user something: a login prints an address and a code
@@ -115,8 +116,9 @@ class LocalTransport:
         finally:
             if process.returncode is None:
                 _kill_group(process)
+            end = time.monotonic() + _TO_END
             for thread in (*readers, feeder):
-                thread.join(1.0)
+                thread.join(max(0.0, end - time.monotonic()))
             process.stdin.close()
         if not is_late and any(reader.overflowed for reader in readers):
             raise LocalFailure(f"{argv[0]} printed more than {most} bytes", argv=tuple(argv))
@@ -270,6 +272,8 @@ class _Guard:
 
     def drop(self, pid: int, word: str = "ended") -> None:
         """Note that a program has ended, or with `killed` that all of its session is to end; do nothing for others."""
+        import subprocess
+
         with self._lock:
             if pid not in self._running:
                 return
@@ -277,7 +281,8 @@ class _Guard:
             self._tell(f"{word} {pid}\n")
             if not self._running and self._shell:
                 shell, self._shell = self._shell, None  # the next program gets another one, also if this is interrupted
-                shell.communicate()
+                with suppress(subprocess.TimeoutExpired):  # on a starved machine it ends later
+                    shell.communicate(timeout=_TO_END)
 
     def _tell(self, line: str) -> None:
         """Write to the shell, or start one, which is told of all programs. Without it, they run without a guard."""
@@ -386,13 +391,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     import signal
+    import subprocess
 
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
     _GUARD.drop(process.pid, "killed")
-    process.wait()
+    with suppress(subprocess.TimeoutExpired):  # it waits for a disk that does not answer, or for a processor
+        process.wait(_TO_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,12 +475,15 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
 
 
 def explain_timeout(result: CommandResult, what: str, target: str | None = None) -> CommandTimedOut:
-    """Return the error for a program that was ended at its time limit, with the ends of what it had printed."""
+    """Return the error for a program that was ended at its time limit, with the end of what it had printed.
+
+    Of a script of ours, which is no program, the output is no text for people.
+    """
     out, err = (masked_end(text)[-_KEPT:] for text in (result.stdout, result.stderr))
     program = result.argv[0] if result.argv else ""
     ends = ("\n".join(list(filter(str.strip, text.splitlines()))[-_QUESTION_LINES:]) for text in (err, out))
     advised = next(filter(None, map(_question_in, ends)), None) or _advice_on(program, err)
-    said = last_lines(advised.line, 1) if advised else _last_said(err, out, 1)
+    said = last_lines(advised.line, 1) if advised else _last_said(err, out, 1) if program else ""
     return CommandTimedOut(
         f"{what}; it printed: {said}" if said else what,
         target=target,

@@ -347,8 +347,10 @@ signal.setitimer(signal.ITIMER_REAL, 0.3)
 try:
     stream.close()
 except KeyboardInterrupt:
-    os.kill(guard, signal.SIGCONT)
-    print(LocalTransport().run(["echo", "there"], timeout=10).stdout)
+    pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+os.kill(guard, signal.SIGCONT)
+print(LocalTransport().run(["echo", "there"], timeout=10).stdout)
 """
 
 
