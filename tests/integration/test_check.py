@@ -332,3 +332,27 @@ def test_a_target_that_does_not_answer_raises(local: Place) -> None:
         check_training("ssh://127.0.0.1:9")
     with pytest.raises(JobNotFound, match="no process"):
         check_training("local", 4194304)
+
+
+def test_a_machine_that_is_slow_to_answer_is_reported_in_time(
+    trainings: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As under a load of 90: what lists open files, or reads a log, hangs, and the rest answers."""
+    process = trainings.start("healthy")
+    real = os.environ["PATH"]
+    for tool, ends in {"ls": "finding", "tail": "looking"}.items():
+        folder = tmp_path / ends
+        folder.mkdir()
+        (folder / tool).write_text("#!/bin/sh\nexec sleep 100\n")
+        (folder / tool).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{real}")
+        began = time.monotonic()
+        status = main(["check", "local", "--timeout", "6", "--json"])
+        assert time.monotonic() - began < 9
+        report = json.loads(capsys.readouterr().out)
+        assert status == 3 and report["verdict"] == "unknown"
+        if ends == "finding":
+            assert "processes" in [each["what"] for each in report["not_seen"]], report
+        else:
+            [job] = [each for each in report["jobs"] if each["pid"] == process.pid]
+            assert (job["verdict"], job["step"]) == ("unknown", None), job

@@ -6,6 +6,7 @@ Every start of the command line imports this module, so it imports argparse and 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from math import nan
 from typing import Any, NoReturn
@@ -37,6 +38,14 @@ def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Ca
 
 SECONDS = seconds_from(0)
 SECONDS_ABOVE_ZERO = seconds_from(0, above=0)
+_LEAST_LOOK = 5.0  # seconds
+
+
+def left_to_look(args: argparse.Namespace) -> float:
+    """Return the seconds of --timeout left for the look: on a starved host, to import all this takes as long."""
+    began: float = args.began
+    timeout: float = args.timeout
+    return round(max(timeout - (time.monotonic() - began), timeout / 2, _LEAST_LOOK), 1)
 
 
 def some_name(text: str) -> str:
@@ -159,6 +168,11 @@ class CommandParser(argparse.ArgumentParser):
         """Declare an option for a duration."""
         flags = [short, name] if short else [name]
         self.add_argument(*flags, type=type, default=default, metavar="DURATION", help=help)
+
+    def time_limit(self, seconds: int) -> None:
+        """Declare --timeout, see `left_to_look`."""
+        what = f"for all of it (default: {seconds}s)"
+        self.duration("--timeout", what, default=float(seconds), type=seconds_from(_LEAST_LOOK, below=600))
 
     def target(self, *, is_optional: bool = False) -> None:
         """Declare TARGET, with --namespace."""

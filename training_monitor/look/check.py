@@ -6,6 +6,7 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import JobNotFound, ToolNotFound, TrainingMonitorError
+from training_monitor.core.errors import CommandError, JobNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress, Question
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
 from training_monitor.core.store import Store
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from training_monitor.look.remembered import KeptTraining
 
 MOST_TRAININGS = 20
+CHECK_SECONDS, _TO_FIND = 16.0, 0.75  # a check, and the share of it in which the trainings have to be found
 
 
 def check_training(
@@ -47,6 +49,7 @@ def check_training(
     *,
     stagnation_threshold: float | None = None,
     forget_ended: bool = False,
+    timeout: float = CHECK_SECONDS,
     store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -61,6 +64,7 @@ def check_training(
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
         forget_ended: forget what earlier checks saw there: what has ended since is not reported again.
+        timeout: seconds for all questions together: what is not answered by then is unknown, and said to be.
         store: where observations are kept; default: this user's store.
 
     Returns:
@@ -73,15 +77,17 @@ def check_training(
     """
     from training_monitor.look.remembered import forget, recall, remember
 
-    asked = Site.of(target, namespace, transport, clock)
+    end = time.monotonic() + timeout
+    asked = Site.of(target, namespace, transport, clock).within(_TO_FIND * timeout)
     if asked.target.is_list and what is None:
         again = partial(check_training, stagnation_threshold=stagnation_threshold, forget_ended=forget_ended)
-        return _check_list(asked, partial(again, store=store, transport=transport, clock=clock))
+        return _check_list(asked, partial(again, timeout=timeout, store=store, transport=transport, clock=clock))
     siblings = _Siblings(asked if asked.target.cluster else reach(asked))
     meant, _ = _both(partial(find_meant, siblings.site, what), siblings.find)
     site = siblings.site
     if site.target.others:  # the one that was meant is known by now
         meant = find_meant(site, what)
+    siblings.site = site = site.within(end - time.monotonic())
     kept, now = store or BestEffortStore(), site.clock.time()
     if forget_ended:
         forget(kept, site.target)
@@ -219,7 +225,12 @@ def _both(first: Any, second: Any) -> tuple[Any, Any]:
 def _look_at(site: Site, trainings: Sequence[MeantTraining], *, alone: bool) -> list[_Seen]:
     """Look at all trainings in one round trip; with `alone`, raise the error that kept us from the only one."""
     asked = [_questions(each.job) for each in trainings]
-    answers = site.ask(gpu_question(GPU_SECONDS), *(each for group in asked for each in group))
+    try:
+        answers = site.ask(gpu_question(GPU_SECONDS), *(each for group in asked for each in group))
+    except CommandError as error:
+        if alone:
+            raise
+        return [_Seen(meant, None, error=error) for meant in trainings]
     gpus, rest, seen = answers[0], answers[1:], []
     for meant, group in zip(trainings, asked):
         mine, rest = rest[: len(group)], rest[len(group) :]
@@ -270,7 +281,8 @@ class _Siblings:
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""
-        answers = ask_many(self._pods, gpu_question(GPU_SECONDS), transport=self.site.transport)
+        site = self.site
+        answers = ask_many(self._pods, gpu_question(GPU_SECONDS), timeout=site.left(), transport=site.transport)
         for pod, [answer] in zip(self._pods, answers):
             if answer.failure and not (self.site.target.gpu_machine or isinstance(answer.failure, ToolNotFound)):
                 self._unread.append(f"{pod.called}: {answer.failure.what}")

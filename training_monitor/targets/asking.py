@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, TypeVar, cast
 
@@ -48,6 +48,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new process to 128 KiB
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
+_LEAST_SECONDS = 1.0  # for a call whose time is over
 MAX_THREADS = 16
 _ASKED = regex(r"ask (\d{1,4}) (\d{1,12}(?:\.\d{1,9})?) (\d{1,12}(?:\.\d{1,9})?)", re.ASCII)
 _ENDED = regex(r"exit (\d{1,3})", re.ASCII)
@@ -56,11 +57,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A target, the transport that reaches it (None: the programs of this machine), and the clock to wait by."""
+    """A target, the transport that reaches it (None: the programs of this machine), and the clock to wait by.
+
+    `until` is the monotonic time at which all that is asked there has ended; see `within`.
+    """
 
     target: Target
     transport: Transport | None = None
     clock: Clock = SYSTEM_CLOCK
+    until: float = field(default=math.inf, compare=False)
 
     @classmethod
     def of(
@@ -77,13 +82,21 @@ class Site:
         """Return another target, reached in the same way."""
         return replace(self, target=target)
 
+    def within(self, seconds: float) -> Site:
+        """Return it for questions that end in so many seconds from now: what is not answered by then is unknown."""
+        return replace(self, until=time.monotonic() + seconds)
+
+    def left(self, most: float = math.inf) -> float:
+        """Return the seconds that a call may take."""
+        return min(most, max(_LEAST_SECONDS, self.until - time.monotonic()))
+
     def resolve(self, timeout: float = RESOLVE_SECONDS) -> Site:
         """Return the site at the address where the target is now. Raises CommandError.
 
         Args:
             timeout: seconds for each call that it takes.
         """
-        return self.at(self.target.resolve(self.transport, timeout))
+        return self.at(self.target.resolve(self.transport, self.left(timeout)))
 
     def __str__(self) -> str:
         return str(self.target)
@@ -93,8 +106,9 @@ class Site:
 
         Of a target that has ended each answer is TargetEnded, but for what is asked beside it.
         """
-        if timeout or self.target.longest < math.inf:
-            timeout = min(timeout or math.inf, self.target.longest)
+        most = self.left(min(timeout or math.inf, self.target.longest))
+        if most < math.inf:
+            timeout = most
             questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
         beside = [question for question in questions if question.beside]
         if not beside:

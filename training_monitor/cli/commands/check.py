@@ -8,7 +8,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from training_monitor.cli.argument_types import STALLS, CommandParser
+from training_monitor.cli.argument_types import STALLS, CommandParser, left_to_look
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import EXITS, OK, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say
 from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
@@ -34,13 +34,14 @@ def declare(command: CommandParser) -> None:
         "KEY",
         "print only this key of the JSON, say step, a line for each training; exit status 0: it is known",
     )
+    command.time_limit(16)
     command.flag("--forget", "forget the trainings that earlier checks saw there and that have ended since")
 
 
 def run(args: Namespace) -> int:
     from training_monitor.look.check import check_training
 
-    options = {"stagnation_threshold": args.stall_after, "forget_ended": args.forget}
+    options = {"stagnation_threshold": args.stall_after, "forget_ended": args.forget, "timeout": left_to_look(args)}
     try:
         report = check_training(args.target, args.what, args.namespace, **options)
         if report["verdict"] == "unknown" and args.sample > 0:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.cli.argument_types import FILES, TARGETS, CommandParser, seconds_from
+from training_monitor.cli.argument_types import FILES, TARGETS, CommandParser, left_to_look
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put
 from training_monitor.core.shown import shown
@@ -27,7 +26,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--also", "TARGET", "another host of the same training; again for more", TARGETS, action="append", default=[]
     )
-    command.duration("--timeout", "for all of it (default: 20s)", default=20.0, type=seconds_from(5, below=600))
+    command.time_limit(20)
     command.value("--py-spy", "FILE", "a py-spy that is sent to the hosts, and removed again", FILES)
     command.flag("--stacks", "print the stacks of all threads")
 
@@ -37,24 +36,12 @@ def run(args: Namespace) -> int:
 
     if sys.stderr.isatty() and not args.json:
         hint(f"asking all ranks, for {args.timeout:g} s at most")
-    timeout = _left_to_look(args.timeout, time.monotonic() - args.began)
-    given = {"also": args.also, "timeout": timeout, "py_spy": args.py_spy}
+    given = {"also": args.also, "timeout": left_to_look(args), "py_spy": args.py_spy}
     report = explain_training(args.target, args.what, args.namespace, **given)
     if not print_json(args, report):
         _show(report, with_stacks=args.stacks)
     is_told = report["confidence"] != "none" or bool(report["culprits"])
     return OK if is_told else UNKNOWN
-
-
-def _left_to_look(timeout: float, spent: float) -> float:
-    """Return the seconds left for the look: on a starved host, to import all this takes as long.
-
-    >>> _left_to_look(20.0, 0.3), _left_to_look(20.0, 29.0), _left_to_look(5.0, 1.0)
-    (19.7, 10.0, 5.0)
-    """
-    from training_monitor.core.values import LEAST_ROLL_CALL_SECONDS
-
-    return round(max(timeout - spent, timeout / 2, LEAST_ROLL_CALL_SECONDS), 1)
 
 
 def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
