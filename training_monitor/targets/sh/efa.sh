@@ -41,8 +41,10 @@ show() {
   printf 'efa %s %s' "$ports" $((after - before))
   set --
   IFS='
-'
-  for file in $(list_logs | sort -u); do
+' listed=$IFS
+  for file in $(list_logs); do
+    case $listed in *"$IFS$file$IFS"*) continue ;; esac
+    listed="$listed$file$IFS"
     [ -f "$file" ] && [ -s "$file" ] && set -- "$@" "$file"
   done
   unset IFS
