@@ -6,7 +6,6 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -77,17 +76,17 @@ def check_training(
     """
     from training_monitor.look.remembered import forget, recall, remember
 
-    end = time.monotonic() + timeout
-    asked = Site.of(target, namespace, transport, clock).within(_TO_FIND * timeout)
+    asked = Site.of(target, namespace, transport, clock).within(timeout)
     if asked.target.is_list and what is None:
         again = partial(check_training, stagnation_threshold=stagnation_threshold, forget_ended=forget_ended)
-        return _check_list(asked, partial(again, timeout=timeout, store=store, transport=transport, clock=clock))
-    siblings = _Siblings(asked if asked.target.cluster else reach(asked))
+        return _check_list(asked, partial(again, store=store, transport=transport, clock=clock))
+    to_find = asked.within(_TO_FIND * timeout)
+    siblings = _Siblings(to_find if asked.target.cluster else reach(to_find))
     meant, _ = _both(partial(find_meant, siblings.site, what), siblings.find)
     site = siblings.site
     if site.target.others:  # the one that was meant is known by now
         meant = find_meant(site, what)
-    siblings.site = site = site.within(end - time.monotonic())
+    siblings.site = site = replace(site, until=asked.until)
     kept, now = store or BestEffortStore(), site.clock.time()
     if forget_ended:
         forget(kept, site.target)
@@ -115,10 +114,14 @@ def check_training(
     return _sum_up(site, jobs, not_seen, [*siblings.remedies()], len(left))
 
 
-def _check_list(site: Site, check: Callable[[Target], CheckReport]) -> CheckReport:
+def _check_list(site: Site, check: Callable[..., CheckReport]) -> CheckReport:
     """Check all that a target stands for, side by side; what runs no training is left out."""
+
+    def check_one(target: Target) -> CheckReport:
+        return check(target, timeout=site.left())
+
     targets = site.target.list_targets(site.transport)
-    reports = dict(zip(targets, side_by_side([partial(check, each) for each in targets])))
+    reports = dict(zip(targets, side_by_side([partial(check_one, each) for each in targets])))
     jobs = list[JobCheckReport]()
     not_seen, remedies, left = list[NotSeen](), list[str](), 0
     for target, report in reports.items():
