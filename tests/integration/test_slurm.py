@@ -147,7 +147,7 @@ def test_why_names_the_rank_in_a_lock_and_its_node(world: World) -> None:
     def explain() -> Any:
         return report_of("why", target)
 
-    assert wait_until(lambda: [each["rank"] for each in explain()["culprits"]] == [3], 60)
+    assert wait_until(lambda: [each["rank"] for each in explain()["culprits"]] == [3], 120)
     report = explain()
     assert [(rank["rank"], rank["node"]) for rank in report["ranks"]] == [(0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")]
     assert "node n2" in report["explanation"]
