@@ -35,6 +35,8 @@ KINDS = {
     "ray.io/v1": {"RayJob": "rayjobs"},
 }
 TOKEN = "a-token-of-some-length"
+WATCHER, STANDBY = ("Deployment", "training-monitor"), ("Deployment", "my-training-supervisors")
+PODS = {("Job", "my-training-supervisor"): "restart", STANDBY: "restart", WATCHER: "web"}  # and their commands
 VERSION = "1.34"  # of the schemas
 # Of KubeRay's RayJobSpec and what is in it, v1: ray-operator/apis/ray/v1 of the KubeRay repository.
 RAY_JOB = {"jobId", "entrypoint", "backoffLimit", "shutdownAfterJobFinishes", "rayClusterSpec"}
@@ -47,13 +49,17 @@ def objects() -> list[dict[str, Any]]:
     return [each for file in FILES for each in yaml.safe_load_all(file.read_text())]
 
 
-def named(kind: str) -> dict[str, Any]:
-    [found] = [each for each in objects() if each["kind"] == kind]
+def named(kind: str, name: str = "") -> dict[str, Any]:
+    [found] = [each for each in objects() if each["kind"] == kind and name in ("", each["metadata"]["name"])]
     return found
 
 
-def container(kind: str) -> dict[str, Any]:
-    [found] = named(kind)["spec"]["template"]["spec"]["containers"]
+def pods_of(kind: str, name: str = "") -> dict[str, Any]:
+    return dict(named(kind, name)["spec"]["template"]["spec"])
+
+
+def container(kind: str, name: str = "") -> dict[str, Any]:
+    [found] = pods_of(kind, name)["containers"]
     return dict(found)
 
 
@@ -95,26 +101,40 @@ def test_the_role_allows_what_is_asked_and_no_more(kube: KubernetesApi) -> None:
     allowed = {f"{verb} {resource}" for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
     assert allowed == {"get pods", "list pods", "get pods/log", "create pods/exec"}
     names = {each["metadata"]["name"] for each in objects() if each["kind"] in ("ServiceAccount", "Role")}
-    users = {named(kind)["spec"]["template"]["spec"]["serviceAccountName"] for kind in ("Job", "Deployment")}
+    users = {pods_of(*each)["serviceAccountName"] for each in PODS}
     assert users == names == {named("RoleBinding")["roleRef"]["name"], named("RoleBinding")["subjects"][0]["name"]}
 
 
-@pytest.mark.parametrize("kind", ["Job", "Deployment"])
-def test_the_command_in_a_container_is_one_that_there_is(kind: str) -> None:
-    [script] = container(kind)["args"]
+@pytest.mark.parametrize("kind_and_name", PODS)
+def test_the_command_in_a_container_is_one_that_there_is(kind_and_name: tuple[str, str]) -> None:
+    [script] = container(*kind_and_name)["args"]
     words = shlex.split(script.partition("exec training-monitor ")[2].replace("\\\n", " "))
-    assert build_parser().parse_args(words).subcommand == {"Job": "restart", "Deployment": "web"}[kind]
+    assert build_parser().parse_args(words).subcommand == PODS[kind_and_name]
+
+
+def test_a_standby_differs_from_the_job_in_what_its_file_says_and_in_nothing_else() -> None:
+    pod, standby = pods_of("Job"), pods_of(*STANDBY)
+    [script], [other] = (each["containers"][0].pop("args") for each in (pod, standby))
+    assert other.replace(" --standby", "") == script and "--standby" in other
+    assert (pod.pop("restartPolicy"), pod["volumes"].pop(0)["name"], standby["volumes"].pop(0)) == (
+        "Never",
+        "state",
+        {"name": "state", "emptyDir": {}},
+    )
+    term = standby.pop("affinity")["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]
+    assert term["podAffinityTerm"]["labelSelector"] == named(*STANDBY)["spec"]["selector"]
+    assert standby == pod and named(*STANDBY)["spec"]["replicas"] == 2
 
 
 # ---------------------------------------------------------------- what the containers do
 
 
-def script_of(kind: str, surroundings: Surroundings) -> tuple[list[str], dict[str, str]]:
+def script_of(surroundings: Surroundings, kind: str, name: str = "") -> tuple[list[str], dict[str, str]]:
     """A container's command with its variables; the checkpoints are where a test may write, and the port is free."""
     program = surroundings.tools / "training-monitor"
     program.write_text(f'#!/bin/sh\nexec {PYTHON} -m training_monitor "$@"\n')
     program.chmod(0o755)
-    found = container(kind)
+    found = container(kind, name)
     changes = {"/checkpoints/": f"{surroundings.folder}/checkpoints/", "--host 0.0.0.0": "--json --port 0"}
     [text] = found["args"]
     for there, here in changes.items():
@@ -123,7 +143,7 @@ def script_of(kind: str, surroundings: Surroundings) -> tuple[list[str], dict[st
 
 
 def supervise(surroundings: Surroundings) -> subprocess.CompletedProcess[str]:
-    words, environ = script_of("Job", surroundings)
+    words, environ = script_of(surroundings, "Job")
     return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
 
 
@@ -157,7 +177,7 @@ def test_the_watcher_serves_metrics_of_every_head(kube: KubernetesApi, surroundi
     for name in ("one-head", "two-head"):
         kube.add_pod(name, labels={"ray.io/node-type": "head"}, env={"TRAINING_MONITOR_TEST": surroundings.mark})
     kube.add_pod("one-worker", labels={"ray.io/node-type": "worker"})
-    words, environ = script_of("Deployment", surroundings)
+    words, environ = script_of(surroundings, *WATCHER)
     with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout

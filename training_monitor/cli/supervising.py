@@ -73,6 +73,7 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             args.namespace,
             fresh_start=args.fresh_start,
             take_over=args.take_over,
+            standby=getattr(args, "standby", False),
             keep_attempts=args.keep_attempts,
             roll_call_timeout=args.roll_call_timeout,
             on_event=on_event,

@@ -8,7 +8,8 @@ succeeds only once. The highest file is never removed, so that no number is reus
 share the folder, from the file system, which dates both the beat and the look.
 
 A question made by `only_as_owner` does nothing on the target once another owner holds the claim, however late it
-arrives. `Claiming` takes the claim on a training, renews it while the training is supervised, and lets it go.
+arrives. `Claiming` takes the claim on a training, renews it while the training is supervised, and lets it go. How the
+supervision ended stays in a claim that was let go at its end, so that a standby does not begin it anew.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.logger import get_logger
-from training_monitor.core.models import Question, Reply
+from training_monitor.core.models import Question, Reply, RunOutcome
 from training_monitor.core.settings import LEASE
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, parse_duration
@@ -50,6 +51,7 @@ from training_monitor.targets.target import Target
 LEASE_SECONDS = 120.0
 LONGEST_LEASE = 7 * 86400.0
 BEATS_A_LEASE = 6.0
+STANDBY_SECONDS = 20.0  # between the looks of a standby
 ROUNDING_SECONDS = 1.5  # ages are whole seconds
 T = TypeVar("T")
 Guard = Callable[[Question[Any]], Question[Any]]  # makes an act conditional, as `only_as_owner` does
@@ -57,6 +59,7 @@ MOST_LISTED = 200
 _LINE = 1000  # characters of a claim, fixed so that a beat needs no more space
 _WORD = 400  # characters of a name in a claim
 _REFUSED = 75
+_OUTCOMES = [outcome.value for outcome in RunOutcome]
 _NOTHING: Question[None] = Question("claim", "", lambda reply: None)
 Tell = Callable[[str, str], None]  # the kind of an event, and its text
 
@@ -83,7 +86,8 @@ class Owner:
 class Claim:
     """The newest claim on a training. `age` and `lease` are seconds by the target's clock, `since` UTC epoch seconds.
 
-    `number` grows with every owner. `held` is False once the owner has let go, or if its line is damaged.
+    `number` grows with every owner. `held` is False once the owner has let go, or if its line is damaged. `outcome` is
+    how the supervision ended, if its owner let go of the claim for that; else None.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Claim:
     since: float
     owner: Owner
     is_damaged: bool = False
+    outcome: RunOutcome | None = None
 
     @property
     def is_live(self) -> bool:
@@ -103,6 +108,14 @@ class Claim:
 
     def __str__(self) -> str:
         return f"{self.owner}, last heard of {format_duration(max(0.0, self.age))} ago"
+
+
+class SupervisionEnded(AlreadySupervised):
+    """The last owner of a claim supervised the training to its end, with this outcome."""
+
+    def __init__(self, owner: Owner, outcome: RunOutcome) -> None:
+        super().__init__(f"{outcome}: supervised to its end by {owner}")
+        self.outcome = outcome
 
 
 def claim_name(job: WatchedJob) -> str:
@@ -195,9 +208,12 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
     return Question("claim", script, parse)
 
 
-def write_question(claim: Claim, state: Literal["held", "free"]) -> Question[Claim | None]:
-    """Renew a claim or let go of it, if it is still ours; the answer is the claim that now holds."""
-    script = _call("write", claim.name, token_held=claim.token, new_state=state)
+def write_question(claim: Claim, state: Literal["held", "free"] | RunOutcome) -> Question[Claim | None]:
+    """Renew a claim or let go of it, if it is still ours; the answer is the claim that now holds.
+
+    A claim that is let go because the supervision ended gets its outcome as its state.
+    """
+    script = _call("write", claim.name, token_held=claim.token, new_state=str(state))
     return Question("claim", script, _parse_one)
 
 
@@ -255,7 +271,8 @@ def _parse_claim(line: str) -> Claim:
         times = float(lease), float(age), float(since)
         if not (0 <= times[0] <= LONGEST_LEASE and all(map(math.isfinite, times))):
             raise ValueError("a time that no claim has")
-        return Claim(name, int(number), token, state == "held", *times, owner)
+        outcome = RunOutcome(state) if state in _OUTCOMES else None
+        return Claim(name, int(number), token, state == "held", *times, owner, outcome=outcome)
     except ValueError:
         return Claim("it", int(number), "", False, 0.0, 0.0, 0.0, Owner("?", "?", 0, "", ""), is_damaged=True)
 
@@ -277,10 +294,14 @@ class Claiming:
 
     On this machine a lock of the store decides, which the kernel releases when its process dies; between machines, the
     claim on the target. A thread renews the claim, so that a long upload or a slow stop does not lose it.
+
+    A `standby` is not refused: it waits as long as another machine's supervisor lives.
     """
 
-    def __init__(self, site: Site, name: str, store: Store, tell: Tell, *, take_over: bool = False) -> None:
-        self.site, self.name, self._store = site, name, store
+    def __init__(
+        self, site: Site, name: str, store: Store, tell: Tell, *, take_over: bool = False, standby: bool = False
+    ) -> None:
+        self.site, self.name, self._store, self._standby = site, name, store, standby
         self._tell, self._take_over, self._lease = tell, take_over, lease_seconds()
         self._closing = ExitStack()
         self._ended = threading.Event()
@@ -294,7 +315,8 @@ class Claiming:
         """Hold the claim from here on; call it before every act, which is cheap once the claim is held.
 
         Raises:
-            AlreadySupervised: a live supervisor has it. LeaseLost: another one took it over.
+            AlreadySupervised: a live supervisor has it; SupervisionEnded: to a standby, that there is nothing left to
+                supervise. LeaseLost: another one took it over.
             CommandError: the target could not be asked.
         """
         if self._lost:
@@ -321,16 +343,20 @@ class Claiming:
         first = found = self.site.ask_one(look_question(self.name))
         began, silence = self.site.clock.monotonic(), None
         while True:
-            decision = decide_claim(found, me, take_over=self._take_over, silence=silence)
+            if found and found.outcome and self._standby:
+                raise SupervisionEnded(found.owner, found.outcome)
+            counted = None if self._standby else silence
+            decision = decide_claim(found, me, take_over=self._take_over, silence=counted)
             if decision == "refuse":
                 assert found
                 raise already_claimed(found) if self._try_again_at is None else claim_lost(found)
             if decision == "wait":
                 assert found and first
+                left = found.lease - found.age
                 if silence is None:
-                    left = format_duration(found.lease - found.age)
-                    self._tell("detected", f"{self.name} is claimed by {found}: waiting {left} for a sign of life")
-                self.site.clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
+                    waits = "until it ends" if self._standby else f"{format_duration(left)} for a sign of life"
+                    self._tell("detected", f"{self.name} is claimed by {found}: waiting {waits}")
+                self.site.clock.sleep(max(0.5, min(STANDBY_SECONDS if self._standby else 5.0, left)))
                 # measured at the request: the answer may be slow
                 silence = first.age + self.site.clock.monotonic() - began
                 found = self.site.ask_one(look_question(self.name))
@@ -374,13 +400,13 @@ class Claiming:
             self._lost = claim_lost(now)
             self._ended.set()
 
-    def close(self) -> None:
-        """Let go of the claim. The job itself continues."""
+    def close(self, outcome: RunOutcome | None = None) -> None:
+        """Let go of the claim, with the outcome if the supervision has ended. The job itself continues."""
         self._ended.set()
         claim, self._claim = self._claim, None
         with self._closing, suppress(TrainingMonitorError):  # otherwise its lease expires
             if claim and not self._lost:
-                self.site.ask_one(write_question(claim, "free"))
+                self.site.ask_one(write_question(claim, outcome or "free"))
 
 
 def see_unclaimed(site: Site, name: str, store: Store) -> None:

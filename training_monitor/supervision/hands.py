@@ -14,7 +14,16 @@ from typing import Any
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.logger import get_logger
-from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, Question
+from training_monitor.core.models import (
+    SUPERVISOR,
+    Checkpoint,
+    Event,
+    JobStatus,
+    JobView,
+    OnEvent,
+    Question,
+    RunOutcome,
+)
 from training_monitor.core.results import PodState
 from training_monitor.core.store import Store
 from training_monitor.core.values import CheckpointListing
@@ -114,12 +123,14 @@ class Hands:
         site: Site,
         on_event: OnEvent | None,
         take_over: bool,
+        standby: bool,
     ) -> None:
         self.store, self.site, self.clock = store, site, site.clock
-        self.on_event, self.take_over = on_event, take_over
+        self.on_event, self.take_over, self.standby = on_event, take_over, standby
         self.exit_watch = ExitWatch(site)
         self.claims: dict[str, Claiming] = {}
         self.keep_attempts: int | None = None
+        self.outcome: RunOutcome | None = None  # once the run has ended
 
     def claim(self, run: RunState) -> None:
         """Hold all claims of a run. Raises AlreadySupervised, LeaseLost; CommandError: the target did not answer."""
@@ -127,9 +138,10 @@ class Hands:
         def tell(kind: str, text: str) -> None:
             self.tell(run, kind, text)
 
+        how = {"take_over": self.take_over, "standby": self.standby}
         for name in claim_names(run):
             if name not in self.claims:
-                self.claims[name] = Claiming(self.site, name, self.store, tell, take_over=self.take_over)
+                self.claims[name] = Claiming(self.site, name, self.store, tell, **how)
             self.claims[name].hold()
 
     def guard_of(self, run: RunState) -> Guard:
@@ -214,4 +226,4 @@ class Hands:
         """Release the claims; the supervised job keeps running."""
         self.exit_watch.close()
         for each in self.claims.values():
-            each.close()
+            each.close(self.outcome)

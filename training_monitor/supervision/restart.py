@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -38,6 +39,7 @@ def auto_restart(
     *,
     fresh_start: bool = False,
     take_over: bool = False,
+    standby: bool = False,
     max_delay: float = 900,
     keep_attempts: int = 10,
     roll_call_timeout: RollCallSeconds = 20,
@@ -64,6 +66,8 @@ def auto_restart(
             scheduler knows of it.
         initial_job_id: an existing job to supervise; may also be a name.
         take_over: take the training over from a living supervisor elsewhere, which then ends.
+        standby: wait while a supervisor elsewhere lives, and continue when it has died or been interrupted. What it
+            supervised to its end is reported, and not begun anew.
         on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
             `setup_logging`. on_look: called after every look, with None or with the error of a failed look.
         keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
@@ -102,17 +106,28 @@ def auto_restart(
     _check(job_name, job_config, adds=scheduled is not None)
     new = RunState(key, str(site), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with logging_of_loop(prints=on_event is None), store.hold(new.key):
-        made = Supervisor(store, site, policy, on_event, take_over=take_over, on_look=on_look)
+        made = Supervisor(store, site, policy, on_event, take_over=take_over, standby=standby, on_look=on_look)
         with closing(made) as supervisor, only_looking(_INTERRUPTED.format(job_name)):
             return _supervise(supervisor, new, initial_job_id)
 
 
 def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None) -> RestartReport:
     """Run to the end, continuing from where an earlier supervisor stopped."""
+    from training_monitor.core.models import RunOutcome
+    from training_monitor.jobs.claims import SupervisionEnded
+
     kept = supervisor.store.load_run(new.key, type(new))
-    run = supervisor.go_on(kept, new) if kept else supervisor.begin(new, initial_job_id)
-    while run.phase != "done":
-        run = supervisor.step(run)
+    run = kept or new
+    try:
+        run = supervisor.go_on(kept, new) if kept else supervisor.begin(new, initial_job_id)
+        while run.phase != "done":
+            run = supervisor.step(run)
+    except SupervisionEnded as error:
+        outcome, now = error.outcome, supervisor.clock.time()
+        success = outcome is RunOutcome.COMPLETED
+        run = replace(run, phase="done", success=success, outcome=outcome, reason=error.what, ended_at=now)
+        if kept:
+            supervisor.save(run)
     return run.report()
 
 

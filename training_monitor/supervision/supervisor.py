@@ -88,9 +88,10 @@ class Supervisor(Hands):
         on_event: OnEvent | None,
         *,
         take_over: bool = False,
+        standby: bool = False,
         on_look: OnLook = lambda error: None,
     ) -> None:
-        super().__init__(store, site, on_event, take_over)
+        super().__init__(store, site, on_event, take_over, standby)
         self.keep_attempts = policy.keep_attempts
         self.policy, self.on_look = policy, on_look
         self.observer: Observer | None = None
@@ -516,7 +517,7 @@ class Supervisor(Hands):
         now = self.clock.time()
         if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
             run = update_attempt(run, ended_at=now)
-        success = outcome is RunOutcome.COMPLETED
+        self.outcome, success = outcome, outcome is RunOutcome.COMPLETED
         run = self.keep(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
         self.tell(run, "finished", reason, outcome=outcome)
         return run

@@ -80,6 +80,57 @@ def test_a_living_owner_gives_way_to_take_over(bench: Bench) -> None:
     assert bench.restart(take_over=True)["success"]
 
 
+def test_a_standby_waits_while_the_owner_lives_and_continues_after_its_lease(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench))
+    with pytest.raises(LeaseLost):
+        bench.restart()
+    begun = bench.clock.time()
+    for seconds in range(20, 3600, 20):
+        beat_in(bench, seconds)
+    assert bench.restart(standby=True)["success"]
+    waited = next(event.text for event in bench.events if "waiting until it ends" in event.text)
+    assert "bob@node7" in waited and len(bench.said("detected")) == len(set(bench.said("detected")))
+    started = bench.jobs.starts[-1].started
+    assert 3580 + 120 <= started - begun < 3580 + 120 + 90  # the lease, then what was left of the delay
+
+
+def test_a_standby_continues_within_20_seconds_when_the_owner_was_interrupted(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench))
+    with pytest.raises(LeaseLost):
+        bench.restart()
+    freed_at = bench.clock.elapsed + 30
+    bench.clock.at(freed_at, lambda: claimed_by_another(bench, "free"))
+    continued_at = list[float]()
+    bench.on("started", lambda: continued_at.append(bench.clock.elapsed))
+    assert bench.restart(standby=True)["success"]
+    assert 0 <= continued_at[0] - freed_at <= 20
+
+
+@pytest.mark.parametrize("outcome", ["completed", "max_retries_reached", "stopped"])
+def test_a_standby_does_not_begin_anew_what_the_owner_supervised_to_its_end(bench: Bench, outcome: str) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench))
+    with pytest.raises(LeaseLost):
+        bench.restart()
+    bench.clock.at(bench.clock.elapsed + 30, lambda: claimed_by_another(bench, outcome))
+    report = bench.restart(standby=True)
+    assert (report["success"], report["outcome"]) == (outcome == "completed", outcome)
+    assert report["reason"].startswith(f"{outcome}: supervised to its end by bob@node7 (process ")
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+
+
+def test_what_was_given_up_is_begun_anew_by_a_person_and_not_by_a_standby(bench: Bench, tmp_path: Path) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    assert not bench.restart(max_retries=0)["success"]
+    for store in (Store(bench.folder), Store(str(tmp_path / "other"))):
+        report = bench.restart(standby=True, store=store)
+        assert not report["success"] and report["outcome"] == "max_retries_reached"
+    assert len(bench.jobs.starts) == 1
+    assert bench.restart()["success"] and len(bench.jobs.starts) == 2
+
+
 def test_what_another_supervisor_finished_meanwhile_is_not_trained_again(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
     bench.on("waiting", lambda: claimed_by_another(bench, "free"))
@@ -119,7 +170,7 @@ def test_a_claim_is_let_go_at_the_end_and_survives_an_outage(bench: Bench) -> No
     bench.jobs.unreachable(60, 400, TargetUnreachable("connection refused"))
     assert bench.restart()["success"]
     [(_, state, *_rest)] = bench.jobs.claims.newest.values()
-    assert state == "free"
+    assert state == "completed"
 
 
 def test_a_folder_that_is_written_after_the_end_keeps_the_next_attempt_waiting(bench: Bench) -> None:
@@ -201,4 +252,4 @@ def test_a_claim_is_made_as_soon_as_it_can_be_written(bench: Bench) -> None:
     assert bench.restart()["success"]
     assert len(bench.said("detected")) == 1
     [(number, state, *_rest)] = bench.jobs.claims.newest.values()
-    assert (number, state) == (1, "free")
+    assert (number, state) == (1, "completed")
