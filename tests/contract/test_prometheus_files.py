@@ -23,6 +23,7 @@ FOLDER = ROOT / "examples" / "prometheus"
 BOARD: dict[str, Any] = json.loads((FOLDER / "grafana-dashboard.json").read_text())
 RULES = (FOLDER / "alerts.yml").read_text()
 CASES = (FOLDER / "alerts_test.yml").read_text()
+SUMS = "".join((FOLDER / name).read_text() for name in ("sums.yml", "sums_test.yml"))
 NAME = re.compile(r"training_monitor_[a-z_]+")
 WORDS = {"level": HEALTH_LEVELS, "state": STATES, "verdict": VERDICTS}
 WIDTH = 24  # columns of Grafana's grid
@@ -51,7 +52,7 @@ def alerts() -> list[str]:
 
 def test_the_rules_name_metrics_that_exist() -> None:
     known = {metric.name for metric in listed()}
-    assert set(NAME.findall(RULES)) and set(NAME.findall(RULES + CASES)) <= known
+    assert set(NAME.findall(RULES)) and set(NAME.findall(SUMS)) and set(NAME.findall(RULES + CASES + SUMS)) <= known
 
 
 def test_the_board_names_metrics_that_exist() -> None:
@@ -67,7 +68,7 @@ def test_a_series_that_is_named_is_one_that_a_fleet_exports() -> None:
 
 
 def test_the_words_that_are_selected_exist() -> None:
-    texts = [RULES, CASES, *expressions()]
+    texts = [RULES, CASES, SUMS, *expressions()]
     found = [pair for text in texts for pair in re.findall(r'\b(level|state|verdict)=~?"([a-z|]+)"', text)]
     assert len(found) > 20
     for label, words in found:
@@ -108,6 +109,13 @@ def test_alerts_of_a_member_name_it() -> None:
 def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(alert: str) -> None:
     outcomes = re.findall(rf"- alertname: {alert}\n +eval_time: \w+\n +exp_alerts:( \[\])?\n", CASES)
     assert "" in outcomes and " []" in outcomes
+
+
+def test_every_sum_has_a_case_with_a_value_and_one_without() -> None:
+    names = re.findall(r"- record: (\S+)$", SUMS, re.MULTILINE)
+    for name in (each for each in names if each.split(":")[1] not in ("watcher_is_current", "member_last_seen")):
+        asked = re.findall(rf"expr: '?{name}\b.*(?:\n +eval_time.*)?\n?.*", SUMS)
+        assert {"exp_samples: []" in each for each in asked} == {True, False}, name
 
 
 # ---------------------------------------------------------------- the board

@@ -75,6 +75,8 @@ def test_promtool_finds_nothing_in_the_metrics() -> None:
     [
         ("promtool", "check rules --lint-fatal alerts.yml"),
         ("promtool", "test rules alerts_test.yml"),
+        ("promtool", "check rules --lint-fatal sums.yml"),
+        ("promtool", "test rules sums_test.yml"),
         ("promtool", "check config prometheus.yml"),
         ("amtool", "check-config alertmanager.yml"),
     ],
@@ -287,13 +289,13 @@ class Messages:
 class Monitoring:
     """The real services with the configurations of examples/prometheus, only faster, and elsewhere."""
 
-    def __init__(self, folder: Path) -> None:
-        self.collected = folder / "collected"
-        self.collected.mkdir()
+    def __init__(self, folder: Path, watchers: int = 1) -> None:
+        self.folders = [folder / f"collected {number}" for number in range(watchers)]
+        self.collected = self.folders[0]
         self._started: list[Service] = []
         self.messages = Messages()
         try:
-            self.exporter = self._start("node_exporter", folder, "/metrics", self._node_exporter)
+            self.exporters = [self._start_exporter(each) for each in self.folders]
             self._write_alertmanager(folder)
             self.alertmanager = self._start("alertmanager", folder, "/-/ready", self._alertmanager)
             self._write_prometheus(folder)
@@ -307,10 +309,14 @@ class Monitoring:
         self._started.append(service)
         return service
 
-    def _node_exporter(self, port: int) -> list[str]:
-        chosen = ["--collector.disable-defaults", "--collector.textfile"]
-        folder = f"--collector.textfile.directory={self.collected}"
-        return [*chosen, folder, f"--web.listen-address=127.0.0.1:{port}"]
+    def _start_exporter(self, folder: Path) -> Service:
+        folder.mkdir()
+        chosen = ["--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}"]
+
+        def words(port: int) -> list[str]:
+            return [*chosen, f"--web.listen-address=127.0.0.1:{port}"]
+
+        return self._start("node_exporter", folder, "/metrics", words)
 
     def _write_alertmanager(self, folder: Path) -> None:
         text = (EXAMPLES / "alertmanager.yml").read_text()
@@ -323,21 +329,28 @@ class Monitoring:
         return ["--config.file=alertmanager.yml", "--storage.path=alertmanager", *where]
 
     def _write_prometheus(self, folder: Path) -> None:
-        rules = re.sub(r"for: \d+m", "for: 1s", (EXAMPLES / "alerts.yml").read_text()).replace("> 300 +", "> 15 +")
-        (folder / "alerts.yml").write_text(rules)
+        for name in ("alerts.yml", "sums.yml"):
+            rules = re.sub(r"for: \d+m", "for: 1s", (EXAMPLES / name).read_text())
+            (folder / name).write_text(re.sub(r"(> |<= bool )300 \+", r"\g<1>15 +", rules))
         text = (EXAMPLES / "prometheus.yml").read_text()
         text = re.sub(r"(scrape|evaluation)_interval: \w+", r"\1_interval: 1s", text)
         text = text.replace("127.0.0.1:9093", f"127.0.0.1:{self.alertmanager.port}")
-        (folder / "prometheus.yml").write_text(text.replace("127.0.0.1:9100", f"127.0.0.1:{self.exporter.port}"))
+        named = "".join(f"          - 127.0.0.1:{each.port}\n" for each in self.exporters)
+        text, count = re.subn(r"(?: +- watcher-\d:9100\n)+", named, text)
+        assert count == 1
+        (folder / "prometheus.yml").write_text(text)
 
     def _prometheus(self, port: int) -> list[str]:
         where = [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.path=prometheus"]
         return ["--config.file=prometheus.yml", *where]
 
-    def values(self, query: str) -> list[float]:
-        """What Prometheus answers to a query, by its API."""
+    def samples(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """What Prometheus answers to a query, by its API: labels and values."""
         answer = json.loads(self.prometheus.get("/api/v1/query", query=query))
-        return [float(each["value"][1]) for each in answer["data"]["result"]]
+        return [(each["metric"], float(each["value"][1])) for each in answer["data"]["result"]]
+
+    def values(self, query: str) -> list[float]:
+        return [value for _, value in self.samples(query)]
 
     def state_of(self, alert: str) -> str | None:
         """The state of an alert in Alertmanager, by its API: active or suppressed; None where there is no such one."""
