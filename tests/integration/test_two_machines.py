@@ -17,10 +17,25 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Place, wait_until
+from tests.integration.scripts import Process
 from tests.integration.test_killed_supervisor import PACKAGE, TRAINING, Census
 from training_monitor.targets.target import parse_target
 
 LEASE = 6
+HANG = """
+import signal, sys, time
+
+def end(number, frame):
+    with open(sys.argv[1], "a") as terms:
+        terms.write("TERM\\n")
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, end)
+for step in range(1, 6):
+    print(f"step {step}/40 loss 0.5", flush=True)
+    time.sleep(0.1)
+time.sleep(600)
+"""
 
 
 class Machine:
@@ -174,3 +189,22 @@ def test_a_living_one_gives_way_to_take_over(place: Place, census: Census) -> No
     assert "@machine-b" in str(told["fields"]) and told["command"].startswith("training-monitor status ")
     assert ended(second, bob) == 0 and bob.says("taken over from ") and bob.says("supervising it")
     assert census.most == 1
+
+
+def test_of_two_watches_that_may_end_a_hang_one_does_and_the_other_when_that_is_killed(place: Place) -> None:
+    log, pid_file, terms = (place.folder / name for name in ("log", "pid", "terms"))
+    words = ("--log", str(log), "--pid-file", str(pid_file), "--poll", "--terminate", "--interval", "0.5", "--json")
+    options = ("watch", place.address, *words, "--stall-after", "3")
+    with log.open("w") as output, Process([sys.executable, "-c", HANG, str(terms)], stdout=output) as training:
+        pid_file.write_text(str(training.pid))
+        ann, bob = Machine("machine-a", place), Machine("machine-b", place)
+        first = ann.start(*options, "--grace-period", "10m")
+        assert wait_until(lambda: any(event.get("state") == "stalled" for event in ann.events()), 60), ann.error()
+        assert ended(bob.start(*options, "--grace-period", "1s"), bob) == 1
+        assert f"{log} is already supervised by " in bob.error() and "@machine-a" in bob.error()
+        first.kill()
+        first.wait()
+        assert training.poll() is None
+        ended(bob.start(*options, "--grace-period", "1s"), bob)
+        assert bob.says("taken over from ") and bob.events()[-1]["end"] == "terminated", bob.events()[-1]
+        assert training.wait(30) == 143 and terms.read_text() == "TERM\n"
