@@ -295,11 +295,19 @@ class Claiming:
     On this machine a lock of the store decides, which the kernel releases when its process dies; between machines, the
     claim on the target. A thread renews the claim, so that a long upload or a slow stop does not lose it.
 
-    A `standby` is not refused: it waits as long as another machine's supervisor lives.
+    A standby is not refused: it waits as long as another machine's supervisor lives. It never acts without a claim, and
+    asks its `standby` whether anything of a training runs that was supervised to its end.
     """
 
     def __init__(
-        self, site: Site, name: str, store: Store, tell: Tell, *, take_over: bool = False, standby: bool = False
+        self,
+        site: Site,
+        name: str,
+        store: Store,
+        tell: Tell,
+        *,
+        take_over: bool = False,
+        standby: Callable[[], bool] | None = None,
     ) -> None:
         self.site, self.name, self._store, self._standby = site, name, store, standby
         self._tell, self._take_over, self._lease = tell, take_over, lease_seconds()
@@ -331,6 +339,8 @@ class Claiming:
             try:
                 self._claim = self._take()
             except (CommandFailed, AccessDenied) as error:
+                if self._standby:
+                    raise
                 if self._try_again_at is None:
                     said = f"no claim on {self.name}, other machines do not see who supervises it: {error}"
                     self._tell("detected", said)
@@ -343,7 +353,7 @@ class Claiming:
         first = found = self.site.ask_one(look_question(self.name))
         began, silence = self.site.clock.monotonic(), None
         while True:
-            if found and found.outcome and self._standby:
+            if found and found.outcome and self._standby and not self._standby():
                 raise SupervisionEnded(found.owner, found.outcome)
             counted = None if self._standby else silence
             decision = decide_claim(found, me, take_over=self._take_over, silence=counted)

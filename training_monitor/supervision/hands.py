@@ -30,7 +30,7 @@ from training_monitor.core.values import CheckpointListing
 from training_monitor.jobs.attempts import Removed, attempt_number, avoiding, training_name
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.jobs import find_jobs_named, is_ray_job, see_job, start_job
-from training_monitor.jobs.kinds import prefix_of_config
+from training_monitor.jobs.kinds import prefix_of, prefix_of_config
 from training_monitor.jobs.ray_jobs import Driver, Forgotten, drivers_question, end_forgotten, jobs_question
 from training_monitor.jobs.stopping import ExitWatch, end_job
 from training_monitor.supervision.run_state import LATE_SECONDS, RunState, checkpoint_problem
@@ -138,10 +138,16 @@ class Hands:
         def tell(kind: str, text: str) -> None:
             self.tell(run, kind, text)
 
-        how = {"take_over": self.take_over, "standby": self.standby}
+        def is_running() -> bool:
+            prefix = prefix_of(run.job_id) if run.job_id else prefix_of_config(run.config)
+            named = find_jobs_named(self.site, run.job_name, prefix=prefix)
+            return any(not view.status.is_terminal for view, _ in named)
+
+        standby = is_running if self.standby else None
         for name in claim_names(run):
             if name not in self.claims:
-                self.claims[name] = Claiming(self.site, name, self.store, tell, **how)
+                more: Any = {"take_over": self.take_over, "standby": standby}
+                self.claims[name] = Claiming(self.site, name, self.store, tell, **more)
             self.claims[name].hold()
 
     def guard_of(self, run: RunState) -> Guard:

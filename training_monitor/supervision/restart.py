@@ -67,7 +67,7 @@ def auto_restart(
         initial_job_id: an existing job to supervise; may also be a name.
         take_over: take the training over from a living supervisor elsewhere, which then ends.
         standby: wait while a supervisor elsewhere lives, and continue when it has died or been interrupted. What it
-            supervised to its end is reported, and not begun anew.
+            supervised to its end is reported, and not begun anew; a job of this name that runs again is adopted.
         on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
             `setup_logging`. on_look: called after every look, with None or with the error of a failed look.
         keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.

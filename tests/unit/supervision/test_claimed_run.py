@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import EPOCH, Behaviour, is_call, read_call
 from tests.unit.supervision.test_auto_restart import CRASH, GOOD, Bench
-from training_monitor.core.errors import AlreadySupervised, LeaseLost, TargetUnreachable
+from training_monitor.core.errors import AlreadySupervised, CommandFailed, LeaseLost, TargetUnreachable
 from training_monitor.core.models import Question
 from training_monitor.core.store import Store
 from training_monitor.jobs.claims import Claiming
@@ -129,6 +129,21 @@ def test_what_was_given_up_is_begun_anew_by_a_person_and_not_by_a_standby(bench:
         assert not report["success"] and report["outcome"] == "max_retries_reached"
     assert len(bench.jobs.starts) == 1
     assert bench.restart()["success"] and len(bench.jobs.starts) == 2
+
+
+def test_a_standby_supervises_what_a_person_began_anew(bench: Bench, tmp_path: Path) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    assert not bench.restart(max_retries=0)["success"]
+    bench.jobs.add("run-attempt-2", CRASH, started=bench.clock.elapsed)
+    report = bench.restart(standby=True, store=Store(str(tmp_path / "other")))
+    assert report["success"] and report["job_id"] == "process:run-attempt-3"
+
+
+def test_a_standby_does_not_act_where_no_claim_can_be_written(bench: Bench) -> None:
+    bench.jobs.claims.unwritable = True
+    with pytest.raises(CommandFailed, match="disk full, or no permission"):
+        bench.restart(standby=True)
+    assert not bench.jobs.starts
 
 
 def test_what_another_supervisor_finished_meanwhile_is_not_trained_again(bench: Bench) -> None:
