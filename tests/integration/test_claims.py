@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.conftest import Place, plain
 from training_monitor.core.errors import CommandFailed, LeaseLost
+from training_monitor.core.models import RunOutcome
 from training_monitor.jobs.claims import (
     Claim,
     Owner,
@@ -105,6 +106,18 @@ def test_what_was_let_go_is_free_and_its_number_does_not_come_again(target: Plac
     assert take(target, 0) is None
     again = take(target, 1)
     assert again and again.number == 2
+
+
+def test_how_the_supervision_ended_stays_in_the_claim_until_it_is_taken_again(target: Place) -> None:
+    mine = take(target)
+    assert mine and mine.outcome is None
+    ask(target.address, write_question(mine, RunOutcome.MAX_RETRIES_REACHED))
+    seen = look(target)
+    assert seen and (seen.held, seen.outcome, seen.owner) == (False, RunOutcome.MAX_RETRIES_REACHED, ANN)
+    [answer] = ask(target.address, list_question())
+    assert answer.value and answer.value.claims == ()
+    again = take(target, 1)
+    assert again and again.is_live and again.outcome is None
 
 
 def test_the_age_of_a_claim_comes_from_the_uptime(target: Place) -> None:
