@@ -72,6 +72,7 @@ from training_monitor.supervision.restart import auto_restart
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets import transport
 from training_monitor.verdict.failure import classify_failure
+from training_monitor.verdict.restart import RestartPolicy
 
 SPEED = 30.0  # of the calendar
 KEPT_DAYS = 0.04  # of the fleet's history: two minutes of the run
@@ -305,11 +306,7 @@ def supervise(soak: Soak) -> None:
         with contextlib.suppress(Over):
             auto_restart(
                 *("local", "soak", None),
-                max_retries=2,
-                retry_delay=0.1,
-                stagnation_threshold=0.5,
-                check_interval=0.3,
-                keep_attempts=3,
+                policy=RestartPolicy(2, 0.1, stagnation_threshold=0.5, check_interval=0.3, keep_attempts=3),
                 job_config={"command": f". {fate}"},
                 store=soak.store,
                 on_event=hear,

@@ -34,11 +34,29 @@ if TYPE_CHECKING:
         Checkpoint as Checkpoint,
         Event as Event,
         Failure as Failure,
+        Goodput as Goodput,
         JobStatus as JobStatus,
+        JobView as JobView,
+        NcclTransport as NcclTransport,
         Progress as Progress,
         RunEvent as RunEvent,
     )
-    from training_monitor.core.outcomes import TerminationPlan as TerminationPlan, WaitReport as WaitReport
+    from training_monitor.core.outcomes import (
+        TerminationPlan as TerminationPlan,
+        TerminationReport as TerminationReport,
+        UploadReport as UploadReport,
+        WaitReport as WaitReport,
+        WatchReport as WatchReport,
+    )
+    from training_monitor.core.reports import (
+        CheckReport as CheckReport,
+        EfaClusterReport as EfaClusterReport,
+        GpuReport as GpuReport,
+        HealthReport as HealthReport,
+        MonitorReport as MonitorReport,
+        RayResourcesReport as RayResourcesReport,
+        RestartReport as RestartReport,
+    )
     from training_monitor.core.values import (
         LossAnalysis as LossAnalysis,
         Observation as Observation,
@@ -80,6 +98,10 @@ if TYPE_CHECKING:
         MonitorHandler as MonitorHandler,
     )
     from training_monitor.runs.monitor import TrainingMonitor as TrainingMonitor
+    from training_monitor.supervision.background import (
+        SupervisionHandle as SupervisionHandle,
+        start_supervision as start_supervision,
+    )
     from training_monitor.supervision.monitor import (
         BackgroundMonitor as BackgroundMonitor,
         JobMonitor as JobMonitor,
@@ -109,6 +131,7 @@ if TYPE_CHECKING:
         analyze_stall as analyze_stall,
     )
     from training_monitor.why.explain import explain_training as explain_training
+    from training_monitor.why.report import ExplanationReport as ExplanationReport
 
 __version__ = "0.1.0"
 
@@ -149,10 +172,14 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
             "TrainingMonitorError"
         ),
         "core.logger": "get_logger setup_logging",
-        "core.models": "Checkpoint Event Failure JobStatus Progress RunEvent",
-        "core.outcomes": "TerminationPlan WaitReport",
+        "core.models": "Checkpoint Event Failure Goodput JobStatus JobView NcclTransport Progress RunEvent",
+        "core.outcomes": "TerminationPlan TerminationReport UploadReport WaitReport WatchReport",
+        "core.reports": (
+            "CheckReport EfaClusterReport GpuReport HealthReport MonitorReport RayResourcesReport RestartReport"
+        ),
         "core.values": "LossAnalysis Observation ProgressSample StallAnalysis TrainingStatus Verdict",
         "why.explain": "explain_training",
+        "why.report": "ExplanationReport",
         "fleet.vast_ai": "VastAIMonitor",
         "fleet.metrics": "Health TrainingMetrics",
         "look.cluster": "verify_ray_resources",
@@ -174,6 +201,7 @@ __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
         "notify.notifier": "TrainingNotifier",
         "look.check": "check_training",
         "look.health_report": "get_training_health print_training_health",
+        "supervision.background": "SupervisionHandle start_supervision",
         "supervision.restart": "auto_restart",
         "runs.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
         "runs.monitor": "TrainingMonitor",

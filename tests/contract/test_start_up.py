@@ -29,7 +29,7 @@ RUN = "from training_monitor.cli.main import main; main({words!r})"
 # for other versions and for trainings that happen to run on this machine.
 SCRIPTS: dict[str, tuple[int, int]] = {
     "import training_monitor": (1, 4),
-    "from training_monitor import auto_restart": (25, 70),
+    "from training_monitor import auto_restart": (27, 70),
 }
 COMMANDS: dict[str, tuple[int, int]] = {
     "--version": (10, 50),

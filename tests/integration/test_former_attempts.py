@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.conftest import Place, counted_programs, wait_until
 from tests.loopback.ray_dashboard import RayDashboard
-from training_monitor import auto_restart
+from training_monitor import RestartPolicy, auto_restart
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.core.models import Event, JobStatus, JobView, Progress
 from training_monitor.core.store import Store
@@ -168,10 +168,8 @@ def test_a_run_keeps_keep_attempts_and_reports_what_it_removes(local: Place, tmp
         "local",
         "run",
         None,
-        retry_delay=0,
-        check_interval=0.2,
+        policy=RestartPolicy(retry_delay=0, check_interval=0.2, keep_attempts=1),
         job_config={"command": command},
-        keep_attempts=1,
         on_event=events.append,
         store=Store(str(tmp_path / "state")),
     )

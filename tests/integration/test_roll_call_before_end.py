@@ -22,6 +22,7 @@ from tests.integration.roll_call_training import BROKEN_GPU, PLACES, PROGRAMS, P
 from tests.loopback.messaging import Services
 from tests.requirements import require
 from training_monitor import (
+    RestartPolicy,
     TerminationPlan,
     auto_restart,
     check_training,
@@ -38,7 +39,7 @@ from training_monitor.look.kept_looks import last_roll_call, save_roll_call
 from training_monitor.supervision import TrainingWatcher, watch_training
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
-from training_monitor.targets.transport import LocalTransport, Stream
+from training_monitor.targets.transport import LocalTransport, Stream, Transport
 from training_monitor.why.before_end import explain_before_end
 
 BOUND = 8.0
@@ -100,10 +101,11 @@ class SilentInTheMiddle:
         return LocalTransport().stream(argv, input=input)
 
 
-def supervise(folder: Path, heard: Heard, **more: Any) -> Any:
-    given: dict[str, Any] = {"retry_delay": 0.1, "stagnation_threshold": 2, "check_interval": 0.5}
-    given |= {"job_config": {"command": command_of(folder)}, "on_event": heard, "roll_call_timeout": BOUND}
-    return auto_restart("local", "hangs", None, 3, **{**given, **more})
+def supervise(folder: Path, heard: Heard, transport: Transport | None = None, **more: Any) -> Any:
+    limits: dict[str, Any] = {"retry_delay": 0.1, "stagnation_threshold": 2, "check_interval": 0.5}
+    policy = RestartPolicy(3, **{**limits, "roll_call_timeout": BOUND, **more})
+    config = {"command": command_of(folder)}
+    return auto_restart("local", "hangs", None, policy=policy, job_config=config, on_event=heard, transport=transport)
 
 
 def test_a_hang_is_explained_before_it_is_ended(place: Path, surroundings: Surroundings) -> None:

@@ -55,8 +55,18 @@ def named_folder(command: str) -> str | None:
 
 def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:
     from training_monitor.notify import templates
+    from training_monitor.verdict.restart import RestartPolicy
 
     display = LiveDisplay(args, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
+    policy = RestartPolicy(
+        max_retries=args.max_retries,
+        retry_delay=args.retry_delay,
+        stagnation_threshold=args.stall_after,
+        check_interval=args.interval,
+        fresh_start=args.fresh_start,
+        keep_attempts=args.keep_attempts,
+        roll_call_timeout=args.roll_call_timeout,
+    )
     hearing = ExitStack()
     try:
         on_event, on_look, post = hearing.enter_context(_hearing(args, name, display))
@@ -64,18 +74,12 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             args.target,
             name,
             directory,
-            args.max_retries,
-            args.retry_delay,
-            args.stall_after,
-            args.interval,
-            config,
-            getattr(args, "job", None),
-            args.namespace,
-            fresh_start=args.fresh_start,
+            job_config=config,
+            initial_job_id=getattr(args, "job", None),
+            namespace=args.namespace,
+            policy=policy,
             take_over=args.take_over,
             standby=getattr(args, "standby", False),
-            keep_attempts=args.keep_attempts,
-            roll_call_timeout=args.roll_call_timeout,
             on_event=on_event,
             on_look=on_look,
         )

@@ -33,6 +33,9 @@ class SystemClock:
     def wait(self, event: threading.Event, seconds: float) -> bool:
         return event.wait(max(0.0, seconds))
 
+    def __repr__(self) -> str:
+        return "SYSTEM_CLOCK"
+
 
 SYSTEM_CLOCK = SystemClock()
 

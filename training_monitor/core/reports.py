@@ -104,6 +104,8 @@ class RayNumbers(TypedDict):
 
 
 class RayResourcesReport(RayNumbers):
+    """What a Ray cluster has, uses and waits for; `healthy` is False also if that could not be asked."""
+
     healthy: bool
 
 
@@ -232,6 +234,8 @@ class HealthReport(TypedDict):
 
 
 class MonitorReport(TypedDict):
+    """How a watch of a job ended; see `monitor_job`."""
+
     status: str
     duration: float
     final_step: int | None

@@ -162,7 +162,9 @@ def monitor_job(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> MonitorReport:
-    """Watch a job until it ends, stalls or times out. Blocks; does nothing to the job.
+    """Answer how a job ended, or that it stalls, by watching it until then. Blocks; does nothing to the job.
+
+    To wait for other things too, such as a step or a loss, prefer `wait_for`; to keep the job going, `auto_restart`.
 
     Args:
         job_id: a Ray submission id, process:NAME, a PID, the path of a log, a name (see `check_training`), or a
@@ -269,9 +271,9 @@ def detect_stall(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> bool:
-    """Return at once whether a running job makes no progress, by one look and all earlier ones.
+    """Answer with True or False whether a job is stalled now, by one look and all earlier ones.
 
-    False also if that is unknown; `check_training` tells the difference, and the reason.
+    Prefer `check_training`: it says why, and whether that is known at all; False here is also unknown.
 
     Args:
         stagnation_threshold: see `stall_policy`.

@@ -14,9 +14,9 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.models import OnEvent, OnLook
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import RollCallSeconds
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdict.restart import RestartPolicy
 
 if TYPE_CHECKING:
     from training_monitor.supervision.run_state import RunState
@@ -37,14 +37,11 @@ def auto_restart(
     initial_job_id: str | None = None,
     namespace: str = "default",
     *,
-    fresh_start: bool = False,
+    policy: RestartPolicy | None = None,
     take_over: bool = False,
     standby: bool = False,
-    max_delay: float = 900,
-    keep_attempts: int = 10,
-    roll_call_timeout: RollCallSeconds = 20,
     on_event: OnEvent | None = None,
-    on_look: OnLook = lambda error: None,
+    on_look: OnLook | None = None,
     store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -58,22 +55,19 @@ def auto_restart(
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
             attempt starts from step 0.
         max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
-        retry_delay: seconds before a restart; doubles while there is no progress, up to `max_delay`, with jitter.
+        retry_delay: seconds before a restart; doubles while there is no progress, up to 15 minutes, with jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks; the exit of a process job is noticed at once.
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name, or else of the one
             with this word in its entrypoint. For a scheduler's job, it adds `env` and `resume_argument` to what the
             scheduler knows of it.
         initial_job_id: an existing job to supervise; may also be a name.
+        policy: all limits, also those above, which are then left out; see `RestartPolicy`.
         take_over: take the training over from a living supervisor elsewhere, which then ends.
         standby: wait while a supervisor elsewhere lives, and continue when it has died or been interrupted. What it
             supervised to its end is reported, and not begun anew; a job of this name that runs again is adopted.
         on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
             `setup_logging`. on_look: called after every look, with None or with the error of a failed look.
-        keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
-        roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended,
-            at least 5; 0: none is taken.
-        fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
         success, final_step, total_retries, outcome (completed | max_retries_reached | stopped | no_checkpoint_found |
@@ -89,15 +83,12 @@ def auto_restart(
     """
     from training_monitor.core.interrupts import only_looking
     from training_monitor.core.logger import logging_of_loop
-    from training_monitor.core.values import check_roll_call_timeout
     from training_monitor.supervision.run_state import RunState
     from training_monitor.supervision.supervisor import Supervisor
     from training_monitor.targets.asking import Site
-    from training_monitor.verdict.restart import RestartPolicy
 
-    check_roll_call_timeout(roll_call_timeout)
-    waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
-    policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts, roll_call_timeout)
+    limits = (max_retries, retry_delay, stagnation_threshold, check_interval)
+    policy = _policy_of(limits, policy)
     site, store = Site.of(head_pod, namespace, transport, clock), store or Store()
     key = _key(site.target, job_name)
     scheduled = site.target.scheduled
@@ -109,6 +100,18 @@ def auto_restart(
         made = Supervisor(store, site, policy, on_event, take_over=take_over, standby=standby, on_look=on_look)
         with closing(made) as supervisor, only_looking(_INTERRUPTED.format(job_name)):
             return _supervise(supervisor, new, initial_job_id)
+
+
+def _policy_of(limits: tuple[int, float, float, float], policy: RestartPolicy | None) -> RestartPolicy:
+    """Return the policy of a call. Raises SettingsError if it gives one, and limits beside it."""
+    from training_monitor.core.errors import SettingsError
+
+    names = ("max_retries", "retry_delay", "stagnation_threshold", "check_interval")
+    usual = RestartPolicy()
+    given: dict[str, Any] = {name: value for name, value in zip(names, limits) if value != getattr(usual, name)}
+    if policy and given:
+        raise SettingsError(*next(iter(given.items())), "left out beside `policy`, which has it")
+    return policy or RestartPolicy(**given)
 
 
 def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None) -> RestartReport:

@@ -89,11 +89,11 @@ class Supervisor(Hands):
         *,
         take_over: bool = False,
         standby: bool = False,
-        on_look: OnLook = lambda error: None,
+        on_look: OnLook | None = None,
     ) -> None:
         super().__init__(store, site, on_event, take_over, standby)
         self.keep_attempts = policy.keep_attempts
-        self.policy, self.on_look = policy, on_look
+        self.policy, self.on_look = policy, on_look or (lambda error: None)
         self.observer: Observer | None = None
         self.suspect: str | None = None  # the job that seemed stalled at the last look
         self.missing_looks = self.stop_failures = 0

@@ -39,9 +39,18 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestartPolicy(PublicValue):
-    """The limits of restarting. Counts are restarts, times seconds. The delay doubles each time, up to `max_delay`.
+    """The limits of restarting a training; see `auto_restart`.
 
-    `roll_call_timeout` bounds the roll call of a training that hangs, before it is ended: at least 5; 0: none is taken.
+    Attributes:
+        max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
+        retry_delay: seconds before a restart; doubles while there is no progress, up to `max_delay` seconds.
+        jitter: the share of the delay, from 0 to 1, by which it grows at most, at random.
+        stagnation_threshold: seconds without progress after which a running job counts as stalled.
+        check_interval: seconds between looks; the exit of a process job is noticed at once.
+        fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
+        keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
+        roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended,
+            at least 5; 0: none is taken.
     """
 
     max_retries: int = 10

@@ -59,7 +59,10 @@ _Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether
 
 
 def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> StallAnalysis:
-    """Judge a run by its samples, oldest first; beyond 720, older ones are thinned.
+    """Answer whether samples that you took yourself, oldest first, show a hang or slowness, and what to do about it.
+
+    Prefer `judge`, which also weighs how the job stands, its errors and its losses; on a target, `check_training`.
+    Beyond 720 samples, older ones are thinned.
 
     Args:
         samples: one per look; None is unknown.
@@ -432,7 +435,10 @@ def _stalling(
 
 @checked
 class StallDetector:
-    """Keeps the samples of one run, older ones thinned, and whether a notice of its stall was sent."""
+    """Answers `analyze_stall` for samples of yours that come one after the other, and whether to send a notice again.
+
+    Of a training on a target, `check_training` takes and keeps the samples itself.
+    """
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
         self.policy = policy

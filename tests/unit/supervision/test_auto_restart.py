@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.supervision.restart import auto_restart
+from training_monitor.verdict.restart import RestartPolicy
 
 COMMAND = {"command": "python train.py", "env": {"SEED": "1"}}
 CRASH = Behaviour(crash_after=120)
@@ -41,7 +43,9 @@ class Bench:
             "on_event": self._hear,
         }
         options |= {"store": Store(self.folder), "transport": self.transport, "clock": self.clock}
-        report = auto_restart(checkpoint_dir="/checkpoints", **(options | changes))
+        options |= changes
+        limits = {each.name: options.pop(each.name) for each in fields(RestartPolicy) if each.name in options}
+        report = auto_restart(checkpoint_dir="/checkpoints", policy=RestartPolicy(**limits), **options)
         assert report["outcome"] == report["reason"].partition(":")[0]  # whatever came of it
         return report
 
