@@ -42,7 +42,14 @@ from training_monitor.core.regex import regex
 from training_monitor.core.results import CommandResult
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import RESOLVE_SECONDS, Target, parse_target
-from training_monitor.targets.transport import HeldScript, Stream, Transport, explain_failure, explain_timeout
+from training_monitor.targets.transport import (
+    HeldScript,
+    Stream,
+    Transport,
+    Within,
+    explain_failure,
+    explain_timeout,
+)
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new process to 128 KiB
@@ -102,11 +109,11 @@ class Site:
         return str(self.target)
 
     def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
-        """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts together.
+        """Ask all `questions` in one round trip; see `ask`. `timeout` is for all attempts and waits together.
 
         Of a target that has ended each answer is TargetEnded, but for what is asked beside it.
         """
-        most = self.left(min(timeout or math.inf, self.target.longest))
+        most = min(Within(self.left(timeout or math.inf)), self.target.longest)
         if most < math.inf:
             timeout = most
             questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
@@ -164,7 +171,7 @@ class Site:
             frames = read_frames(result.stdout, nonce)
             if frames is not None or result.exit_code != 0 or not attempts_left:
                 break
-            limit = max(0.1, end - time.monotonic()) if timeout else limit
+            limit = Within(max(0.1, end - time.monotonic())) if timeout else limit
         if frames is not None:
             del result  # it may have megabytes, and so may what is made of each reply
             return [_answer(question, frames.pop(number, None)) for number, question in enumerate(questions)]

@@ -13,8 +13,9 @@ import shlex
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Protocol
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from training_monitor.core.advice import Advised
 
+MOST_PROGRAMS = 32  # at a time, of this process
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024  # of a tool of this machine
 MAX_REPLY_BYTES = 6 * 1024 * 1024  # of a program that is given a script, which runs on a machine of strangers
 # Of a text with one character of four bytes, Python keeps each character in four bytes.
@@ -70,6 +72,10 @@ class HeldScript(str):
     """
 
 
+class Within(float):
+    """The seconds of a program and of its wait for its turn together; a plain number begins with the program."""
+
+
 class Stream(Protocol):
     def chunks(self) -> Iterator[bytes]:
         """Yield the program's output as it arrives, until it ends or the stream is closed."""
@@ -79,7 +85,11 @@ class Stream(Protocol):
 
 class Transport(Protocol):
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        """Run to the end; any exit status is a result. Raises ToolNotFound, CommandTimedOut, LocalFailure."""
+        """Run to the end; any exit status is a result. Raises ToolNotFound, CommandTimedOut, LocalFailure.
+
+        Args:
+            timeout: seconds for the program, which may wait that long for its turn before it starts; see `Within`.
+        """
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
         """Start a program and return its output stream. Raises ToolNotFound."""
@@ -97,6 +107,16 @@ class LocalTransport:
         on_start: Callable[[Callable[[], None]], None] | None = None,
     ) -> CommandResult:
         """Run to the end. `on_start` is called with a function that kills the program, also from another thread."""
+        with _TURNS.turn(argv[0], timeout) as seconds:
+            return self._run(argv, seconds, input, on_start)
+
+    def _run(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        input: str | None,
+        on_start: Callable[[Callable[[], None]], None] | None,
+    ) -> CommandResult:
         import signal
         import subprocess
 
@@ -139,6 +159,49 @@ class LocalTransport:
         errors = _EndsReader(process.stderr, process, MAX_STDERR_BYTES)
         _start(process, errors, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
         return _ProcessStream(process, errors, argv[0])
+
+
+class _Turns:
+    """At most MOST_PROGRAMS programs run at a time; the one that has waited longest is next.
+
+    Streams take no turn, since they may last for days. No program waits for another one during its turn.
+    """
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin without programs, in a new process."""
+        self._lock, self._free, self._waiting = threading.Lock(), MOST_PROGRAMS, deque[threading.Event]()
+
+    @contextmanager
+    def turn(self, program: str, timeout: float) -> Iterator[float]:
+        """Wait for a turn, hold it, and yield the seconds of the program. Raises CommandTimedOut: none came in time."""
+        asked_at, turn = time.monotonic(), threading.Event()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                turn.set()
+            else:
+                self._waiting.append(turn)
+        try:
+            if not turn.wait(timeout):
+                what = f"{program} was not started within {timeout:g} s: {MOST_PROGRAMS} other programs were running"
+                raise CommandTimedOut(what, argv=(program,), hint="fewer targets at a time, or a longer timeout")
+            waited = round(time.monotonic() - asked_at, 1)
+            yield max(0.1, timeout - waited) if waited and isinstance(timeout, Within) else timeout
+        finally:
+            with self._lock:
+                if not turn.is_set():
+                    self._waiting.remove(turn)
+                elif self._waiting:
+                    self._waiting.popleft().set()
+                else:
+                    self._free += 1
+
+
+_TURNS = _Turns()  # of this process
+os.register_at_fork(after_in_child=_TURNS.begin)
 
 
 class _Reader(threading.Thread):

@@ -29,7 +29,7 @@ from training_monitor.look.looks import roots_of, source_of
 from training_monitor.look.meant import MOST_NAMED, MeantTraining, find_one_at, is_pid, process_alone, reach
 from training_monitor.targets.asking import Site, longest_limit, side_by_side
 from training_monitor.targets.target import Target, parse_target
-from training_monitor.targets.transport import Transport
+from training_monitor.targets.transport import MOST_PROGRAMS, Transport
 from training_monitor.verdict.stall import stall_policy
 from training_monitor.why.beside import finding
 from training_monitor.why.find_ranks import are_all_of_host, build_ranks, choose_training
@@ -63,7 +63,6 @@ from training_monitor.why.surroundings import pod_findings, read_surroundings, s
 from training_monitor.why.waits import WAITS, find_causes
 
 TIMEOUT = 20.0  # seconds
-MOST_AT_ONCE = 256  # hosts
 _SHARE_OF_FINDING = 0.4  # of the time
 _PROMPTS = ("(Pdb)", "(Pdb++)", "ipdb>")
 _INTERVALS = 3.0  # between steps, after which a training is no longer at its usual pace
@@ -90,7 +89,7 @@ def explain_training(
         target: where it runs, see `Target`; the other pods of a pod's training are found.
         what: as in `check_training`: a PID, a log, a job, or the name of either; None: the only training there.
         also: other targets on which ranks of the same training run, such as further ssh hosts.
-        timeout: seconds for all of it, at least 5.
+        timeout: seconds for all of it, at least 5. 32 hosts are asked at a time, each for 3 seconds or more.
         py_spy: the path of a py-spy on this machine that is sent to the targets and removed afterwards.
 
     Returns:
@@ -215,8 +214,9 @@ def call_roll(
     main, *others = find_hosts(site, pods.listed, also)
     hosts = [replace(main, roots=roots, is_found=bool(meant.pids), ask=pace.ask if pace else None), *others]
     calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods.listed, _time_left(clock, end))]
-    calls += [partial(_ask_host, each, meant, end, spy) for each in hosts]
-    results: list[Any] = side_by_side(calls, MOST_AT_ONCE)
+    last = len(hosts) - MOST_PROGRAMS
+    calls += [partial(_ask_host, each, meant, end, spy, has_next=0 < at < last) for at, each in enumerate(hosts)]
+    results: list[Any] = side_by_side(calls, MOST_PROGRAMS)
     of_pods, *answers = results
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
@@ -294,16 +294,21 @@ def _time_left(clock: Clock, end: float) -> float:
     """Return the seconds that are left, in tenths, since messages name them. Raises CommandTimedOut: none are."""
     left = (end - clock.monotonic()) * 10 // 1 / 10
     if left <= 0:
-        raise CommandTimedOut("no time was left to ask it")
+        raise CommandTimedOut("no time was left to ask it", hint="a longer timeout")
     return left
 
 
 # ---------------------------------------------------------------- one host
 
 
-def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None) -> _HostSeen:
-    """Look at all ranks on one host. Raises CommandError: it did not answer."""
+def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None, *, has_next: bool) -> _HostSeen:
+    """Look at all ranks on one host. Raises CommandError: it did not answer.
+
+    Args:
+        has_next: another host waits until this one is done: one that hangs may take only half of the time.
+    """
     clock = host.site.clock
+    end -= _time_left(clock, end) / 2 if has_next else 0
     site = host.site.resolve(_time_left(clock, end))
     roots = host.roots
     if roots is None:

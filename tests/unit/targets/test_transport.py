@@ -31,6 +31,7 @@ from training_monitor.targets.transport import (
     LocalTransport,
     SshTransport,
     Stream,
+    Within,
     explain_failure,
     words_of,
 )
@@ -356,6 +357,108 @@ print(LocalTransport().run(["echo", "there"], timeout=10).stdout)
 
 def test_an_interrupt_while_the_guard_ends_stops_no_later_program() -> None:
     assert LocalTransport().run([sys.executable, "-c", INTERRUPTED], timeout=30).stdout.split() == ["there"]
+
+
+# ---------------------------------------------------------------- at most 32 at a time
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> transport_module._Turns:
+    """Only one program may run at a time."""
+    monkeypatch.setattr(transport_module, "MOST_PROGRAMS", 1)
+    turns = transport_module._Turns()
+    monkeypatch.setattr(transport_module, "_TURNS", turns)
+    return turns
+
+
+class Runs(threading.Thread):
+    """Runs a program in a thread, and keeps how that ended."""
+
+    def __init__(self, *argv: str, timeout: float = 60) -> None:
+        super().__init__(daemon=True)
+        self.argv, self.timeout = argv, timeout
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            LocalTransport().run(self.argv, timeout=self.timeout)
+        except CommandTimedOut as error:
+            self.error = error
+
+
+def wait_for(turns: transport_module._Turns, waiting: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(turns._waiting) != waiting and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert len(turns._waiting) == waiting
+
+
+def test_programs_wait_for_their_turn_and_the_longest_waiting_is_next(
+    one_at_a_time: transport_module._Turns, tmp_path: Path
+) -> None:
+    gate, order = tmp_path / "gate", tmp_path / "order"
+    os.mkfifo(gate)
+    threads = [Runs("sh", "-c", f"read _ <{gate}")]
+    for number in range(5):
+        threads.append(Runs("sh", "-c", f"echo {number} >>{order}"))
+        wait_for(one_at_a_time, number + 1)
+    gate.write_text("\n")
+    for thread in threads:
+        thread.join(60)
+    assert order.read_text().split() == list("01234")
+
+
+def test_the_time_limit_begins_with_the_program_unless_it_includes_the_wait(
+    one_at_a_time: transport_module._Turns,
+) -> None:
+    first = Runs("sleep", "1.5")
+    while one_at_a_time._free:
+        time.sleep(0.005)
+    plain, within = Runs("sleep", "1", timeout=2), Runs("sleep", "1", timeout=Within(2))
+    for thread in (first, plain, within):
+        thread.join(60)
+    assert plain.error is None
+    assert "within" in str(within.error)
+
+
+def test_a_program_that_gets_no_turn_in_time_is_not_started(
+    one_at_a_time: transport_module._Turns, tmp_path: Path
+) -> None:
+    hangs = Runs("sleep", "60", timeout=1.5)
+    while one_at_a_time._free:
+        time.sleep(0.005)
+    with pytest.raises(CommandTimedOut, match=r"touch was not started within 0.1 s: 1 other programs? w") as caught:
+        LocalTransport().run(["touch", str(tmp_path / "begun")], timeout=0.1)
+    assert caught.value.hint
+    hangs.join(60)
+    assert hangs.error and not (tmp_path / "begun").exists()
+    assert LocalTransport().run(["echo", "next"], timeout=10).stdout == "next\n"
+
+
+def test_an_interrupted_wait_for_a_turn_costs_nobody_a_turn(one_at_a_time: transport_module._Turns) -> None:
+    with pytest.raises(KeyboardInterrupt), one_at_a_time.turn("first", 10), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(threading.Event, "wait", interrupt)
+        with one_at_a_time.turn("second", 10):
+            pass
+    assert (one_at_a_time._free, len(one_at_a_time._waiting)) == (1, 0)
+
+
+def interrupt(_: threading.Event, __: float | None = None) -> bool:
+    raise KeyboardInterrupt
+
+
+def test_a_stream_takes_no_turn(one_at_a_time: transport_module._Turns) -> None:
+    stream = LocalTransport().stream(["sleep", "60"])
+    assert LocalTransport().run(["echo", "beside"], timeout=10).stdout == "beside\n"
+    stream.close()
+
+
+def test_a_forked_process_has_turns_of_its_own() -> None:
+    with transport_module._TURNS.turn("parent", 10):
+        if not (pid := os.fork()):
+            os._exit(transport_module._TURNS._free)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == transport_module.MOST_PROGRAMS
 
 
 # ---------------------------------------------------------------- what was printed before a time limit
