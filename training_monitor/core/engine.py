@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 from math import ceil, inf
 from typing import ClassVar
 
@@ -17,7 +19,8 @@ from training_monitor.core.clock import Clock
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.logger import get_logger
 
-MOST_THREADS, MOST_FOR_SILENT, LEAST_AT_WORK = 48, 12, 4
+# Of the 32 programs that may run at a time, four are left for other things than looks: acts, and notices.
+MOST_THREADS, MOST_FOR_SILENT, LEAST_AT_WORK = 28, 12, 4
 USUAL_SECONDS, SLOW_SECONDS = 0.5, 2.0  # how long a look usually takes; from here on a look is slow
 LONGEST_BACKOFF = 300.0
 SHOW_SECONDS = 0.25  # between two snapshots worth showing
@@ -74,7 +77,7 @@ class Engine:
     # ------------------------------------------------------------ for subclasses
 
     def keys(self) -> Iterable[str]:
-        """Return the keys to look at now, in this order."""
+        """Return the keys to look at now; of those that were never looked at, the first one comes first."""
         raise NotImplementedError
 
     def look(self, key: str) -> None:
@@ -297,9 +300,11 @@ def wait_after(failures: int, interval: float, longest: float = LONGEST_BACKOFF)
 class Schedule:
     """Which key is looked at next, and by how many threads. Not locked: the caller holds a lock.
 
-    Failing keys come after all others and may use only `MOST_FOR_SILENT` threads, so that many hanging targets do not
-    starve those that answer. No more threads run than it takes to finish the round in time, so that the user interface
-    stays responsive; a thread that waits for a slow look does not count as working.
+    A key that was never looked at comes first, then the one whose last look began longest ago. Failing keys come after
+    all others and may use only `MOST_FOR_SILENT` threads, so that many hanging targets do not starve those that answer;
+    if there are always others, one failing key at a time is looked at after it has waited for an interval. No more
+    threads run than it takes to finish the round in time, so that the user interface stays responsive; a thread that
+    waits for a slow look does not count as working.
 
     `interval` is the time between two rounds in seconds; times are those of a monotonic clock.
     """
@@ -309,8 +314,12 @@ class Schedule:
     longest_backoff: float = LONGEST_BACKOFF
     urgent: Collection[str] = ()
     threads: int = 0
-    _waiting: dict[str, None] = field(default_factory=dict)
+    _waiting: dict[str, tuple[float, int]] = field(default_factory=dict)  # since when, and its number
+    _others: list[tuple[float, int, str]] = field(default_factory=list)  # heap of last look, number and key
+    _silent: list[tuple[float, int, str]] = field(default_factory=list)  # the same of failing keys
+    _numbers: count[int] = field(default_factory=count)
     _in_flight: dict[str, tuple[float, bool]] = field(default_factory=dict)  # start time, whether it was failing before
+    _looked: dict[str, float] = field(default_factory=dict)  # when the last look that ended began
     _asked: set[str] = field(default_factory=set)
     _again: set[str] = field(default_factory=set)  # in flight, and to be looked at once more
     _failures: dict[str, int] = field(default_factory=dict)
@@ -325,6 +334,17 @@ class Schedule:
     def is_idle(self) -> bool:
         return not self._waiting and not self._in_flight
 
+    def seconds_late(self, now: float) -> float | None:
+        """Return for how long beyond one interval a key that answers has waited for its look; 0 when all are in time.
+
+        Returns:
+            None if no look has ended yet, or no key answers.
+        """
+        if len(self._looked) == len(self._failures):
+            return None
+        waiting = (since for key, (since, _) in self._waiting.items() if not self._is_silent(key))
+        return max(0.0, now - min(waiting, default=now) - self.interval)
+
     def begin_round(self, *, forced: bool) -> None:
         """Let every key be looked at again; `forced` ignores backoff and repeats the looks in flight."""
         self._asked.clear()
@@ -337,7 +357,13 @@ class Schedule:
         for key in keys:
             if key not in self._asked and key not in self._in_flight and self._not_before.get(key, now) <= now:
                 self._asked.add(key)
-                self._waiting[key] = None
+                if key not in self._waiting:
+                    self._queue(key, now)
+
+    def _queue(self, key: str, now: float) -> None:
+        number = next(self._numbers)
+        self._waiting[key] = now, number
+        heappush(self._silent if self._is_silent(key) else self._others, (self._looked.get(key, -inf), number, key))
 
     def missing_threads(self, now: float) -> int:
         """Return how many more threads have something to do, and count them as started."""
@@ -350,22 +376,33 @@ class Schedule:
     def take(self, now: float) -> str | None:
         """Return the next key; None when there is none, and the thread counts as ended."""
         silent = sum(was_silent for _, was_silent in self._in_flight.values())
-        key = next((key for key in self._waiting if not self._is_silent(key)), None)
-        if key is None and silent < MOST_FOR_SILENT:
-            key = next(iter(self._waiting), None)
+        key, failing = self._first(self._others), self._first(self._silent)
+        is_overdue = failing is not None and now - self._waiting[failing][0] >= self.interval
+        if key is None or (is_overdue and not silent):
+            key = failing if silent < MOST_FOR_SILENT else None
         if key is None:
             self.threads -= 1
             return None
+        heappop(self._silent if key == failing else self._others)
         del self._waiting[key]
         self._in_flight[key] = (now, self._is_silent(key))
         return key
+
+    def _first(self, heap: list[tuple[float, int, str]]) -> str | None:
+        """Return the first key of a heap that still waits."""
+        while heap:
+            _, number, key = heap[0]
+            if self._waiting.get(key, (0.0, -1))[1] == number:
+                return key
+            heappop(heap)
+        return None
 
     def _is_silent(self, key: str) -> bool:
         return key in self._failures and key not in self.urgent
 
     def end(self, key: str, now: float, *, answered: bool) -> None:
         """Record that the look at a key ended, and whether it answered."""
-        del self._in_flight[key]
+        self._looked[key], _ = self._in_flight.pop(key)
         if answered:
             self._failures.pop(key, None)
             self._not_before.pop(key, None)
@@ -374,12 +411,12 @@ class Schedule:
             self._not_before[key] = now + wait_after(self._failures[key], self.interval, self.longest_backoff)
         if key in self._again:
             self._again.remove(key)
-            self._waiting[key] = None
+            self._queue(key, now)
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop everything about keys that no longer exist."""
         for key in keys:
-            for kept in (self._waiting, self._failures, self._not_before):
+            for kept in (self._waiting, self._looked, self._failures, self._not_before):
                 kept.pop(key, None)
             self._asked.discard(key)
             self._again.discard(key)

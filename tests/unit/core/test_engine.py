@@ -1,4 +1,4 @@
-"""Who is asked next: once a round, never twice at a time, the silent ones rarely and never before the others.
+"""Who is asked next: once a round, never twice at a time, in order of the last look, the silent ones rarely.
 
 What else an engine does is shown by those who inherit it: test_fleet*.py, test_run_collector.py, test_mock_fleet.py.
 """
@@ -24,6 +24,7 @@ from training_monitor.core.engine import (
     wait_after,
 )
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.targets.transport import MOST_PROGRAMS
 
 
 def taken(schedule: Schedule) -> list[str]:
@@ -125,10 +126,111 @@ def test_those_that_did_not_answer_come_last_and_never_hold_all_threads() -> Non
     asked = []
     for now in range(100, 150):  # a second after the other, while all that are asked hang
         asked += [schedule.take(now) for _ in range(schedule.missing_threads(now))]
-    assert schedule.threads <= MOST_THREADS
+    assert schedule.threads <= MOST_THREADS < MOST_PROGRAMS
     assert asked[0] == "good" and len([key for key in asked if key]) == MOST_FOR_SILENT + 1
     schedule.add(["another"], 100)
     assert schedule.missing_threads(150) and schedule.take(150) == "another"
+
+
+def look_at(schedule: Schedule, count: int, begin: float, *, answered: bool = True) -> list[str]:
+    """Look at so many keys one after the other, each for a second; return those."""
+    found = []
+    for now in range(count):
+        schedule.missing_threads(begin + now)
+        if key := schedule.take(begin + now):
+            schedule.end(key, begin + now + 1, answered=answered)
+            found.append(key)
+    return found
+
+
+def test_the_key_whose_last_look_is_the_oldest_comes_first_and_a_new_one_before_it() -> None:
+    schedule = Schedule(10)
+    schedule.add(["a", "b", "c"], 0)
+    assert look_at(schedule, 3, 0) == ["a", "b", "c"]
+    schedule.begin_round(forced=False)
+    schedule.add(["c", "b", "new", "a"], 10)
+    assert look_at(schedule, 4, 10) == ["new", "a", "b", "c"]
+
+
+def test_with_too_many_keys_for_an_interval_all_are_looked_at_equally_often() -> None:
+    schedule, keys = Schedule(10), [f"member {number}" for number in range(25)]
+    found = []
+    for begin in range(0, 100, 10):
+        schedule.begin_round(forced=False)
+        schedule.add(keys, begin)
+        found += look_at(schedule, 10, begin)
+    assert found == keys * 4
+
+
+def test_a_failing_key_is_looked_at_although_others_always_wait() -> None:
+    schedule, keys = Schedule(10), [f"member {number}" for number in range(25)]
+    schedule.add(["silent"], 0)
+    look_at(schedule, 1, 0, answered=False)
+    found = []
+    for begin in range(20, 100, 10):
+        schedule.begin_round(forced=False)
+        schedule.add(["silent", *keys], begin)
+        found += look_at(schedule, 10, begin)
+    assert found.index("silent") == 20  # it is due in the second round, and has waited for that in the third
+
+
+def test_looks_are_late_by_what_a_key_waits_beyond_an_interval() -> None:
+    schedule, keys = Schedule(10), [f"member {number}" for number in range(25)]
+    schedule.add(keys, 0)
+    assert schedule.seconds_late(9) is None
+    late = []
+    for begin in range(0, 60, 10):
+        schedule.begin_round(forced=False)
+        schedule.add(keys, begin)
+        look_at(schedule, 10, begin)
+        late.append(schedule.seconds_late(begin + 10))
+    assert late == [0, 10, 10, 10, 10, 10]
+
+
+def test_looks_that_only_failing_or_hanging_keys_wait_for_are_not_late() -> None:
+    schedule = Schedule(10)
+    schedule.add(["good", "hangs", "silent"], 0)
+    assert look_at(schedule, 1, 0) == ["good"] and schedule.take(1) == "hangs"
+    assert look_at(schedule, 1, 1, answered=False) == ["silent"]
+    schedule.begin_round(forced=True)
+    schedule.add(["good", "hangs", "silent"], 100)
+    assert schedule.take(100) == "good"
+    schedule.end("good", 101, answered=True)
+    assert schedule.seconds_late(1000) == 0
+
+
+def test_lateness_is_unknown_when_no_key_answers() -> None:
+    schedule = Schedule(10)
+    schedule.add(["a", "b"], 0)
+    look_at(schedule, 2, 0, answered=False)
+    assert schedule.seconds_late(100) is None
+
+
+class Counted(str):
+    """A key that counts how often it is looked up."""
+
+    __slots__ = ()
+    lookups = 0
+
+    def __hash__(self) -> int:
+        Counted.lookups += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_ten_thousand_keys_cost_as_many_lookups_each_as_ten(answered: bool) -> None:
+    def lookups(number: int) -> float:
+        schedule, keys = Schedule(10), [Counted(f"member {each}") for each in range(number)]
+        Counted.lookups = 0
+        for begin in (0.0, 1000.0, 2000.0):
+            schedule.begin_round(forced=False)
+            schedule.add(keys, begin)
+            schedule.threads = 1
+            while key := schedule.take(begin):
+                schedule.end(key, begin + 1, answered=answered)
+        return Counted.lookups / number
+
+    assert lookups(10_000) <= lookups(10)
 
 
 def taken_with_failures(schedule: Schedule, keys: list[str]) -> list[str]:
