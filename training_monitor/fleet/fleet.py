@@ -210,8 +210,14 @@ class FleetMonitor(Engine):
         """Return the current snapshot."""
         with self._lock:
             view, refreshing = self._view, not self._schedule.is_idle
+            late = self._schedule.seconds_late(self.clock.monotonic())
         return replace(
-            view, timestamp=self.clock.time(), alerts=self._record.alerts(), paused=self._paused, refreshing=refreshing
+            view,
+            timestamp=self.clock.time(),
+            alerts=self._record.alerts(),
+            paused=self._paused,
+            refreshing=refreshing,
+            late=late,
         )
 
     def _repr_html_(self) -> str:

@@ -274,6 +274,10 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         f"Members beyond {MOST_MEMBERS}, which have no series of their own.",
         lambda s: max(0, len(s.rows) - MOST_MEMBERS),
     ),
+    "fleet_looks_late_seconds": (
+        "For how long beyond the interval a member that answers has waited for its look; 0 when all are in time.",
+        lambda s: s.late,
+    ),
     "trainings_omitted": (
         "Trainings on the targets of members, beyond those that a member shows.",
         lambda s: s.summary.left_out,

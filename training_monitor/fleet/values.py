@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.models import Gpu
 from training_monitor.core.settings_table import items, text
+from training_monitor.core.units import format_duration
 from training_monitor.core.values import KeptRollCall, TrainingStatus
 from training_monitor.fleet.metrics import FLEET_COLUMNS, TrainingMetrics
 
@@ -143,7 +144,8 @@ class FleetSnapshot(PublicValue):
 
     `rows` are in a stable order, `alerts` oldest first, the last 200. `refreshing`: a look is in progress. `listed_at`
     is when the account's instances were last listed; `error` is why the last listing failed, and `stale_since` since
-    when; None while it works, or without an account.
+    when; None while it works, or without an account. `late` is for how many seconds beyond `interval` a member that
+    answers has waited for its look, the longest of all; 0 when all are in time, None before the first answer.
     """
 
     timestamp: float
@@ -157,6 +159,15 @@ class FleetSnapshot(PublicValue):
     listed_at: float | None = None
     error: str | None = None
     stale_since: float | None = None
+    late: float | None = None
+
+    @property
+    def lateness(self) -> str:
+        """The words for looks that are late by half an interval or more; "" for others."""
+        if self.late is None or self.late < self.interval / 2:
+            return ""
+        every = format_duration(self.interval)
+        return f"looks are {format_duration(self.late)} late: too many members to ask every {every}"
 
 
 _KEPT = sorted((each for each in FLEET_COLUMNS if each.name), key=lambda each: each.place)

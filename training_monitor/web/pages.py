@@ -72,6 +72,7 @@ def head_of(snapshot: FleetSnapshot) -> dict[str, Any]:
         "paused": snapshot.paused,
         "error": clean_or_none(snapshot.error),
         "stale_since": snapshot.stale_since,
+        "lateness": snapshot.lateness,
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.fakes import EPOCH
 from tests.unit.fleet.fleet_world import World, eventually, row, unreachable
 from training_monitor.core.clock import SYSTEM_CLOCK
+from training_monitor.core.engine import MOST_THREADS
 from training_monitor.core.errors import CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.core.values import Notice
 from training_monitor.fleet.config import FleetConfig
@@ -247,6 +248,24 @@ def test_a_refresh_while_the_account_is_listed_lists_it_once_more_afterwards() -
     assert eventually(lambda: monitor._forced_at == math.inf)  # it was taken up, while the first one hangs
     release.set()
     assert eventually(lambda: world.listings() == 2 and not monitor.snapshot().refreshing)
+    monitor.close()
+
+
+def test_looks_are_late_when_a_member_waits_for_longer_than_an_interval() -> None:
+    """All threads wait for machines that do not answer, and the member that answered waits with them."""
+    world, numbers = World(*range(1, MOST_THREADS + 2)), range(1, MOST_THREADS + 1)
+    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1.0))
+    release = threading.Event()
+    assert monitor.snapshot().late is None and not monitor.snapshot().lateness
+    monitor.update_all_metrics()
+    assert monitor.snapshot().late == 0 and not monitor.snapshot().lateness
+    for number in numbers:
+        world.machine(number).hang = release
+    monitor.start()
+    assert eventually(lambda: (monitor.snapshot().late or 0) > 0.6)
+    assert monitor.snapshot().lateness.endswith("s late: too many members to ask every 1s")
+    release.set()
+    assert eventually(lambda: monitor.snapshot().late == 0)
     monitor.close()
 
 

@@ -287,6 +287,11 @@ def test_the_newest_answer_of_all_is_the_last_look() -> None:
     assert of(*rows, listed_at=EPOCH - 1).get("last_look_timestamp_seconds") == EPOCH - 1
 
 
+def test_lateness_is_0_when_looks_are_in_time_and_absent_when_it_is_unknown() -> None:
+    found = [of(row(**TRAINS), late=late).get("fleet_looks_late_seconds") for late in (None, 0.0, 40.5)]
+    assert found == [None, 0.0, 40.5]
+
+
 def test_what_is_left_when_nobody_looks_any_more_says_nothing_of_a_member() -> None:
     summary = FleetSummary(levels={"healthy": 1}, dollars_per_hour=2.0)
     text = format_last_look(FleetSnapshot(EPOCH, (row(**TRAINS),), summary, interval=30.0))

@@ -157,6 +157,14 @@ def test_the_header_tells_what_is_paused_refreshing_filtered_and_sorted() -> Non
     assert first == f"{asked}  refreshed 02:39:57, 3s ago  refreshing"
 
 
+def test_the_header_tells_late_looks_when_they_matter() -> None:
+    def first(late: float | None) -> str:
+        return text_of(START, replace(SNAPSHOT, interval=10.0, late=late), 100).splitlines()[0]
+
+    assert "looks are 40s late: too many members to ask every 10s" in first(40.4)
+    assert first(None) == first(0.0) == first(4.9) and "late" not in first(4.9)
+
+
 def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
     for snapshot, view, said in [
         (FleetSnapshot(NOW), START, "asking ..."),

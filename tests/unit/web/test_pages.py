@@ -69,6 +69,11 @@ def test_unknown_is_not_zero() -> None:
     assert tiles["Credit"] == "$80.12"
 
 
+def test_late_looks_are_shown_above_the_table() -> None:
+    said = "looks are 40s late: too many members to ask every 10s"
+    assert [head_of(replace(SNAPSHOT, late=late))["lateness"] for late in (None, 0.0, 40.0)] == ["", "", said]
+
+
 def test_every_foreign_text_is_made_harmless() -> None:
     for text in HOSTILE:
         odd = member(

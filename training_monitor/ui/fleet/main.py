@@ -65,7 +65,7 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
         age = f"refreshed {format_moment(newest, now)}, {format_age(now - newest)} ago"
     order = "" if view.sort or view.reverse else "  worst first"
     tail = [(order, "dim"), (f"  {age}", ""), ("  refreshing" if snapshot.refreshing else "", "dim")]
-    filters = [f"filter: {view.words}" if view.words else ""]
+    filters = [f"filter: {view.words}" if view.words else "", snapshot.lateness]
     return header(view, f"{group}, {counted}", snapshot.paused, filters, tail)
 
 

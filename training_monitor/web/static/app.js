@@ -159,6 +159,8 @@ function showConnection() {
     said = `The server has made no new state since ${when(live.times.made_at)}: what is shown is old.`;
   } else if (live.head?.error) {
     said = `The account was not listed since ${when(live.head.stale_since)}: ${live.head.error}`;
+  } else if (live.head?.lateness) {
+    said = `The ${live.head.lateness}.`;
   }
   put(banner, said);
   banner.hidden = !said;
