@@ -15,7 +15,7 @@ import sys
 
 from bench.table import Row, as_table
 
-PARTS = ("startup", "logs", "top", "writer", "streaming", "health", "scripts", "history", "fleet", "web", "roll_call")
+PARTS = "startup logs top writer streaming health scripts history fleet many web roll_call".split()
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(

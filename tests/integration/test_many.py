@@ -26,16 +26,17 @@ from training_monitor.why.explain import call_roll
 
 HOSTS = 256
 NAMES = [f"host{number}" for number in range(HOSTS)]
-# Lists its names, or notes that it begins and ends, and has no answer.
+# Notes that it begins and ends; lists its names, or has no answer.
 PROGRAM = """#!/bin/sh
-case "$*" in
-ps*) cat "{folder}/names"; exit ;;
--G*) exit ;;
-esac
 echo 1 >>"{folder}/log"
-sleep {seconds}
+case "$*" in
+ps*) cat "{folder}/names" ;;
+-G*) ;;
+*) sleep {seconds} && false ;;
+esac
+status=$?
 echo -1 >>"{folder}/log"
-exit 1
+exit $status
 """
 
 
