@@ -366,6 +366,10 @@ class FleetMonitor(Engine):
             return [each for each in self._members.values() if each is not member and each.target == member.target]
 
     def _member(self, key: str) -> FleetMember | None:
+        with self._lock:
+            member = self._members.get(key)
+            if member and not (key in self._listed and member.is_lost):
+                return member
         return next((each for each in self._all_members() if each.key == key), None)
 
     # ------------------------------------------------------------ snapshots and alerts
