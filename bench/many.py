@@ -4,8 +4,8 @@
 
 An `ssh` on PATH that waits for SECONDS, as one to a far host does, runs its script on this machine, and counts how many
 of it run at a time. In one run: it is started for all hosts at once, and by `xargs -P 32`, with a script that does
-nothing; all hosts are asked one question, in three ways; the script of a fleet's look is run for all hosts by
-`xargs -P 32`; and a fleet of all hosts is looked at.
+nothing; all hosts are asked one question, by one caller and by four; the script of a fleet's look is run for all hosts
+by `xargs -P 32`; and a fleet of all hosts is looked at.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from training_monitor.core.results import CommandResult
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.targets.asking import ask, ask_many, side_by_side
+from training_monitor.targets.asking import ask_many, side_by_side
 from training_monitor.targets.transport import LocalTransport, Transport
 
 PROGRAM = """#!/bin/sh
@@ -107,12 +107,10 @@ def rows(hosts: int = 256, seconds: float = 0.5) -> Iterator[Row]:
     names = [f"host{number}" for number in range(hosts)]
     targets = [f"ssh://{name}" for name in names]
     question = Question("nothing", "true", lambda reply: reply)
-    one = [partial(ask, target, question) for target in targets]
     with fake_ssh(seconds) as counts:
         many = partial(ask_many, targets, question)
         ways: dict[str, Callable[[], object]] = {
             f"{hosts} hosts, one question": many,
-            f"{hosts} hosts, one question, as many threads": partial(side_by_side, one, hosts),
             f"{hosts} hosts, one question, four callers": partial(side_by_side, [many] * 4),
         }
         bare, at_once = measure(partial(start_at_once, names), counts)

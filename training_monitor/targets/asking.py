@@ -43,6 +43,7 @@ from training_monitor.core.results import CommandResult
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import RESOLVE_SECONDS, Target, parse_target
 from training_monitor.targets.transport import (
+    MOST_PROGRAMS,
     HeldScript,
     Stream,
     Transport,
@@ -56,7 +57,6 @@ MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new pro
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
 _LEAST_SECONDS = 1.0  # for a call whose time is over
-MAX_THREADS = 16
 _ASKED = regex(r"ask (\d{1,4}) (\d{1,12}(?:\.\d{1,9})?) (\d{1,12}(?:\.\d{1,9})?)", re.ASCII)
 _ENDED = regex(r"exit (\d{1,3})", re.ASCII)
 R = TypeVar("R")
@@ -333,8 +333,8 @@ def quote_path(path: str) -> Quoted:
     return Quoted(shlex.quote(path if path.startswith("/") else f"./{path}"))
 
 
-def side_by_side(calls: Sequence[Callable[[], R]], threads: int = MAX_THREADS) -> list[R | TrainingMonitorError]:
-    """Run the calls, at most `threads` at a time, and return, in order, the result of each or the error it raised."""
+def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R | TrainingMonitorError]:
+    """Run the calls, at most MOST_PROGRAMS at a time; return, in order, the result of each or the error it raised."""
     from training_monitor.core.engine import begin_thread
 
     left, results = deque(enumerate(calls)), dict[int, R | TrainingMonitorError]()
@@ -358,7 +358,7 @@ def side_by_side(calls: Sequence[Callable[[], R]], threads: int = MAX_THREADS) -
             defects.append(error)
 
     # Daemon threads: those of an executor would keep an interrupted command alive until the last answer.
-    beside = [begin_thread(work_beside, "question") for _ in range(min(threads, len(calls)) - 1)]
+    beside = [begin_thread(work_beside, "question") for _ in range(min(MOST_PROGRAMS, len(calls)) - 1)]
     try:
         work()
         for thread in filter(None, beside):

@@ -216,7 +216,7 @@ def call_roll(
     calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods.listed, _time_left(clock, end))]
     last = len(hosts) - MOST_PROGRAMS
     calls += [partial(_ask_host, each, meant, end, spy, has_next=0 < at < last) for at, each in enumerate(hosts)]
-    results: list[Any] = side_by_side(calls, MOST_PROGRAMS)
+    results: list[Any] = side_by_side(calls)
     of_pods, *answers = results
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]

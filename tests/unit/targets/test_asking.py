@@ -30,7 +30,7 @@ from training_monitor.targets.asking import (
     read_text,
     side_by_side,
 )
-from training_monitor.targets.transport import LocalTransport, Stream
+from training_monitor.targets.transport import MOST_PROGRAMS, LocalTransport, Stream
 
 NONCE = "0123456789abcdef01234567"
 
@@ -287,9 +287,15 @@ def test_a_question_has_its_end_before_all_of_them_have(timeout: float, limits: 
     ]
 
 
-def test_as_many_calls_run_side_by_side_as_threads_are_allowed() -> None:
-    meeting = threading.Barrier(40)
-    assert sorted(side_by_side([lambda: meeting.wait(60)] * 40, threads=64)) == list(range(40))
+def test_as_many_calls_run_side_by_side_as_programs_may_run() -> None:
+    meeting, most, before = threading.Barrier(MOST_PROGRAMS), list[int](), threading.active_count()
+
+    def meet() -> int:
+        most.append(threading.active_count())
+        return meeting.wait(60)
+
+    assert sorted(side_by_side([meet] * 2 * MOST_PROGRAMS)) == sorted([*range(MOST_PROGRAMS)] * 2)
+    assert max(most) - before <= MOST_PROGRAMS - 1
 
 
 # ---------------------------------------------------------------- asked again
