@@ -1,14 +1,17 @@
-"""What a fleet costs: one refresh of many instances, the processor at the default interval, memory over an hour.
+"""What a fleet costs: one refresh of many instances, the processor at the default interval, a member's look and memory.
 
-    python3 bench/fleet.py [--listed 500] [--running 50] [--rounds 5] [--seconds 60]
+    python3 bench/fleet.py [--parts LPM] [--listed 500] [--running 50] [--rounds 5] [--seconds 60]
+                           [--members 100 1000 10000] [--hours 2] [--old 100]
 
-1. Real vastai CLI, loopback REST API: one refresh of LISTED instances (which are loading, so that none is asked over
+L. Real vastai CLI, loopback REST API: one refresh of LISTED instances (which are loading, so that none is asked over
    ssh), and one bare `vastai show instances --raw`, in turn; printed are medians and their ratio.
-2. The screen's loop over RUNNING instances at the default interval for SECONDS: real vastai CLI, real ssh to a real
+P. The screen's loop over RUNNING instances at the default interval for SECONDS: real vastai CLI, real ssh to a real
    sshd, a growing log. Printed is the share of one core of this process and of the children it waits for (ssh, vastai),
    and the longest time that a snapshot and the drawing of it took, which is what a key waits for.
-3. RUNNING instances, their answers made up in memory, 360 refreshes ten seconds apart by a clock that is set: memory
-   after 60, 120, ... of them.
+M. MEMBERS instances, their answers made up in memory, a clock that is set: the CPU time of a look at one of them, which
+   is all that a look does but for starting a program, and resident memory (which is what users see) of each after the
+   first looks; the same of OLD members after HOURS, with the observations and samples of that time. Each number of
+   members has a process of its own. References: one regular expression over the same answers, and their text kept.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import resource
 import shutil
 import statistics
@@ -23,19 +27,23 @@ import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.soak_samples import resident  # noqa: E402
 from bench.table import Row  # noqa: E402
 from tests.integration.conftest import SshServer  # noqa: E402
 from tests.loopback.vast import VastApi  # noqa: E402
 from tests.unit.fleet.fleet_world import World  # noqa: E402
+from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.results import CommandResult
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.member import JUDGE_SECONDS
 from training_monitor.ui.fleet.app import APP
 from training_monitor.ui.fleet.view import FleetView
 from training_monitor.ui.kit.page import render_screen
@@ -101,24 +109,6 @@ def used(who: int) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def measure_memory(running: int) -> None:
-    world = World(*range(1, running + 1))
-    fleet = FleetMonitor(whole_account=True, transport=world, clock=world.clock)
-    tracemalloc.start()
-    for number in range(1, 361):
-        world.clock.sleep(10.0)
-        for machine in world.machines.values():
-            machine.log += f"step {number + 1}/100000 loss {2 / number:.4f}\n"
-            machine.scripts.clear()  # what the made-up machines keep is not ours
-        world.said.clear()
-        fleet.update_all_metrics()
-        if number % 60 == 0:
-            gc.collect()
-            logs = sum(len(machine.log) for machine in world.machines.values())
-            ours = tracemalloc.get_traced_memory()[0] - logs
-            print(f"after {number:3} refreshes of {running} instances  {ours / MB:6.1f} MB")
-
-
 # ---------------------------------------------------------------- for python3 -m bench
 
 
@@ -133,9 +123,65 @@ class SlowWorld(World):
         time.sleep(self.pause)
         started = time.thread_time()
         try:
-            return super().run(argv, timeout=timeout, input=input)
+            self.answer = super().run(argv, timeout=timeout, input=input)
+            return self.answer
         finally:
-            self.seconds += time.thread_time() - started  # approximately: threads add to it side by side
+            taken = time.thread_time() - started
+            self.seconds += taken  # in one step: other threads add to it, too
+
+    def train(self, step: int, seconds: float) -> None:
+        """Let time pass, and each training make a step; forget what was asked, which is not the fleet's."""
+        self.clock.sleep(seconds)
+        self.said.clear()
+        for machine in self.machines.values():
+            machine.log += f"step {step}/100000 loss {2 / step:.4f}\n"
+            machine.scripts.clear()
+
+
+class Cost(NamedTuple):
+    """What a member costs: CPU milliseconds of a look, and resident kB; of all members, where there are several.
+
+    `bare` is the milliseconds of one regular expression over its answer, `text` the kB of its answers.
+    """
+
+    cpu: float
+    memory: float
+    bare: float
+    text: float
+
+
+def measure_members(members: int, rounds: int, pause: float = 0.0, hours: float = 0.0) -> Cost:
+    """Measure looks at members that were watched for some hours before, in a process of its own.
+
+    A third of the looks ten seconds apart renews the verdict, so `rounds` is how many times three looks are measured.
+    """
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(_measure_members, (members, rounds, pause, hours))
+
+
+def _measure_members(members: int, rounds: int, pause: float, hours: float) -> Cost:
+    use_few_arenas()  # as `training-monitor fleet` does
+    warm = FleetMonitor(whole_account=True, transport=(small := SlowWorld(1, 2, pause=0.0)), clock=small.clock)
+    warm.update_all_metrics()  # imports and patterns are not a member's
+    world = SlowWorld(*range(1, members + 1), pause=pause)
+    gc.collect()
+    before = resident(os.getpid()) * MB
+    fleet = FleetMonitor(whole_account=True, transport=world, clock=world.clock)
+    taken, looks = [], max(2, round(hours * 3600 / JUDGE_SECONDS))
+    for number in range(1, looks + 3 * rounds + 1):
+        world.train(number, JUDGE_SECONDS if number <= looks and hours else 10.0)
+        begun = time.process_time() - world.seconds
+        fleet.update_all_metrics()
+        taken.append(time.process_time() - world.seconds - begun)
+    gc.collect()
+    logs = sum(len(machine.log) for machine in world.machines.values())
+    memory = (resident(os.getpid()) * MB - before - logs) / members
+    answer = world.answer.stdout
+    bare = statistics.median(seconds(lambda: re.findall(r"(?m)^(\w+)=(.*)$", answer)) for _ in range(100))
+    fleet.close()
+    looked = [sum(taken[at : at + 3]) / 3 for at in range(looks, len(taken), 3)]
+    text = len(answer) * (looks + 3 * rounds)
+    return Cost(1e3 * statistics.median(looked) / members, memory / 1e3, 1e3 * bare, text / 1e3)
 
 
 def measure_share(listed: int, seconds: float, api: VastApi) -> tuple[float, float]:
@@ -151,56 +197,15 @@ def measure_share(listed: int, seconds: float, api: VastApi) -> tuple[float, flo
     return own / seconds, children / seconds
 
 
-def measure_looks(members: int, rounds: int = 5, pause: float = 0.05) -> float:
-    """Return the CPU seconds of a look at one member, in rounds of all, without those of making up the answers."""
-    world = SlowWorld(*range(1, members + 1), pause=pause)
-    fleet = FleetMonitor(whole_account=True, transport=world, clock=world.clock)
-    taken = []
-    for number in range(rounds + 2):
-        world.clock.sleep(10.0)
-        for machine in world.machines.values():
-            machine.log += f"step {number + 1}/100000 loss {2 / (number + 1):.4f}\n"
-        before = time.process_time() - world.seconds
-        fleet.update_all_metrics()
-        taken.append(time.process_time() - world.seconds - before)
-    fleet.close()
-    return statistics.median(taken[2:]) / members
-
-
-def measure_member(members: int = 10, looks: int = 720) -> float:
-    """Return the bytes of a member after so many looks, all that the made-up machines keep left out."""
-    measure_looks(2, 1)  # imports and patterns are not a member's
-    world = World(*range(1, members + 1))
-    tracemalloc.start()
-    fleet = FleetMonitor(whole_account=True, transport=world, clock=world.clock)
-    for number in range(looks):
-        world.clock.sleep(10.0)
-        for machine in world.machines.values():
-            machine.log += f"step {number + 1}/100000 loss {2 / (number + 1):.4f}\n"
-        fleet.update_all_metrics()
-        world.said.clear()
-        for machine in world.machines.values():
-            machine.scripts.clear()
-    gc.collect()
-    made_up = [tracemalloc.Filter(False, f"*/{folder}/*") for folder in ("tests", "bench")]
-    ours = sum(each.size for each in tracemalloc.take_snapshot().filter_traces(made_up).statistics("filename"))
-    tracemalloc.stop()
-    fleet.close()
-    return ours / members
-
-
 def rows() -> list[Row]:
+    young, old = measure_members(100, 5, 0.05), measure_members(100, 3, 0.0, 2.0)
+    at_once, bare = measure_members(100, 5), "one regular expression over the answer"
+    kept = "the text of all answers"
     found = [
-        Row(
-            "fleet: own CPU of a look, 100 members",
-            1e3 * measure_looks(100),
-            "ms",
-            None,
-            "answers after 50 ms",
-            "0.5 ms",
-        ),
-        Row("fleet: the same, answers at once", 1e3 * measure_looks(100, 20, 0.0), "ms", None, "", "0.5 ms"),
-        Row("fleet: memory of a member after 720 looks, two hours", measure_member() / 1e3, "kB", None, "", "40 kB"),
+        Row("fleet: own CPU of a look, 100 members, answers after 50 ms", young.cpu, "ms", young.bare, bare, "0.6 ms"),
+        Row("fleet: the same, answers at once", at_once.cpu, "ms", at_once.bare, bare, "0.6 ms"),
+        Row("fleet: the same after two hours", old.cpu, "ms", old.bare, bare, ""),
+        Row("fleet: memory of a member after two hours", old.memory, "kB", old.text, kept, "70 kB"),
     ]
     if shutil.which("vastai"):
         with tempfile.TemporaryDirectory() as folder, VastApi() as served:
@@ -214,40 +219,67 @@ def rows() -> list[Row]:
     return found
 
 
-def growth() -> list[str]:
-    taken = {members: measure_looks(members, 3) for members in (10, 100, 1000, 10_000)}
-    head = ["| members | own CPU of a look |", "| ---: | ---: |"]
-    return [*head, *(f"| {members} | {1e3 * taken[members]:.2f} ms |" for members in taken)]
+def growth(members: Sequence[int] = (10, 100, 1000, 10_000)) -> list[str]:
+    """Return a table of what a member costs in fleets of ever more members."""
+    rows = ["| members | own CPU of a look | memory of a member after the first looks |", "| ---: | ---: | ---: |"]
+    for count in members:
+        cost = measure_members(count, 1 if count > 1000 else 5)
+        rows.append(f"| {count} | {cost.cpu:.2f} ms | {cost.memory:.0f} kB |")
+    return rows
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--listed", type=int, default=500)
-    parser.add_argument("--running", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tm", dir="/tmp") as name:
-        tools = Path(name) / "tools"
-        tools.mkdir()
-        os.environ.update(
-            PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
-            XDG_RUNTIME_DIR=name,
-            TRAINING_MONITOR_STATE_DIR=f"{name}/state",
-        )
+def print_members(members: Sequence[int], old: int, hours: float) -> None:
+    costs = {count: measure_members(count, 1 if count > 1000 else 5) for count in members}
+    for count, cost in costs.items():
+        print(f"{count:6} members  {cost.cpu:6.2f} ms of CPU a look  {cost.memory:6.1f} kB each after the first looks")
+    fewest, most = costs[min(members)], costs[max(members)]
+    ratios = f"{most.cpu / fewest.cpu:.2f} times the time, {most.memory / fewest.memory:.2f} times the memory"
+    print(f"a member among {max(members)}, of one among {min(members)}: {ratios}")
+    cost = measure_members(old, 3, 0.0, hours)
+    print(f"{old:6} members, after {hours:g} hours  {cost.cpu:6.2f} ms a look  {cost.memory:6.1f} kB each")
+    print(f"one regular expression over an answer {cost.bare:6.3f} ms; the text of all answers {cost.text:6.1f} kB")
+
+
+def print_accounts(arguments: argparse.Namespace, folder: Path) -> None:
+    """Print what L and P measure."""
+    if "L" in arguments.parts:
         with VastApi() as served:
             os.environ.update(served.environ)
             one, ours = measure_listing(arguments.listed, arguments.rounds, served)
         print(f"vastai show instances --raw, {arguments.listed} instances  {one:6.2f} s")
         print(f"one refresh of {arguments.listed} instances                {ours:6.2f} s   ratio {ours / one:.2f}")
-        server = SshServer(Path(name) / "sshd")
-        server.set_environment({"SHLVL": "2"})
-        server.write_client(tools)
-        server.start()
-        try:
-            with VastApi() as served:
-                os.environ.update(served.environ)
-                measure_processor(arguments.running, arguments.seconds, served, server, Path(name))
-        finally:
-            server.stop()
-    measure_memory(arguments.running)
+    if "P" not in arguments.parts:
+        return
+    server = SshServer(folder / "sshd")
+    server.set_environment({"SHLVL": "2"})
+    server.write_client(folder / "tools")
+    server.start()
+    try:
+        with VastApi() as served:
+            os.environ.update(served.environ)
+            measure_processor(arguments.running, arguments.seconds, served, server, folder)
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="LPM", help="what to measure (default: LPM)")
+    parser.add_argument("--listed", type=int, default=500)
+    parser.add_argument("--running", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--members", type=int, nargs="+", default=[100, 1000, 10_000])
+    parser.add_argument("--hours", type=float, default=2.0)
+    parser.add_argument("--old", type=int, default=100, help="members that are watched for HOURS")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tm", dir="/tmp") as name:
+        (Path(name) / "tools").mkdir()
+        os.environ.update(
+            PATH=f"{name}/tools{os.pathsep}{os.environ['PATH']}",
+            XDG_RUNTIME_DIR=name,
+            TRAINING_MONITOR_STATE_DIR=f"{name}/state",
+        )
+        print_accounts(arguments, Path(name))
+        if "M" in arguments.parts:
+            print_members(arguments.members, arguments.old, arguments.hours)
