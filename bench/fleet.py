@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
@@ -118,6 +119,8 @@ class SlowWorld(World):
     def __init__(self, *numbers: int, pause: float) -> None:
         super().__init__(*numbers)
         self.pause, self.seconds = pause, 0.0
+        for machine in self.machines.values():
+            machine.scripts = deque(maxlen=0)  # type: ignore[assignment]
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         time.sleep(self.pause)
@@ -130,12 +133,11 @@ class SlowWorld(World):
             self.seconds += taken  # in one step: other threads add to it, too
 
     def train(self, step: int, seconds: float) -> None:
-        """Let time pass, and each training make a step; forget what was asked, which is not the fleet's."""
+        """Let time pass, and each training make a step; forget what was asked: that is not the fleet's."""
         self.clock.sleep(seconds)
         self.said.clear()
         for machine in self.machines.values():
             machine.log += f"step {step}/100000 loss {2 / step:.4f}\n"
-            machine.scripts.clear()
 
 
 class Cost(NamedTuple):

@@ -2,78 +2,53 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from array import array
 from collections import deque
 
+from training_monitor.core.columns import Columns
 from training_monitor.core.regex import regex
 from training_monitor.fleet.metrics import KEPT_LOGS
 from training_monitor.fleet.values import REPORTED, FleetSample
 
 LINE_LENGTH = 1000
-_NOT_KNOWN = -sys.float_info.max  # nan is a valid value of a loss
+_COLUMNS = ("timestamp", "status", *REPORTED)
 _PIECE = regex(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
 
 class LastSamples:
-    """Samples of the last `seconds`, at most `size`; of more, every second one is dropped, but never the newest.
-
-    There is a column for each value that was ever known, so that a member takes some 20 kB.
-    """
+    """Samples of the last `seconds`, at most `size`; of more, every second one is dropped, but never the newest."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self._size, self._seconds, self._gap = size, seconds, 0.0
-        self._times, self._status = array("d"), list[str | None]()
-        self._columns: dict[str, array[float]] = {}
+        self._rows = Columns(_COLUMNS)
         self._lock = threading.Lock()
 
     def add(self, sample: FleetSample) -> None:
         """Add the newest sample."""
         with self._lock:
-            times = self._times
+            times = self._rows.column("timestamp")
             if len(times) > 1 and 0.0 <= times[-1] - times[-2] < self._gap:
-                self._keep(slice(len(times) - 1))
-            self._append(sample)
-            oldest = sample.timestamp - self._seconds
-            self._keep(slice(next(at for at, each in enumerate(self._times) if each >= oldest), None))
-            if len(self._times) > self._size:
-                self._keep(slice((len(self._times) - 1) % 2, None, 2))
-                self._gap = 0.75 * (self._times[-1] - self._times[0]) / len(self._times)
-
-    def _append(self, sample: FleetSample) -> None:
-        values = {name: sample.values.get(name) for name in REPORTED}
-        for name, value in values.items():
-            if value is not None and name not in self._columns:
-                self._columns[name] = array("d", [_NOT_KNOWN]) * len(self._times)
-        for name, column in self._columns.items():
-            value = values[name]
-            column.append(_NOT_KNOWN if value is None else value)
-        self._times.append(sample.timestamp)
-        self._status.append(sample.status and sys.intern(sample.status))
-
-    def _keep(self, kept: slice) -> None:
-        if kept == slice(0, None):
-            return
-        self._times, self._status = self._times[kept], self._status[kept]
-        self._columns = {name: column[kept] for name, column in self._columns.items()}
+                self._rows.keep(slice(len(times) - 1))
+            values = (None if (value := sample.values.get(name)) is None else float(value) for name in REPORTED)
+            self._rows.append([sample.timestamp, sample.status, *values])
+            times, oldest = self._rows.column("timestamp"), sample.timestamp - self._seconds
+            if times[0] < oldest:
+                self._rows.keep(slice(next(at for at, each in enumerate(times) if each >= oldest), None))
+            if len(self._rows) > self._size:
+                self._rows.keep(slice((len(self._rows) - 1) % 2, None, 2))
+                times = self._rows.column("timestamp")
+                self._gap = 0.75 * (times[-1] - times[0]) / len(times)
 
     def values(self, name: str) -> list[float | None]:
         """Return one value of all samples, oldest first."""
         with self._lock:
-            column = self._columns.get(name)
-            if column is None:
-                return [None] * len(self._times)
-            return [None if value == _NOT_KNOWN else value for value in column]
+            return list(self._rows.column(name))
 
     def all(self) -> tuple[FleetSample, ...]:
         """Return the samples, oldest first."""
         with self._lock:
-            times, status = self._times[:], self._status[:]
-            rows = [dict.fromkeys(REPORTED) for _ in times]
-            for name, column in self._columns.items():
-                for row, value in zip(rows, column):
-                    row[name] = None if value == _NOT_KNOWN else value
+            times, status, *values = self._rows.all()
+        rows = (dict(zip(REPORTED, row)) for row in zip(*values))
         return tuple(map(FleetSample, times, rows, status))
 
 

@@ -30,7 +30,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, JobStatus, NewLog, Question
 from training_monitor.core.read_fence import keep_configured
 from training_monitor.core.store import MOST_LOOKS, Store
-from training_monitor.core.values import KeptRollCall, TrainingStatus, WatchedJob
+from training_monitor.core.values import KeptRollCall, Observation, TrainingStatus, WatchedJob
 from training_monitor.fleet.alerts import ToldMember
 from training_monitor.fleet.buffers import LINE_LENGTH, LastLines, LastSamples, last_drawing
 from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
@@ -119,6 +119,7 @@ class FleetMember:
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
+        self._speed: tuple[Observation | None, float | None] = None, None  # by the observations up to this one
         self._is_over = False
         self._reached_at: float | None = None  # when its container was last chosen
         self._address: tuple[list[tuple[object, object]], Target] | None = None  # as listed, and read
@@ -442,7 +443,9 @@ class FleetMember:
         """Return the status with the speed, if the log does not tell it, and why the training is absent."""
         progress = status.progress
         if progress.steps_per_second is None:
-            progress = replace(progress, steps_per_second=speed_of(self._state.looks.all()))
+            if self._speed[0] is not self._state.looks.last:
+                self._speed = self._state.looks.last, speed_of(self._state.looks.all())
+            progress = replace(progress, steps_per_second=self._speed[1])
         message = status.message if absent is None else absent
         return replace(status, progress=progress, message=message)
 

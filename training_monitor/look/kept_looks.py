@@ -7,11 +7,14 @@ one training again and again, each time in one round trip, and adds to that hist
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
+from training_monitor.core.columns import Columns
 from training_monitor.core.errors import StateError, TrainingMonitorError
 from training_monitor.core.models import Answer, JobStatus, JobView, Progress, Question
 from training_monitor.core.records import encode, read_record
@@ -33,6 +36,8 @@ KEEP_SECONDS = 10.0  # least time between two observations in the store; those i
 KNOWN_SECONDS = 600.0  # after a longer gap, the age of the newest step is read from the log again
 _STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopped": JobStatus.STOPPED}
 _DEFAULTS = {each.name: each.default for each in fields(Observation)}
+_NAMES = tuple(_DEFAULTS)
+_values = attrgetter(*_NAMES)
 
 
 def _known(observation: Observation) -> dict[str, Any]:
@@ -40,10 +45,9 @@ def _known(observation: Observation) -> dict[str, Any]:
     return {name: value for name, value in encode(observation).items() if value != _DEFAULTS[name]}
 
 
-def _sharing(new: Observation, last: Observation | None) -> Observation:
-    """Return the observation with the very values of the last one where they are equal, since most stay the same."""
-    same = {name: before for name in _DEFAULTS if (before := getattr(last, name, None)) == getattr(new, name)}
-    return replace(new, **same)
+def _rows_of(observations: Iterable[Observation]) -> Columns:
+    """Return observations in little memory: a fleet keeps many of each of its members."""
+    return Columns(_NAMES, map(_values, observations))
 
 
 def _readable(texts: Iterable[str]) -> Iterator[Observation]:
@@ -69,8 +73,9 @@ class Looks:
     def __init__(self, store: Store | None = None, key: str = "", most: int = WINDOW) -> None:
         self.store, self.key, self.most = store, key, most
         self.problem: str | None = None
-        self._seen = self._stored()
-        self._kept = self._seen[-2:]  # the newest in the store
+        stored = self._stored()
+        self._seen, self.last = _rows_of(stored), next(reversed(stored), None)
+        self._kept = stored[-2:]  # the newest in the store
 
     def _stored(self) -> list[Observation]:
         try:
@@ -84,12 +89,17 @@ class Looks:
 
         The time for which a job was seen to wait for its start is no part of its runtime.
         """
-        self._seen = [each for each in self._seen if each.timestamp < observation.timestamp]
-        waited_at = next((each.timestamp for each in reversed(self._seen) if each.status is JobStatus.PENDING), None)
+        if self.last and self.last.timestamp >= observation.timestamp:
+            self._seen = _rows_of(each for each in self.all() if each.timestamp < observation.timestamp)
+        statuses = zip(self._seen.column("timestamp"), self._seen.column("status"))
+        waited_at = max((at for at, status in statuses if status is JobStatus.PENDING), default=None)
         if waited_at is not None and observation.runtime is not None and observation.status is not JobStatus.PENDING:
             observation = replace(observation, runtime=min(observation.runtime, observation.timestamp - waited_at))
         self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
-        self._seen = thin_looks([*self._seen, _sharing(observation, self.last)], self.most)
+        self.last = observation
+        self._seen.append(_values(observation))
+        if len(self._seen) > self.most:
+            self._seen = _rows_of(thin_looks(self.all(), self.most))
         if self.store and self.key and self._is_worth_keeping(observation):
             try:
                 self._keep(self.store, observation)
@@ -121,15 +131,18 @@ class Looks:
 
     def all(self) -> tuple[Observation, ...]:
         """Return the observations, oldest first."""
-        return tuple(self._seen)
+        found = tuple(object.__new__(Observation) for _ in range(len(self._seen)))
+        for name, column in zip(_NAMES, self._seen.all()):  # one field of all of them at a time is quickest
+            deque(map(getattr(Observation, name).__set__, found, column), maxlen=0)
+        return found
+
+    def newest_step(self) -> int | None:
+        """Return the newest step that was seen."""
+        return next((step for step in reversed(self._seen.column("step")) if step is not None), None)
 
     def is_known(self, now: float) -> bool:
         """Return whether the training was seen lately, so that the next look need not ask for its past."""
         return self.last is not None and 0 <= now - self.last.timestamp <= KNOWN_SECONDS
-
-    @property
-    def last(self) -> Observation | None:
-        return self._seen[-1] if self._seen else None
 
 
 class Observer:

@@ -7,7 +7,7 @@ reported and seen is a `WatchState`, kept in memory and in the store, so that an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from training_monitor.checkpoints.checkpoints import newest_complete
@@ -296,7 +296,7 @@ class WatchState:
             self.take_last_line()
         progress = self._progress(look)
         step = job_progress(progress).step
-        before = next((each.step for each in reversed(self.looks.all()) if each.step is not None), None)
+        before = self.looks.newest_step()
         fell_back = before is not None and step is not None and step < before
         self.generation += restarted + fell_back
         ended = look.is_running is not self.is_running
@@ -307,7 +307,8 @@ class WatchState:
         if restarted or fell_back or ended or (is_due and not is_blind):
             if not is_blind:
                 self.looks.add(self._observe(look, progress, now))
-            self.verdict, self.loss = self.judge(now, config), analyze_loss(self.looks.all())
+            seen = self.looks.all()
+            self.verdict, self.loss = self.judge(now, config, seen), analyze_loss(seen)
         return self._status(look, progress, step, now)
 
     def _observe(self, look: Look, progress: Progress, now: float) -> Observation:
@@ -346,9 +347,9 @@ class WatchState:
         lines = (self.output + self.partial).replace("\r", "\n").split("\n")
         return replace(status, recent_output="\n".join(lines[-OUTPUT_LINES:]), totals=self.totals.as_dict())
 
-    def judge(self, now: float, config: WatchConfig) -> Verdict:
-        """Judge the run by all observations so far."""
-        verdict = judge(self.looks.all(), now=now, policy=config.stall_policy)
+    def judge(self, now: float, config: WatchConfig, seen: Sequence[Observation] | None = None) -> Verdict:
+        """Judge the run by all observations so far, which are `seen` where the caller has them."""
+        verdict = judge(self.looks.all() if seen is None else seen, now=now, policy=config.stall_policy)
         if config.stall_detection or verdict.state not in ("stalled", "slow"):
             return verdict
         return Verdict("running", "ok", f"stall detection is switched off; else: {verdict.reason}")

@@ -1,0 +1,121 @@
+"""Keep many rows of the same fields in little memory: most fields stay the same, and most others are numbers. Pure."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+_WHOLE = {code: 2 ** (8 * array(code).itemsize - 1) for code in "bhiq"}  # the limits of whole numbers
+_NOT_KNOWN = {**{code: -limit for code, limit in _WHOLE.items()}, "d": -sys.float_info.max}
+
+
+class Columns:
+    """Rows with one value for each of `names`: numbers, None, and what does not change.
+
+    A column whose values are all equal is one value, one of numbers an array, in bytes as narrow as they allow; any
+    other is a list. What comes out is equal to what went in, and of the same type.
+    """
+
+    __slots__ = ("_count", "_kept", "_names")
+
+    def __init__(self, names: Sequence[str], rows: Iterable[Sequence[object]] = ()) -> None:
+        self._names, self._count = names, 0
+        self._kept: list[Any] = [None] * len(names)  # by name: an equal value, or a _Numbers or _Others of all rows
+        for row in rows:
+            self.append(row)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, row: Sequence[object]) -> None:
+        """Add a row: a value for each name."""
+        for at, (kept, value) in enumerate(zip(self._kept, row, strict=True)):
+            if isinstance(kept, _Numbers | _Others):
+                if not kept.append(value):
+                    self._kept[at] = _pack([*kept.all(), value])
+            elif not self._count:
+                self._kept[at] = value
+            elif type(value) is not type(kept) or value != kept:
+                self._kept[at] = _pack([*repeat(kept, self._count), value])
+        self._count += 1
+
+    def keep(self, kept: slice) -> None:
+        """Drop all rows but some."""
+        self._count = len(range(self._count)[kept])
+        for each in self._kept:
+            if isinstance(each, _Numbers | _Others):
+                each.values = each.values[kept]
+
+    def column(self, name: str) -> Sequence[Any]:
+        """Return the values of one name, oldest first."""
+        kept = self._kept[self._names.index(name)]
+        return kept.all() if isinstance(kept, _Numbers | _Others) else [kept] * self._count
+
+    def all(self) -> list[Sequence[Any]]:
+        """Return the values of each name, in the order of the names."""
+        return [self.column(name) for name in self._names]
+
+
+class _Others:
+    """The values of a column as they are."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def append(self, value: object) -> bool:
+        self.values.append(value)
+        return True
+
+    def all(self) -> Sequence[Any]:
+        return self.values
+
+
+class _Numbers:
+    """Numbers of one type, and None."""
+
+    __slots__ = ("kind", "values")
+
+    def __init__(self, kind: type[int] | type[float], code: str, values: Iterable[Any]) -> None:
+        self.kind = kind
+        self.values = array(code, (_NOT_KNOWN[code] if each is None else each for each in values))
+
+    def append(self, value: object) -> bool:
+        """Add a value; return False if that is impossible."""
+        code = self.values.typecode
+        if value is None:
+            self.values.append(_NOT_KNOWN[code])
+        elif type(value) is self.kind and _fits(value, code):
+            self.values.append(value if code == "d" else int(value))
+        else:
+            return False
+        return True
+
+    def all(self) -> Sequence[Any]:
+        code, values = self.values.typecode, self.values.tolist()
+        unknown = _NOT_KNOWN[code]
+        if self.kind is float and code != "d":
+            return [None if each == unknown else float(each) for each in values]
+        return [None if each == unknown else each for each in values] if unknown in values else values
+
+
+def _fits(value: Any, code: str) -> bool:
+    if code == "d":
+        return bool(value != _NOT_KNOWN[code])
+    return -_WHOLE[code] < value < _WHOLE[code] and (type(value) is int or (value.is_integer()))
+
+
+def _pack(values: list[Any]) -> _Numbers | _Others:
+    kinds = {type(each) for each in values if each is not None}
+    if kinds not in ({int}, {float}):
+        return _Others(values)
+    [kind] = kinds
+    for code in _WHOLE if kind is int else _NOT_KNOWN:
+        if all(each is None or _fits(each, code) for each in values):
+            whole = kind is float and code != "d"
+            return _Numbers(kind, code, (int(each) if whole and each is not None else each for each in values))
+    return _Others(values)
