@@ -23,7 +23,7 @@ class Columns:
 
     def __init__(self, names: Sequence[str], rows: Iterable[Sequence[object]] = ()) -> None:
         self._names, self._count = names, 0
-        self._kept: list[Any] = [None] * len(names)  # by name: an equal value, or a _Numbers or _Others of all rows
+        self._kept: list[Any] = [None] * len(names)  # by name: an equal value, or a _Changing of all rows
         for row in rows:
             self.append(row)
 
@@ -33,7 +33,7 @@ class Columns:
     def append(self, row: Sequence[object]) -> None:
         """Add a row: a value for each name."""
         for at, (kept, value) in enumerate(zip(self._kept, row, strict=True)):
-            if isinstance(kept, _Numbers | _Others):
+            if isinstance(kept, _Changing):
                 if not kept.append(value):
                     self._kept[at] = _pack([*kept.all(), value])
             elif not self._count:
@@ -46,25 +46,27 @@ class Columns:
         """Drop all rows but some."""
         self._count = len(range(self._count)[kept])
         for each in self._kept:
-            if isinstance(each, _Numbers | _Others):
+            if isinstance(each, _Changing):
                 each.values = each.values[kept]
 
     def column(self, name: str) -> Sequence[Any]:
         """Return the values of one name, oldest first."""
-        kept = self._kept[self._names.index(name)]
-        return kept.all() if isinstance(kept, _Numbers | _Others) else [kept] * self._count
+        return self._all_of(self._kept[self._names.index(name)])
 
     def all(self) -> list[Sequence[Any]]:
         """Return the values of each name, in the order of the names."""
-        return [self.column(name) for name in self._names]
+        return [*map(self._all_of, self._kept)]
+
+    def _all_of(self, kept: Any) -> Sequence[Any]:
+        return kept.all() if isinstance(kept, _Changing) else [kept] * self._count
 
 
-class _Others:
+class _Changing:
     """The values of a column as they are."""
 
     __slots__ = ("values",)
 
-    def __init__(self, values: list[Any]) -> None:
+    def __init__(self, values: Any) -> None:
         self.values = values
 
     def append(self, value: object) -> bool:
@@ -72,17 +74,18 @@ class _Others:
         return True
 
     def all(self) -> Sequence[Any]:
-        return self.values
+        values: list[Any] = self.values
+        return values
 
 
-class _Numbers:
-    """Numbers of one type, and None."""
+class _Numbers(_Changing):
+    """Numbers of one type, and None, as an array."""
 
-    __slots__ = ("kind", "values")
+    __slots__ = ("kind",)
 
     def __init__(self, kind: type[int] | type[float], code: str, values: Iterable[Any]) -> None:
+        super().__init__(array(code, (_NOT_KNOWN[code] if each is None else each for each in values)))
         self.kind = kind
-        self.values = array(code, (_NOT_KNOWN[code] if each is None else each for each in values))
 
     def append(self, value: object) -> bool:
         """Add a value; return False if that is impossible."""
@@ -109,13 +112,13 @@ def _fits(value: Any, code: str) -> bool:
     return -_WHOLE[code] < value < _WHOLE[code] and (type(value) is int or (value.is_integer()))
 
 
-def _pack(values: list[Any]) -> _Numbers | _Others:
+def _pack(values: list[Any]) -> _Changing:
     kinds = {type(each) for each in values if each is not None}
     if kinds not in ({int}, {float}):
-        return _Others(values)
+        return _Changing(values)
     [kind] = kinds
     for code in _WHOLE if kind is int else _NOT_KNOWN:
         if all(each is None or _fits(each, code) for each in values):
             whole = kind is float and code != "d"
             return _Numbers(kind, code, (int(each) if whole and each is not None else each for each in values))
-    return _Others(values)
+    return _Changing(values)

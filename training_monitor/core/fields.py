@@ -6,7 +6,7 @@ a part. A field with `repr=False`, such as the end of a log, is in neither.
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -53,5 +53,10 @@ def keys_of(value: Any, **renamed: str) -> dict[str, Any]:
 
 def shared_fields(kind: Any, *values: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that values have, as fields or properties; later values take precedence."""
-    names = [each.name for each in fields(kind)]
-    return {name: getattr(value, name) for value in values for name in names if hasattr(value, name)}
+    return {name: getattr(value, name) for value in values for name in _shared_names(kind, value.__class__)}
+
+
+@cache
+def _shared_names(kind: type, of: type) -> tuple[str, ...]:
+    own = {each.name for each in fields(of)} if is_dataclass(of) else {}
+    return tuple(each.name for each in fields(kind) if each.name in own or hasattr(of, each.name))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import floor, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.units import format_duration
 from training_monitor.fleet.config import AlertRule, FleetConfig
@@ -190,7 +190,7 @@ def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | N
     at_work = told.at_work or moved or (metrics.is_running is True and not finished)
     if at_work and finished:
         found.add("finished", "info", f"the training has finished{_at_step(metrics)}{_loss(metrics)}")
-    return replace(told, at_work=at_work and not finished)
+    return _changed(told, at_work=at_work and not finished)
 
 
 def _end_without_success(metrics: TrainingMetrics) -> tuple[str, str | None]:
@@ -241,7 +241,7 @@ def _judge_values(told: ToldMember, found: _Found, config: FleetConfig) -> ToldM
 def _judge_epoch(told: ToldMember, found: _Found, before: TrainingMetrics | None) -> ToldMember:
     """Report each completed epoch once, of several at once the last; a training that was started anew reports none."""
     metrics, last = found.metrics, told.run
-    told = replace(told, run=metrics.run or last)
+    told = _changed(told, run=metrics.run or last)
     if 0 != last != told.run:  # another run, which counts its own epochs
         told = replace(told, epoch=None)
     if metrics.epochs_done is None or not 0 <= metrics.epochs_done < MOST_GENERATION:
@@ -249,12 +249,17 @@ def _judge_epoch(told: ToldMember, found: _Found, before: TrainingMetrics | None
     done = floor(metrics.epochs_done)
     is_anew = before is not None and _fell(before.step, metrics.step)
     if told.epoch is None or done <= 0 or is_anew:
-        return replace(told, epoch=done if done <= 0 else max(done, told.epoch or 0))
+        return _changed(told, epoch=done if done <= 0 else max(done, told.epoch or 0))
     if done > told.epoch:
         of = f" of {metrics.total_epochs}" if metrics.total_epochs else ""
         found.add("epoch", "info", f"epoch {done}{of} is done{_loss(metrics)}", done)
         return replace(told, epoch=done)
     return told
+
+
+def _changed(told: ToldMember, **values: Any) -> ToldMember:
+    """Return the state with other values; most looks change none."""
+    return told if all(getattr(told, name) == value for name, value in values.items()) else replace(told, **values)
 
 
 def _fell(before: int | None, step: int | None) -> bool:
@@ -270,7 +275,7 @@ def _judge_price(told: ToldMember, found: _Found, config: FleetConfig) -> ToldMe
         return replace(told, price=price)
     factor = 1.0 + limit / 100.0
     if price <= told.price * (1.0 + STEADY * (factor - 1.0)):
-        return replace(told, told_price=None)
+        return _changed(told, told_price=None)
     if price <= (told.told_price or told.price) * factor:
         return told
     text = f"its price rose from ${told.price:.3f} to ${price:.3f} an hour"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import deque
 
 from training_monitor.core.columns import Columns
@@ -11,7 +12,7 @@ from training_monitor.fleet.metrics import KEPT_LOGS
 from training_monitor.fleet.values import REPORTED, FleetSample
 
 LINE_LENGTH = 1000
-_COLUMNS = ("timestamp", "status", *REPORTED)
+_COLUMNS = ("status", *REPORTED)
 _PIECE = regex(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
 
@@ -20,24 +21,28 @@ class LastSamples:
 
     def __init__(self, size: int, seconds: float) -> None:
         self._size, self._seconds, self._gap = size, seconds, 0.0
-        self._rows = Columns(_COLUMNS)
+        self._times, self._rows = array("d"), Columns(_COLUMNS)
         self._lock = threading.Lock()
 
     def add(self, sample: FleetSample) -> None:
         """Add the newest sample."""
         with self._lock:
-            times = self._rows.column("timestamp")
+            times = self._times
             if len(times) > 1 and 0.0 <= times[-1] - times[-2] < self._gap:
-                self._rows.keep(slice(len(times) - 1))
+                self._keep(slice(len(times) - 1))
             values = (None if (value := sample.values.get(name)) is None else float(value) for name in REPORTED)
-            self._rows.append([sample.timestamp, sample.status, *values])
-            times, oldest = self._rows.column("timestamp"), sample.timestamp - self._seconds
-            if times[0] < oldest:
-                self._rows.keep(slice(next(at for at, each in enumerate(times) if each >= oldest), None))
-            if len(self._rows) > self._size:
-                self._rows.keep(slice((len(self._rows) - 1) % 2, None, 2))
-                times = self._rows.column("timestamp")
-                self._gap = 0.75 * (times[-1] - times[0]) / len(times)
+            self._times.append(sample.timestamp)
+            self._rows.append([sample.status, *values])
+            oldest = sample.timestamp - self._seconds
+            if self._times[0] < oldest:
+                self._keep(slice(next(at for at, each in enumerate(self._times) if each >= oldest), None))
+            if len(self._times) > self._size:
+                self._keep(slice((len(self._times) - 1) % 2, None, 2))
+                self._gap = 0.75 * (self._times[-1] - self._times[0]) / len(self._times)
+
+    def _keep(self, kept: slice) -> None:
+        self._times = self._times[kept]
+        self._rows.keep(kept)
 
     def values(self, name: str) -> list[float | None]:
         """Return one value of all samples, oldest first."""
@@ -47,9 +52,8 @@ class LastSamples:
     def all(self) -> tuple[FleetSample, ...]:
         """Return the samples, oldest first."""
         with self._lock:
-            times, status, *values = self._rows.all()
-        rows = (dict(zip(REPORTED, row)) for row in zip(*values))
-        return tuple(map(FleetSample, times, rows, status))
+            times, (status, *values) = self._times[:], self._rows.all()
+        return tuple(map(FleetSample, times, (dict(zip(REPORTED, row)) for row in zip(*values)), status))
 
 
 class LastLines:

@@ -16,6 +16,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import Engine, begin_thread
 from training_monitor.core.errors import InstanceNotFound, SettingsError, TrainingMonitorError
 from training_monitor.core.logger import get_logger
+from training_monitor.core.malloc import release_freed_memory
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 CREDIT_SECONDS = 300.0
 MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, per look
+RELEASE_SECONDS = 60.0  # between two times that freed memory is given back
 ACCOUNT = ""  # the key of the account's listing; those of members are not empty
 DEFAULT_CONFIG = FleetConfig()
 ACTIONS = ("stop", "destroy")
@@ -193,6 +195,7 @@ class FleetMonitor(Engine):
         self._view = FleetSnapshot(clock.time())
         lists = {spec.key: (spec, parse_target(spec.target, namespace=namespace)) for spec in specs}
         self._lists = {key: (spec, target) for key, (spec, target) in lists.items() if target.is_list}
+        self._released_at = clock.monotonic()
         self._unlisted: dict[str, str] = {}  # why a list could not be asked for
         self._listed: dict[str, str] = {}  # its list, of each member that came with one
         self._add_members([spec for spec in specs if spec.key not in self._lists])
@@ -407,6 +410,9 @@ class FleetMonitor(Engine):
         seen = [(members[row.key], row) for row in view.rows if row.key in members]
         self._record.judge(seen, view.summary, view.timestamp)
         self._outages.judge((member for member, _ in seen if not member.is_found), view)
+        if not self._released_at <= self.clock.monotonic() < self._released_at + RELEASE_SECONDS:
+            self._released_at = self.clock.monotonic()
+            release_freed_memory()
         self._note_change()
 
     def _hear(self, alert: FleetAlert) -> None:

@@ -81,6 +81,7 @@ class FleetMember:
     Attributes:
         beside: the members for the other trainings of its target.
         training: the display name of the training that a search found for it.
+        instance: the id of a rented instance; None for another target.
 
     Raises:
         SettingsError: a target or a log path is invalid.
@@ -98,6 +99,7 @@ class FleetMember:
     ) -> None:
         self.spec, self.key, self._turn = spec, spec.key, turn or threading.Lock()
         self.target = parse_target(spec.target, namespace=namespace)
+        self.instance = self.target.instance_id
         self._config, self._namespace = config, namespace
         self.job = found.job if found else named_job(spec.job) if spec.job else self._by_log
         self.training, self.beside = name_of(found) if found else None, NONE_BESIDE
@@ -122,18 +124,13 @@ class FleetMember:
         self._speed: tuple[Observation | None, float | None] = None, None  # by the observations up to this one
         self._is_over = False
         self._reached_at: float | None = None  # when its container was last chosen
-        self._address: tuple[list[tuple[object, object]], Target] | None = None  # as listed, and read
+        self._address: tuple[Listed, list[tuple[object, object]], Target] | None = None  # as listed, and read
 
     @property
     def _configured(self) -> list[str]:
         """The logs that the settings name for its target."""
         own = [each for group in self._config.groups.values() for each in group if each.target == self.spec.target]
         return [*self._config.log_paths, *(path for each in own for path in each.log_paths)]
-
-    @property
-    def instance(self) -> int | None:
-        """The id of a rented instance; None for another target."""
-        return self.target.instance_id
 
     @property
     def shown(self) -> list[FleetMember]:
@@ -178,17 +175,19 @@ class FleetMember:
         """
         if self.instance is None:
             return self.target
-        row = self.listed.row
-        if self.listed.lost or row is None or row.get("actual_status") != "running":
+        listed, known = self.listed, self._address
+        if known and known[0] is listed:
+            return known[2]
+        if listed.lost or listed.row is None or listed.row.get("actual_status") != "running":
             return None
         from training_monitor.targets.kinds.vast import addresses_of
 
-        listed = [*addresses_of(row)]
-        if not listed:
+        addresses = [*addresses_of(listed.row)]
+        if not addresses:
             return None
-        if self._address is None or self._address[0] != listed:
-            self._address = listed, self.target.at_address(row)
-        return self._address[1]
+        target = known[2] if known and known[1] == addresses else self.target.at_address(listed.row)
+        self._address = listed, addresses, target
+        return target
 
     @property
     def is_asked(self) -> bool:
@@ -447,7 +446,8 @@ class FleetMember:
                 self._speed = self._state.looks.last, speed_of(self._state.looks.all())
             progress = replace(progress, steps_per_second=self._speed[1])
         message = status.message if absent is None else absent
-        return replace(status, progress=progress, message=message)
+        is_same = progress is status.progress and message is status.message
+        return status if is_same else replace(status, progress=progress, message=message)
 
     def _run_number(self, look: Look) -> int:
         """Return a number for the process or job, the same in every monitor; 0: unknown."""

@@ -12,7 +12,7 @@ from datetime import timedelta
 from math import isfinite
 from typing import Annotated, ClassVar
 
-from training_monitor.core.fields import PublicValue, shared_fields
+from training_monitor.core.fields import PublicValue
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Progress
 from training_monitor.core.settings_table import Kind, check_fields, number
@@ -169,7 +169,16 @@ class TrainingMetrics(PublicValue):
         return None if fraction is None else 100.0 * fraction
 
     def _job(self) -> JobProgress:
-        return job_progress(Progress(**shared_fields(Progress, self), eta_scope="job"))
+        progress = Progress(
+            step=self.step,
+            total_steps=self.total_steps,
+            epochs_done=self.epochs_done,
+            total_epochs=self.total_epochs,
+            steps_per_second=self.steps_per_second,
+            eta_seconds=self.eta_seconds,
+            eta_scope="job",
+        )
+        return job_progress(progress)
 
     def estimated_completion_time(self) -> timedelta | None:
         """Return the time until the last step, see `seconds_left`."""

@@ -84,7 +84,8 @@ class FleetRecord:
                 sample, is_new = member.sample(row, now)
                 if is_new:
                     samples[member.key] = sample
-                told = replace(member.told, ending=member.place in ending)
+                told, is_ending = member.told, member.place in ending
+                told = told if told.ending == is_ending else replace(told, ending=is_ending)
                 member.told, found = decide_fleet_alerts(told, member.before, row, sample, self._config, now)
                 member.before = row
                 self._end(member.key, told.going_on() - member.told.going_on(), now)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from training_monitor.core.fields import keys_of
 from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
@@ -248,7 +247,10 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
     seen, progress = reading.status, reading.status.progress
     job = job_progress(progress)
     found: dict[str, Any] = {
-        **keys_of(job, epoch="epochs_done", fraction="", eta_seconds=""),
+        "step": job.step,
+        "total_steps": job.total_steps,
+        "epochs_done": job.epoch,
+        "total_epochs": job.total_epochs,
         "epoch": progress.epoch,
         "loss": progress.loss,
         "learning_rate": progress.learning_rate,
