@@ -165,16 +165,16 @@ class TrainingMetrics(PublicValue):
 
     def progress_percentage(self) -> float | None:
         """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps; None if unknown."""
-        fraction = self._job().fraction
+        fraction = self._job(self.steps_per_second).fraction
         return None if fraction is None else 100.0 * fraction
 
-    def _job(self) -> JobProgress:
+    def _job(self, steps_per_second: float | None) -> JobProgress:
         progress = Progress(
             step=self.step,
             total_steps=self.total_steps,
             epochs_done=self.epochs_done,
             total_epochs=self.total_epochs,
-            steps_per_second=self.steps_per_second,
+            steps_per_second=steps_per_second,
             eta_seconds=self.eta_seconds,
             eta_scope="job",
         )
@@ -195,9 +195,9 @@ class TrainingMetrics(PublicValue):
         may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
         if has_ended or may_hang or self.absent is not None:
             return None
-        seconds = self._job().eta_seconds
+        seconds = self._job(self.steps_per_second).eta_seconds
         if seconds is None and self.step and self.runtime_seconds and not self.steps_per_second:
-            seconds = replace(self, steps_per_second=self.step / self.runtime_seconds)._job().eta_seconds
+            seconds = self._job(self.step / self.runtime_seconds).eta_seconds
         return seconds
 
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:

@@ -210,7 +210,7 @@ def bill(before: Mapping[str, Any] | None, billed: Billed | None, row: Mapping[s
         row: its current row.
         now: the time of that, epoch seconds.
     """
-    if before is None or _terms(before) == _terms(row):
+    if before is None or before == row or _terms(before) == _terms(row):
         return billed
     total = _costs(before, _listed_status(before), now, billed)["total_cost"]
     return billed if total is None else Billed(total, now)

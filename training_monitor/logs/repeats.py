@@ -135,6 +135,10 @@ class Repeats:
         """Read the newest of the lines left out that show the same fields; all if one lacks a field."""
         if not newest:
             return
+        if len(skipped) == 1:
+            newest.clear()
+            _read_again(reader, shapes[skipped[0]], lines[skipped[0]])
+            return
         last, before = dict[frozenset[str], int](), reader.copy()
         for shape, at in newest.items():
             if repeat := self._known[shape]:

@@ -78,8 +78,8 @@ class LogTotals(PublicValue):
         """Add the next characters of the log. Never raises."""
         first, last = _LINE_END.search(chunk), max(chunk.rfind("\n"), chunk.rfind("\r"))
         if first:
-            self._line += chunk[: first.start()]
-            self.close()
+            line, self._line = self._line + chunk[: first.start()], ""
+            self._read_all(line)
             self._read_all(chunk[first.end() : last])
         line = self._line + chunk[last + 1 :]
         self._line = line if len(line) <= 2 * _HALF_LINE else line[:_HALF_LINE] + line[-_HALF_LINE:]
