@@ -276,11 +276,12 @@ def find_heartbeat(text: str) -> bool | None:
     Waits, retries and uptimes count as the time. Lines of ever new shapes are news. None if neither can be told.
     """
     lines = [line for _, line in [*shapes_and_lines(strip_ansi(text[-16_384:]))][-200:] if line.strip()]
-    shapes = [_WITH_DIGITS.sub("0", line) for line in lines]
-    alike = [line for line, shape in zip(lines[-20:], shapes[-20:]) if shape == shapes[-1]]
+    newest = [_WITH_DIGITS.sub("0", line) for line in lines[-20:]]
+    alike = [line for line, shape in zip(lines[-20:], newest) if shape == newest[-1]]
     if lines and _IS_HEARTBEAT.search(lines[-1]):
         return True if len(alike) > 1 else None
-    if len(alike) < 2 or len(set(shapes[-2:])) > 1:
+    if len(alike) < 2 or len(set(newest[-2:])) > 1:
+        shapes = [*(_WITH_DIGITS.sub("0", line) for line in lines[:-20]), *newest]
         counts = Counter(shapes)
         is_new = len(shapes) >= _FEW_LINES and sum(count for count in counts.values() if count > 1) < len(shapes) / 2
         return False if is_new else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import inf
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -120,6 +120,9 @@ def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> St
     return StallPolicy(**{**pauses, **dict.fromkeys(_pauses(_LONG), 4 * stagnation_threshold), **others})
 
 
+_known_policy = lru_cache(maxsize=16)(stall_policy)  # each judgement asks for one
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class WatchConfig(PublicValue):
     """How a run is watched; times in seconds, costs in any one currency.
@@ -169,7 +172,7 @@ class WatchConfig(PublicValue):
     @property
     def stall_policy(self) -> StallPolicy:
         shared = {name: getattr(self, name) for name in (*_DETECTION, "grace_period")}
-        return stall_policy(self.stall_after, **shared)
+        return _known_policy(self.stall_after, **shared)
 
 
 def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:
