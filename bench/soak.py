@@ -4,7 +4,8 @@
 
 One process uses the package while seeded faults happen: a FleetMonitor over machines in memory, some of which are
 rented and destroyed all the time; and, with real processes, a streamed log, a supervised script, a history, an outbox
-before an HTTP service, a state file that another process locks, and the collector of `top`. The calendar of the fleet
+before an HTTP service, a state file that another process locks, the collector of `top`, and the commands of
+`bench/soak_commands.py`. The calendar of the fleet
 and of the history runs SPEED times as fast as the clock, so that what is kept for hours is full within minutes.
 
 What is remembered of the shapes of lines is full from the beginning. Every ten seconds a sample is taken;
@@ -37,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from dataclasses import replace
 
-from bench.soak_samples import MARK, Samples, marked, take_sample, zombies  # noqa: E402
+from bench.soak_commands import started, use  # noqa: E402
+from bench.soak_samples import MARK, Samples, marked, resident, take_sample, zombies  # noqa: E402
 from bench.soak_series import as_curves, as_table, series_of, shown_in  # noqa: E402
 from bench.top import write_run  # noqa: E402
 from tests.loopback.messaging import (  # noqa: E402
@@ -221,6 +223,7 @@ class Soak:
         self.store = Store(str(folder / "state"))
         self.ended, self.counts = threading.Event(), Counter[str]()
         self.defects: list[str] = []
+        self.commands: Mapping[str, subprocess.Popen[str]] = {}
         self.outbox: Outbox | None = None
         self.told_at = 0.0
 
@@ -377,6 +380,14 @@ def look_at_runs(soak: Soak) -> None:
     collector.close()
 
 
+def run_commands(soak: Soak) -> None:
+    """Let commands run that look at a training for long."""
+    folder = soak.folder / "commands"
+    folder.mkdir(exist_ok=True)
+    with started(folder) as soak.commands:
+        soak.counts["questions to commands"] += use(soak.commands, folder, soak.ended)
+
+
 WORKERS: tuple[Callable[[Soak], None], ...] = (
     watch_fleet,
     follow_log,
@@ -385,6 +396,7 @@ WORKERS: tuple[Callable[[Soak], None], ...] = (
     post_notices,
     lock_state,
     look_at_runs,
+    run_commands,
 )
 
 
@@ -468,6 +480,7 @@ def sample_until(soak: Soak, seconds: float, samples: Samples) -> None:
     begun, spacing, said = time.monotonic(), min(SPACING, seconds / 60), 0
     while (at := time.monotonic() - begun) < seconds:
         sample = {"at": at, **take_sample(soak.folder)}
+        sample |= {f"memory of {name}": resident(each.pid) for name, each in soak.commands.items()}
         samples.add(sample)
         if at // 60 > said:
             said = int(at // 60)

@@ -85,7 +85,7 @@ def series_of(samples: Sequence[Mapping[str, float]]) -> list[Series]:
         values = [sample.get(name, 0.0) for sample in samples]
         if name == "freed memory":
             found.append(Series(name, values, "MB", least=float("inf")))
-        elif name in SIZES:
+        elif name in SIZES or name.startswith("memory of "):
             found.append(Series(name, values, "MB", RISE, MOST_RISE, 0.0 if name == "memory" else 0.5))
         elif name.startswith("objects"):
             found.append(Series(name, values, "", RISE, least=LEAST_OBJECTS))
