@@ -17,6 +17,7 @@ import importlib
 import marshal
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -176,10 +177,10 @@ def _serve_environment(
 
 def _end_with(caller: socket.socket, unless: threading.Event) -> None:
     """End this process with its caller."""
-    with suppress(OSError), caller.dup() as connection:
-        connection.recv(1)  # nothing is ever sent: this ends with the caller
-    if not unless.is_set():
-        os.kill(os.getpid(), signal.SIGKILL)
+    with suppress(OSError), caller.dup() as connection:  # which is not held for longer: the caller waits for its end
+        while not unless.is_set():
+            if select.select([connection], [], [], 0.2)[0]:  # nothing is ever sent: this is the end of the caller
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _run_tool(call: Call, caller: socket.socket, descriptors: Sequence[int]) -> None:
@@ -208,7 +209,8 @@ def _run_tool(call: Call, caller: socket.socket, descriptors: Sequence[int]) -> 
     if isinstance(code, str):
         print(code, file=sys.stderr)
     atexit._run_exitfuncs()
-    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     with suppress(OSError):
         caller.sendall(str(code & 255 if isinstance(code, int) else int(code is not None)).encode())
     os._exit(0)
