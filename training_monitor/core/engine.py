@@ -23,7 +23,7 @@ from training_monitor.core.logger import get_logger
 MOST_THREADS, MOST_FOR_SILENT, LEAST_AT_WORK = 28, 12, 4
 USUAL_SECONDS, SLOW_SECONDS = 0.5, 2.0  # how long a look usually takes; from here on a look is slow
 LONGEST_BACKOFF = 300.0
-SHOW_SECONDS = 0.25  # between two snapshots worth showing
+SHOW_SECONDS, SHOW_TIMES = 0.25, 10.0  # between two snapshots at least: seconds, and how many times the last one's
 MORE_SECONDS = 1.0  # after which more threads are started past slow looks
 MOST_WORDS = 500  # characters of an unexpected error
 _LEAST_PAUSE = 0.05  # before the next round, after one that took longer than the interval
@@ -70,7 +70,7 @@ class Engine:
         self._schedule = Schedule(interval, max(1, self.most_threads), self.longest_backoff, self.urgent)
         self._listeners: list[Callable[[], None]] = []
         self._paused = self._changed = self._round_open = False
-        self._next_round = self._shown_at = -inf
+        self._next_round = self._show_next = -inf
         self._forced_at = inf  # monotonic time of the next forced round
         self._thread: threading.Thread | None = None
 
@@ -168,14 +168,14 @@ class Engine:
             self._begin_round(forced=is_forced)
         if self._round_open and not self.is_refreshing:
             self._end_round()
-        if self._changed and self.clock.monotonic() - self._shown_at >= SHOW_SECONDS:
+        if self._changed and self.clock.monotonic() >= self._show_next:
             self._show()
         waits = [self._forced_at, inf if self._paused else self._next_round]
         if self._schedule.is_waiting:
             self._begin_looks()
             waits.append(now + MORE_SECONDS)
         if self._changed:
-            waits.append(self._shown_at + SHOW_SECONDS + 0.01)
+            waits.append(self._show_next + 0.01)
         return max(0.0, min(waits) - self.clock.monotonic())
 
     def _ask_after(self, seconds: float) -> None:
@@ -258,8 +258,10 @@ class Engine:
 
     def _show(self) -> None:
         with self._showing:
-            self._changed, self._shown_at = False, self.clock.monotonic()
+            began, self._changed = self.clock.monotonic(), False
             self.show()
+            now = self.clock.monotonic()
+            self._show_next = now + max(SHOW_SECONDS, SHOW_TIMES * (now - began))
         self._tell_listeners()
 
     def _tell_listeners(self) -> None:

@@ -292,6 +292,22 @@ class Counter(Engine):
         raise ZeroDivisionError(error)
 
 
+def test_a_snapshot_that_takes_long_is_made_less_often() -> None:
+    class Slow(Counter):
+        def show(self) -> None:
+            times.append(self.clock.monotonic())
+            self.clock.sleep(2.0)
+
+    engine, times = Slow(), list[float]()
+    engine.set_paused(True)  # no rounds, which show at their end in any case
+    for _ in range(60):
+        engine._note_change()
+        engine._step()
+        engine.clock.sleep(1.0)
+    pauses = [after - before for before, after in zip(times, times[1:])]
+    assert len(pauses) == 2 and all(22 <= pause < 24 for pause in pauses), pauses
+
+
 def test_where_no_thread_is_left_starting_says_so_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, told = Counter(), threading.Event()
 
