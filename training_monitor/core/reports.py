@@ -325,10 +325,10 @@ class GpuCheckReport(TypedDict):
 class JobCheckReport(TypedDict):
     """One training that `check_training` found; None is unknown, and `progress` is 0 to 1.
 
-    `target` is where it is, `pid` its main process, `log` the path of its log, `name` its display name, `checkpoint`
-    the newest complete one. `gpus` are those that its processes use, or else all of the target and its sibling pods.
-    `explanation` is what the last roll call said before the training was ended as a hang, at `explained_at` (epoch
-    seconds); it is of `explained_job_id`, often an attempt before this one.
+    `target` is where it is, `pid` its main process, `script` what that runs, `log` the path of its log, `name` its
+    display name, `checkpoint` the newest complete one. `gpus` are those that its processes use, or else all of the
+    target and its sibling pods. `explanation` is what the last roll call said before the training was ended as a
+    hang, at `explained_at` (epoch seconds); it is of `explained_job_id`, often an attempt before this one.
     """
 
     verdict: VerdictWord
@@ -352,6 +352,7 @@ class JobCheckReport(TypedDict):
     name: str
     job_id: str | None
     pid: int | None
+    script: str | None
     command: str | None
     log: str | None
     checkpoint: Annotated[dict[str, Any], Checkpoint] | None

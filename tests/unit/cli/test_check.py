@@ -11,7 +11,7 @@ from training_monitor.cli.commands.check import show
 
 UNKNOWN = dict.fromkeys(
     ("step", "total_steps", "epoch", "progress", "loss", "steps_per_second", "eta_seconds", "seconds_without_step")
-    + ("limit_seconds", "job_id", "pid", "command", "log", "checkpoint")
+    + ("limit_seconds", "job_id", "pid", "script", "command", "log", "checkpoint")
     + ("explanation", "explained_at", "explained_job_id")
 )
 
@@ -21,7 +21,17 @@ def job(name: str, state: str, verdict: str, reason: str, **known: Any) -> dict[
     return {**UNKNOWN, **lists, "name": name, "state": state, "verdict": verdict, "reason": reason, **known}
 
 
-STALLED = job("pid 7", "stalled", "failed", "no step for 5m, limit 2m15s", step=40, total_steps=500, eta_seconds=115.0)
+STALLED = job(
+    "pid 7",
+    "stalled",
+    "failed",
+    "no step for 5m, limit 2m15s",
+    step=40,
+    total_steps=500,
+    eta_seconds=115.0,
+    pid=7,
+    script="train.py",
+)
 RUNNING = job(
     "pid 8",
     "running",
@@ -30,6 +40,7 @@ RUNNING = job(
     step=9,
     total_steps=90,
     steps_per_second=4.0,
+    seconds_without_step=3.0,
     log="/tmp/train.log",
 )
 
@@ -41,8 +52,8 @@ def shown(capsys: pytest.CaptureFixture[str], *jobs: dict[str, Any]) -> list[str
 
 def test_several_trainings_have_a_line_each_with_the_step_once_and_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, STALLED, RUNNING) == [
-        "STALLED   pid 7                  step 40/500        no step for 5m, limit 2m15s",
-        "RUNNING   pid 8                  step 9/90          4 steps/s (/tmp/train.log)",
+        "STALLED   train.py (pid 7) step 40/500        no step for 5m, limit 2m15s",
+        "RUNNING   pid 8            step 9/90          4 steps/s, last step 3s ago (/tmp/train.log)",
     ]
 
 

@@ -20,7 +20,7 @@ from training_monitor.verdict.judge import ENDS
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
-_LABEL = 11
+_LABEL, _LONGEST_NAME = 11, 48
 _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 
 
@@ -79,7 +79,8 @@ def show(report: CheckReport) -> None:
     if len(jobs) == 1:
         put("".join(f"{line}\n" for line in _block(jobs[0])))
     else:
-        put("".join(f"{_line(job)}\n" for job in jobs))
+        width = max((len(_name(job)) for job in jobs), default=0)
+        put("".join(f"{_line(job, min(width, _LONGEST_NAME))}\n" for job in jobs))
     if not jobs:
         put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {shown(report['reason'])}\n")
     for each in report["not_seen"]:
@@ -92,11 +93,23 @@ def _verdict(job: JobCheckReport) -> str:
     return paint(f"{job['state'].upper():<9}", _COLOURS[job["verdict"]], sys.stdout)
 
 
-def _line(job: JobCheckReport) -> str:
+def _name(job: JobCheckReport) -> str:
+    """Return the name of a training; a PID alone says little."""
+    is_pid_alone = job["script"] and job["name"] == f"pid {job['pid']}"
+    return f"{job['script']} ({job['name']})" if is_pid_alone else job["name"]
+
+
+def _line(job: JobCheckReport, width: int) -> str:
     """Format one training on one line: position, reason of the verdict, and log."""
-    said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
-    text = shown(f"{job['name']:<22} {_reached(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
+    is_well = job["state"] == "running" and job["verdict"] == "ok"
+    said = ", ".join([*_numbers(job), *_last_step(job)]) if is_well else job["reason"]
+    text = shown(f"{_name(job):<{width}} {_reached(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
     return f"{_verdict(job)} {text.rstrip()}"
+
+
+def _last_step(job: JobCheckReport) -> Iterator[str]:
+    if job["seconds_without_step"] is not None:
+        yield f"last step {format_duration(job['seconds_without_step'])} ago"
 
 
 def _reached(job: JobCheckReport) -> str:
