@@ -22,6 +22,8 @@ from training_monitor.core.settings_table import Place
 
 T = TypeVar("T")
 
+_READABLE = "a file that can be read"
+_KINDS = "settings.toml, or settings.json for Python 3.10; `training-monitor config --init` writes one with every key"
 TABLES = ("fleet", "log_patterns", "monitoring", "notifications", "service", "users")
 
 
@@ -64,7 +66,7 @@ def read_settings(file: str) -> str:
         with open(file, encoding="utf-8-sig") as opened:
             return opened.read()
     except (OSError, ValueError) as error:
-        raise SettingsError("settings file", file, f"a file that can be read ({error})") from error
+        raise SettingsError("settings file", file, f"{_READABLE} ({error})") from error
 
 
 def parse_settings(file: str, text: str) -> Mapping[str, Any]:
@@ -74,7 +76,8 @@ def parse_settings(file: str, text: str) -> Mapping[str, Any]:
     except (RecursionError, ValueError) as error:
         if isinstance(error, SettingsError):
             raise
-        raise SettingsError("settings file", file, f"a file that can be read ({error})") from error
+        is_named = file.endswith((".toml", ".json"))
+        raise SettingsError("settings file", file, f"{_READABLE if is_named else _KINDS} ({error})") from error
     if not isinstance(settings, dict):
         raise SettingsError("settings file", file, "a table at its top")
     return settings
