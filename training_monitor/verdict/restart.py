@@ -30,6 +30,13 @@ DEATHS_OF_A_SUSPECT = 3
 SUSPECT = "attempts died before a first step from it: older ones are tried before it"
 TIMES_SUSPECTED = 2
 _LOST = "lost"  # of an attempt that Ray forgot, see `own_failure`
+_KINDS = {  # by `Failure.error_class`, in words
+    "hardware": "a hardware failure, ",
+    "transient": "a failure that may pass, ",
+    "user": "an error of the script, ",
+    "external_stop": "ended from outside, ",
+}
+_EVIDENCE = 160  # characters
 _ADVICE = {
     "restart_elsewhere": "starting it again, on another node if there is one",
     "restart_previous_checkpoint": "starting it again from the checkpoint before",
@@ -158,7 +165,8 @@ def decide_restart(
     is_newly_suspect = suspect != _blamed_checkpoints(ledger)[1]
     futile = _since_progress(attempts)
     same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
-    what = f"{failure.category} ({failure.evidence[:160]})" if failure.evidence else failure.category
+    evidence = failure.evidence if len(failure.evidence) <= _EVIDENCE else f"{failure.evidence[:_EVIDENCE]} ..."
+    what = f"{failure.category} ({evidence})" if evidence else failure.category
     refusal, why = None, ""
     if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
         refusal, why = RunOutcome.RESTART_FAILED, f"{what}: starting it again cannot help"
@@ -174,7 +182,7 @@ def decide_restart(
         return RestartDecision(False, f"{refusal}: {why}", refusal=refusal)
     return RestartDecision(
         True,
-        f"{failure.error_class} failure, {what}: {_ADVICE.get(failure.action, 'starting it again')}",
+        f"{_KINDS.get(failure.error_class, '')}{what}: {_ADVICE.get(failure.action, 'starting it again')}",
         restart_delay(policy, len(futile)),
         bad,
         _nodes_to_avoid(attempts),
