@@ -38,6 +38,7 @@ def add_supervision(command: CommandParser) -> None:
     command.roll_call()
     command.flag("--fresh-start", "start from step 0 although checkpoints were written and none is complete")
     command.take_over()
+    command.flag("--standby", "wait while another machine's supervisor lives; what it ended is not begun anew")
     command.notify()
     command.heartbeat()
     command.outage_after()

@@ -79,7 +79,7 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             namespace=args.namespace,
             policy=policy,
             take_over=args.take_over,
-            standby=getattr(args, "standby", False),
+            standby=args.standby,
             on_event=on_event,
             on_look=on_look,
         )

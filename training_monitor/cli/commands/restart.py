@@ -20,7 +20,6 @@ def declare(command: CommandParser) -> None:
     command.value("--entrypoint", "COMMAND", "default: that of the latest Ray job of this name")
     again = "let the scheduler run the same job again: it keeps its id, and cannot be given a checkpoint"
     command.flag("--requeue", f"{again} (default: submit its script as a new one)")
-    command.flag("--standby", "wait while another machine's supervisor lives; what it ended is not begun anew")
     add_supervision(command)
 
 
