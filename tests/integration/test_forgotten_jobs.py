@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import Place, wait_until
 from tests.integration.test_claims import ANN, take
 from tests.loopback.ray_dashboard import RayDashboard
-from training_monitor import auto_restart
+from training_monitor import RestartPolicy, auto_restart
 from training_monitor.core.errors import LeaseLost
 from training_monitor.core.models import Event
 from training_monitor.core.store import Store
@@ -63,13 +63,14 @@ class Supervision(threading.Thread):
     def __init__(self, folder: Path, **more: object) -> None:
         super().__init__(daemon=True)
         self.events, self.result, self._folder = list[Event](), dict[str, Any](), folder
-        self._more: dict[str, Any] = {"stagnation_threshold": 60, **more}
+        limits: dict[str, Any] = {"stagnation_threshold": 60, "check_interval": 0.3, "roll_call_timeout": 0, **more}
+        self._policy = RestartPolicy(0, 0.1, **limits)
         self.start()
 
     def run(self) -> None:
-        given = {"job_config": {"entrypoint": "true"}, "check_interval": 0.3, "roll_call_timeout": 0, **self._more}
-        store = Store(str(self._folder / "state"))
-        self.result = auto_restart("local", "lora", None, 0, 0.1, on_event=self.events.append, store=store, **given)
+        config, store = {"entrypoint": "true"}, Store(str(self._folder / "state"))
+        given: dict[str, Any] = {"job_config": config, "on_event": self.events.append, "store": store}
+        self.result = auto_restart("local", "lora", None, policy=self._policy, **given)
 
     def texts(self) -> str:
         return "\n".join(f"{each.kind}: {each.text}" for each in self.events)
