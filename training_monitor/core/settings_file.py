@@ -23,7 +23,7 @@ from training_monitor.core.settings_table import Place
 T = TypeVar("T")
 
 _READABLE = "a file that can be read"
-_KINDS = "settings.toml, or settings.json for Python 3.10; `training-monitor config --init` writes one with every key"
+_KINDS = "TOML in a file called settings.toml, or JSON in settings.json, which Python 3.10 reads too"
 TABLES = ("fleet", "log_patterns", "monitoring", "notifications", "service", "users")
 
 
