@@ -65,7 +65,7 @@ for step in range(last + 1, 101):
     if then == "hang":
         time.sleep(1000)
     if then == "pause":
-        time.sleep(15)
+        time.sleep(35)
     if then == "limit":
         os.system("scontrol update JobId=$SLURM_JOB_ID TimeLimit=0")
         time.sleep(1000)
@@ -290,7 +290,7 @@ def test_a_controller_that_does_not_answer_is_an_outage(training: Training, slur
         supervisor.stdout.readline()  # it has begun
         time.sleep(6)  # slurmctld writes its state within 5 s, and forgets in a crash what is younger
         slurm.kill("slurmctld")
-        time.sleep(10)
+        time.sleep(20)  # a look that began before may ask for ten
         slurm.start_controller()
         said, complained = supervisor.communicate(timeout=120)
     finally:

@@ -41,6 +41,7 @@ KillWait=2
 SlurmctldTimeout=30
 SlurmdTimeout=5
 MinJobAge=300
+FirstJobId={first}
 MessageTimeout=3
 SchedulerParameters=batch_sched_delay=0,sched_interval=2
 {nodes}
@@ -70,7 +71,8 @@ class Slurm:
             more = "MaxTime=INFINITE State=UP OverSubscribe=FORCE:20"
             default = "YES" if name == next(iter(partitions)) else "NO"
             lines.append(f"PartitionName={name} Nodes={','.join(nodes)} Default={default} {more}")
-        self.conf.write_text(CONF.format(host=host, port=port, folder=folder, nodes="\n".join(lines)))
+        first = 1000 * random.randrange(1, 900)  # the jobs of another cluster on this machine have other numbers
+        self.conf.write_text(CONF.format(host=host, port=port, folder=folder, first=first, nodes="\n".join(lines)))
 
     def start(self) -> None:
         start_munge()
