@@ -55,3 +55,13 @@ def test_an_error_that_ended_it_is_raised_where_the_result_is_asked_for(local: P
     assert handle.state == "failed"
     with pytest.raises(TargetUnreachable):
         handle.result()
+
+
+def test_a_defect_in_a_callback_is_raised_too(local: Place) -> None:
+    def fail(event: object) -> None:
+        raise ZeroDivisionError("in the callback")
+
+    handle = begin("true", on_event=fail)
+    with pytest.raises(ZeroDivisionError, match="in the callback"):
+        handle.result(60)
+    assert handle.state == "failed"

@@ -16,12 +16,13 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import OnEvent, OnLook
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
+from training_monitor.supervision.monitor import EXIT_SECONDS
 from training_monitor.supervision.restart import auto_restart
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.restart import RestartPolicy
 
-_EXIT_SECONDS, _TICK = 2.0, 0.2  # that a program that ends waits for it; between two looks at what it waits for
+_TICK = 0.2  # seconds between two looks at whether it is to stop
 
 
 def start_supervision(
@@ -73,7 +74,7 @@ class SupervisionHandle:
     def __init__(self, label: str, call: Callable[[], RestartReport], stopping: threading.Event) -> None:
         self.label, self._call, self._stopping = label, call, stopping
         self._report: RestartReport | None = None
-        self._error: TrainingMonitorError | None = None
+        self._error: Exception | None = None
         self._thread = start_thread(self._run, f"supervision of {label}")
 
     @property
@@ -90,7 +91,7 @@ class SupervisionHandle:
             timeout: seconds to wait at most; None: no limit.
 
         Raises:
-            TimeoutError: it has not ended within `timeout`. TrainingMonitorError: that ended it, or it was stopped.
+            TimeoutError: it has not ended within `timeout`. TrainingMonitorError: it was stopped. Else what ended it.
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -104,7 +105,7 @@ class SupervisionHandle:
     def stop_looking(self) -> None:
         """End the supervision, not the job; the same call continues it. Returns when it has ended, 2 s at most."""
         self._stopping.set()
-        self._thread.join(_EXIT_SECONDS)
+        self._thread.join(EXIT_SECONDS)
 
     def _run(self) -> None:
         atexit.register(self.stop_looking)
@@ -112,7 +113,7 @@ class SupervisionHandle:
             self._report = self._call()
         except KeyboardInterrupt:
             get_logger().info("%s: no longer supervised from here", self.label)
-        except TrainingMonitorError as error:
+        except Exception as error:  # also a defect: nobody else would hear of it
             self._error = error
             get_logger().error("%s: %s", self.label, error)
         finally:
