@@ -40,7 +40,7 @@ from bench.table import Row  # noqa: E402
 from tests.integration.conftest import SshServer  # noqa: E402
 from tests.loopback.vast import VastApi  # noqa: E402
 from tests.unit.fleet.fleet_world import World  # noqa: E402
-from training_monitor.core.engine import use_few_arenas
+from training_monitor.core.malloc import use_few_arenas
 from training_monitor.core.results import CommandResult
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor

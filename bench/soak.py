@@ -53,8 +53,8 @@ from tests.loopback.messaging import (  # noqa: E402
 )
 from tests.unit.fleet.fleet_world import Machine, World, row, unreachable  # noqa: E402
 from training_monitor.core.clock import SystemClock
-from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import CommandTimedOut, TrainingMonitorError
+from training_monitor.core.malloc import use_few_arenas
 from training_monitor.core.models import Event
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store

@@ -14,10 +14,10 @@ from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.best_effort_store import BestEffortStore
-from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.fields import keys_of
 from training_monitor.core.logger import setup_logging
+from training_monitor.core.malloc import use_few_arenas
 from training_monitor.core.settings import LOG_FILE
 from training_monitor.fleet import (
     FleetConfig,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -28,19 +27,6 @@ MORE_SECONDS = 1.0  # after which more threads are started past slow looks
 MOST_WORDS = 500  # characters of an unexpected error
 _LEAST_PAUSE = 0.05  # before the next round, after one that took longer than the interval
 _LONGEST_WAIT = 3600.0
-_ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
-
-
-def use_few_arenas() -> None:
-    """Let all threads of this process share two arenas of malloc; without glibc, change nothing.
-
-    By default there are eight for each core (`man mallopt`), and what one of many threads frees stays in its arena: in
-    a quarter of an hour of `make soak`, 25 MB more.
-    """
-    import ctypes
-
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
 
 class Engine:

@@ -333,7 +333,7 @@ def test_a_failure_that_cannot_be_taken_in_ends_nothing() -> None:
 
 ARENAS = """
 import ctypes, sys, threading
-from training_monitor.core.engine import use_few_arenas
+from training_monitor.core.malloc import use_few_arenas
 if sys.argv[2] == "few":
     use_few_arenas()
 libc, barrier = ctypes.CDLL(None), threading.Barrier(20)

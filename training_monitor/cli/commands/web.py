@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
 
 def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: FleetConfig, token: str | None) -> None:
     from training_monitor.core.best_effort_store import BestEffortStore
-    from training_monitor.core.engine import use_few_arenas
+    from training_monitor.core.malloc import use_few_arenas
     from training_monitor.fleet import History
     from training_monitor.web.access import LOOPBACK
     from training_monitor.web.board import Board
