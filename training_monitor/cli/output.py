@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import textwrap
 import threading
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,6 +87,15 @@ def is_in_foreground() -> bool:
 def table_width(piped: int) -> int:
     """Return the width of the terminal, or `piped` where stdout is none."""
     return terminal_columns() if sys.stdout.isatty() else piped
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """Break lines between words at the terminal's width, further ones indented; for a pipe, keep them as they are."""
+    lines = text.split("\n")
+    if width := table_width(piped=0):
+        wrapper = textwrap.TextWrapper(max(20, width - indent), break_long_words=False, break_on_hyphens=False)
+        lines = [part for line in lines for part in wrapper.wrap(line) or [""]]
+    return f"\n{' ' * indent}".join(lines)
 
 
 def put_lines(lines: Iterable[Sequence[tuple[str, str]]]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.fakes import FakeClock
 from training_monitor.cli import live
 from training_monitor.cli.live import LiveDisplay, LiveLine
-from training_monitor.cli.output import complain, hint, interrupted_status, print_json, put, put_masked, say
+from training_monitor.cli.output import complain, hint, interrupted_status, print_json, put, put_masked, say, wrapped
 from training_monitor.cli.rented_jobs import ServiceDisplay
 from training_monitor.core import masking
 from training_monitor.core.models import Event, JobStatus, JobView, Progress, RunOutcome
@@ -168,6 +168,17 @@ def test_a_live_line_on_a_terminal_is_replaced_by_an_event_in_one_write(monkeypa
     clock.sleep(2.5)
     live.print_event(Event("reached", "step\x1b[2J 5\r"))
     assert written == ["\r\x1b[K   2.5s  reached     step 5\n\n"]
+
+
+def test_lines_break_between_words_on_a_terminal_and_nowhere_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "its processes do not compute\nlog /runs/a-folder-with-a-long-name/train.log"
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert wrapped(text, 2) == text.replace("\n", "\n  ")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "24")
+    assert wrapped(text, 2).split("\n  ") == [
+        "its processes do not", "compute", "log", "/runs/a-folder-with-a-long-name/train.log",
+    ]  # fmt: skip
 
 
 def test_steps_of_an_earlier_attempt_do_not_count_for_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from training_monitor.cli.argument_types import STALLS, CommandParser, left_to_look
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.output import EXITS, OK, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say
+from training_monitor.cli.output import EXITS, OK, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say, wrapped
 from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
@@ -132,7 +132,7 @@ def _block(job: JobCheckReport) -> Iterator[str]:
 
 def _indented(text: str, width: int = _LABEL + 2) -> str:
     """Return what is shown of a text; its further lines are indented, so that none looks like one of ours."""
-    return shown_lines(text).replace("\n", f"\n{' ' * width}")
+    return wrapped(shown_lines(text), width)
 
 
 def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:

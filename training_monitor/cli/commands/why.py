@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.argument_types import FILES, TARGETS, CommandParser, left_to_look
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put
+from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put, wrapped
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes
 
@@ -45,9 +45,9 @@ def run(args: Namespace) -> int:
 
 
 def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
-    put(f"{shown(report['explanation'])}\n")
+    put(f"{wrapped(shown(report['explanation']))}\n")
     sure = paint(report["confidence"], _COLOURS[report["confidence"]], sys.stdout)
-    put(f"confidence {sure}" + (f"; {shown(report['reason'])}" if report["reason"] else "") + "\n")
+    put(wrapped(f"confidence {sure}" + (f"; {shown(report['reason'])}" if report["reason"] else "")) + "\n")
     if report["ranks"]:
         put("\n")
         ranks = report["ranks"][:_MOST_ROWS]
