@@ -23,7 +23,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
 
 
 def test_every_link_leads_somewhere() -> None:
@@ -45,8 +45,9 @@ def test_the_readme_says_where_every_page_is() -> None:
     assert set(missing) <= {"README.md"}
 
 
-def test_every_command_in_the_table_of_the_readme_exists() -> None:
-    rows = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_every_command_in_the_index_exists() -> None:
+    index = (ROOT / "README.md").read_text() + (ROOT / "docs" / "README.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]*) \|", index, re.MULTILINE)
     named = {word for row in rows for word in re.findall(r"`((?:rent )?[a-z]+)(?=[ `])", row)} - {"from"}
     assert len(named) > 12 and named <= set(list_commands())
 
