@@ -139,7 +139,7 @@ def print_families(outcomes: list[Outcome]) -> None:
     families: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         families[outcome.trace.family].append(outcome)
-    print("| family | traces | days | found | false alarms | a day | median delay, s | longest | falsely well again |")
+    print("| family | traces | days | found | false alarms | per day | median delay, s | longest | falsely recovered |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for family, group in families.items():
         faulty = group[0].trace.fault_at is not None
@@ -168,7 +168,7 @@ def print_goals(outcomes: list[Outcome]) -> None:
         print(f"{kind}: median delay {median(group)} s, {len(group)} traces")
     slow = [one for one in outcomes if one.trace.family.startswith("slow") and one.trace.fault_at is not None]
     again = sum(bool(one.recovered) for one in outcomes)
-    print(f"falsely well again: {again} of all, {sum(bool(one.recovered) for one in slow)} of {len(slow)} slow ones")
+    print(f"falsely recovered: {again} of all, {sum(bool(one.recovered) for one in slow)} of {len(slow)} slow ones")
     alarms, days = sum(bool(one.early) for one in outcomes), healthy_days(outcomes)
     print(f"false alarms a day of healthy training: {alarms / max(days, 1e-9):.3f} ({alarms} in {days:.0f} days)")
 
