@@ -232,7 +232,7 @@ def test_every_ending_has_its_status(tmp_path: Path, version: str, subtests: pyt
 
 def test_the_manual_has_every_ending() -> None:
     manual = (ROOT / "docs" / "top.md").read_text(encoding="utf-8")
-    table = manual.partition("| lives as | ends by | status |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    table = manual.partition("| runs as | ends by | status |\n|---|---|---|\n")[2].partition("\n\n")[0]
     written = {tuple(each.strip() for each in line.strip("|").split("|")) for line in table.splitlines()}
     assert {(row.lives, row.ends, row.status) for row in ROWS} | set(BY_HAND) == written
 
