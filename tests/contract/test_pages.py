@@ -10,6 +10,7 @@ from training_monitor.cli.command_table import command_named, list_commands
 from training_monitor.cli.parsing import build_parser
 
 ROOT = Path(__file__).parents[2]
+INDEX = ROOT / "docs" / "README.md"
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "examples/README.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 PAGES += sorted((ROOT / "training_monitor" / "agents" / "skill").rglob("*.md"))
@@ -39,15 +40,20 @@ def test_every_link_leads_somewhere() -> None:
     assert not broken
 
 
-def test_the_readme_says_where_every_page_is() -> None:
-    linked = {link for page in (ROOT / "README.md", *PAGES) for link in LINK.findall(page.read_text())}
+def test_every_page_is_linked() -> None:
+    linked = {link for page in PAGES for link in LINK.findall(page.read_text())}
     missing = [page.name for page in PAGES if not any(link.partition("#")[0].endswith(page.name) for link in linked)]
     assert set(missing) <= {"README.md"}
 
 
-def test_every_command_in_the_index_exists() -> None:
-    index = (ROOT / "README.md").read_text() + (ROOT / "docs" / "README.md").read_text()
-    rows = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]*) \|", index, re.MULTILINE)
+def test_the_index_lists_every_page_of_docs() -> None:
+    listed = {link.partition("#")[0] for link in LINK.findall(INDEX.read_text())}
+    assert {page.name for page in INDEX.parent.glob("*.md")} - {INDEX.name} <= listed
+
+
+def test_every_command_in_the_tables_exists() -> None:
+    tables = (ROOT / "README.md").read_text() + INDEX.read_text()
+    rows = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]*) \|", tables, re.MULTILINE)
     named = {word for row in rows for word in re.findall(r"`((?:rent )?[a-z]+)(?=[ `])", row)} - {"from"}
     assert len(named) > 12 and named <= set(list_commands())
 
