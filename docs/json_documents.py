@@ -114,6 +114,7 @@ FleetMember = document(
     recent_logs=list[str],
     extra=Mapping[str, float | None],
     progress=float | None,
+    lowest_gpu_utilization=float | None,
     explanation=str | None,
     explained_at=float | None,
     explained_job_id=str | None,

@@ -171,6 +171,7 @@ def _member_keys(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[
     keys |= {"verdict": _VERDICTS[health.level], "reason": health.reason}
     keys |= explained_keys(row.explained)
     keys |= {"progress": None if percent is None else percent / 100.0, "eta_seconds": row.seconds_left()}
+    keys |= {"lowest_gpu_utilization": row.lowest_gpu()}
     return {**keys, "recent_logs": list(row.recent_logs)}
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.masking import redact
-from training_monitor.core.models import Progress
+from training_monitor.core.models import Gpu, Progress
 from training_monitor.core.settings_table import Kind, check_fields, number
 from training_monitor.core.units import average, format_duration, known_number
 from training_monitor.core.values import KeptRollCall, LossAnalysis, Verdict
@@ -35,6 +35,7 @@ KEPT_LOGS = 10
 MOST_REASON, MOST_WORD = 200, 40  # characters
 STARTING = ("created", "loading", "pending", "scheduling")
 FAILED = ("exited", "failed", "dead")
+HALTED = ("stopped", "frozen", "rebooting")
 ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
 KNOWN = ("running", "frozen", "rebooting", "unknown", *STARTING, *ENDED)
 LEVELS = {"ok": "healthy", "warning": "warning", "unknown": "unknown", "failed": "error"}  # by verdict
@@ -62,7 +63,7 @@ class Thresholds(PublicValue):
     """The limits beyond which a value is worth a warning; None: never.
 
     Attributes:
-        low_gpu: per cent of GPU utilization of a running training, below.
+        low_gpu: per cent of GPU utilization of a running training, below; of several GPUs, of the least used one.
         high_loss: loss, above.
         full_disk: per cent of the disk in use, above.
         price_rise: per cent by which a machine's price rose, above.
@@ -113,6 +114,7 @@ class TrainingMetrics(PublicValue):
         verdict: what `judge` says of the training; None for a machine that is not up, and for a row made by hand.
         explained: the last roll call before the training, or an earlier attempt of it, was ended for a hang.
         found: whether nobody named the training: it runs beside the one of another member, whose row has the costs.
+        gpus: those that it uses, as its machine reported them; empty if unknown.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -162,6 +164,30 @@ class TrainingMetrics(PublicValue):
     missing: bool = False
     explained: KeptRollCall | None = None
     found: bool = False
+    gpus: tuple[Gpu, ...] = ()
+
+    def state(self) -> str:
+        """Return its state in a word or two: the status of a machine or job that is not up, else what `judge` says."""
+        failure = failure_of(self)
+        is_down = self.status in (*HALTED, *STARTING) or self.status not in KNOWN
+        if is_down or (failure and self.status in ("lost", "offline", *FAILED)):
+            return self.status
+        if is_finished(self):
+            return "finished"
+        if failure or (self.verdict and self.verdict.state == "stopped"):
+            return "failed" if failure else "stopped"
+        if self.error is not None:
+            return "not found" if self.missing else "no answer"
+        if self.absent is not None:
+            return "not there"
+        if has_nan(self):
+            return "NaN loss"
+        return self.verdict.state if self.verdict else self.status
+
+    def lowest_gpu(self) -> float | None:
+        """Return the utilization of the least used of several GPUs, per cent; None for a single one."""
+        known = [percent(gpu.utilization) for gpu in self.gpus]
+        return min((each for each in known if each is not None), default=None) if len(known) > 1 else None
 
     def progress_percentage(self) -> float | None:
         """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps; None if unknown."""
@@ -238,7 +264,7 @@ class TrainingMetrics(PublicValue):
             if costs := self._costs():
                 return Health("warning", f"stopped, and its disk {costs}", "stopped, costs", at)
             return Health("warning", "stopped", "stopped", at)
-        if self.status in ("frozen", "rebooting"):
+        if self.status in HALTED:
             return Health("warning", f"the machine is {self.status}", self.status, at)
         if self.status in STARTING:
             return Health("unknown", f"starting ({self.status})", "starting")
@@ -306,12 +332,23 @@ class TrainingMetrics(PublicValue):
             yield Health("warning", analysis.reason, brief, ("loss",))
         if _is_above(self.loss, thresholds.high_loss) and not has_nan(self):
             yield Health("warning", f"the loss of {self.loss:.4g} is high", f"loss {self.loss:.4g}", ("loss",))
-        if self.status == "running" and _is_above(thresholds.low_gpu, self.gpu_util):
-            percent = f"{self.gpu_util:.0f} %"
-            yield Health("warning", f"GPU at only {percent}", f"GPU at {percent}", ("gpu_util",))
+        if self.status == "running":
+            yield from self._idle_gpus(thresholds)
         if is_full(self, thresholds):
             said = f"disk {self.disk_util:.0f} % full"
             yield Health("warning", said, said, ("disk_util",))
+
+    def _idle_gpus(self, thresholds: Thresholds) -> Iterator[Health]:
+        """Warn of GPUs below the threshold: of the mean, or of the least used one where the mean hides it."""
+        lowest = self.lowest_gpu()
+        if _is_above(thresholds.low_gpu, self.gpu_util):
+            used = f"{self.gpu_util:.0f} %"
+            yield Health("warning", f"GPU at only {used}", f"GPU at {used}", ("gpu_util",))
+        elif lowest is not None and _is_above(thresholds.low_gpu, lowest):
+            number = next(gpu.index for gpu in self.gpus if percent(gpu.utilization) == lowest)
+            which = "a GPU" if number is None else f"GPU {number}"
+            said = f"{which} at only {lowest:.0f} %, {self.gpu_util or 0:.0f} % on average"
+            yield Health("warning", said, f"{which} at {lowest:.0f} %", ("lowest_gpu",))
 
     def _seen(self) -> str | None:
         """Return the progress in the row, which a verdict may lag by half a minute; None without any."""
@@ -388,14 +425,14 @@ def _is_above(value: float | None, limit: float | None) -> bool:
 
 # In the order of the terminal's menu of orders, which but for `beside` is that of its columns from left to right.
 FLEET_COLUMNS = (
-    FleetColumn("instance_id", "ID", "text", align="<", widths={8: 8, 81: 14, 173: 22, 254: 34}, letter="i"),
-    FleetColumn("name", "NAME", "text", align="<", widths={24: 8, 68: 10, 85: 14, 183: 24}, letter="n"),
-    FleetColumn("gpu_type", "GPU", "text", align="<", widths={94: 8, 201: 12}, optional=True, letter="c",
+    FleetColumn("name", "NAME", "text", align="<", widths={10: 10, 92: 16, 115: 24, 152: 40}, letter="n"),
+    FleetColumn("instance_id", "ID", "text", align="<", widths={124: 8, 192: 14, 245: 22, 279: 34}, letter="i"),
+    FleetColumn("state", "STATUS", "text", align="<", widths={25: 14}, letter="s",
+                page=(10, "Status", "of the machine or job, or the verdict", 1)),
+    FleetColumn("gpu_type", "GPU", "text", align="<", widths={81: 8, 218: 12}, optional=True, letter="c",
                 page=(20, "GPU", "type and number of GPUs", 2)),
-    FleetColumn("status", "STATUS", "text", align="<", widths={120: 10}, letter="s",
-                page=(10, "Status", "of the machine or job", 1)),
     FleetColumn("progress_percentage", "PROGRESS", "percent", "log",
-                align="<", widths={47: 8, 146: 15, 210: 24}, letter="p",
+                align="<", widths={34: 8, 175: 15, 227: 24}, letter="p",
                 page=(30, "Progress", "epoch, and share of the steps that is done", 0),
                 metric=("progress_ratio", "How much of the training is done.")),
     FleetColumn("epoch", "", "{:g}", "log", "epoch", 7, "last",
@@ -403,41 +440,47 @@ FLEET_COLUMNS = (
     FleetColumn("gpu_util", "GPU%", "percent", "machine", "gpu_utilization", 0,
                 seen=lambda reading: percent(average(gpu.utilization for gpu in reading.gpus)),
                 listed=lambda listed: percent(listed.get("gpu_util")),
-                widths={52: 4}, optional=True, letter="u", page=(60, "GPU %", "utilization of the GPUs", 1),
+                widths={39: 4}, optional=True, letter="u", page=(60, "GPU %", "utilization of the GPUs", 1),
                 fact=("GPU use", "{} %"), metric=("gpu_utilization_ratio", "Mean utilization of the GPUs.")),
+    FleetColumn("lowest_gpu", "LOW%", "percent", "machine", "lowest_gpu_utilization", 16,
+                widths={44: 4}, optional=True, letter="b",
+                page=(65, "Low %", "utilization of the least used of several GPUs", 1),
+                fact=("GPU low", "{} %"),
+                metric=("gpu_lowest_utilization_ratio", "Utilization of the least used of several GPUs.")),
     FleetColumn("memory_util", "MEM%", "percent", "machine", "memory_utilization", 1,
                 seen=memory_seen, listed=memory_listed,
-                widths={125: 4}, letter="m", falling=True, page=(70, "Mem %", "GPU memory in use", 2),
+                widths={86: 4}, optional=True, letter="m", falling=True, page=(70, "Mem %", "GPU memory in use", 2),
                 fact=("GPU use", "memory {} %"),
                 metric=("gpu_memory_utilization_ratio", "Used share of the GPUs' memory.")),
     FleetColumn("disk_util", "DISK%", "percent", "machine", "disk_utilization", 2,
                 seen=lambda reading: percent(reading.disk_percent), listed=disk_listed,
-                widths={131: 5}, letter="d", falling=True,
-                page=(80, "Disk %", "of the disk that the training writes to", 2), fact=("disk, RAM", "{} %"),
+                widths={136: 5}, optional=True, letter="d", falling=True,
+                page=(80, "Disk %", "of the disk that the training writes to", 2), fact=("in use", "disk {} %"),
                 metric=("disk_utilization_ratio", "Used share of the disk that the training writes to.")),
     FleetColumn("ram_util", "RAM%", "percent", "machine", "ram_utilization", 3,
                 seen=lambda reading: percent(reading.ram_percent),
                 listed=lambda listed: share(positive(listed.get("mem_usage")), positive(listed.get("mem_limit"))),
-                widths={242: 4}, letter="r", falling=True, fact=("disk, RAM", "{} %"),
+                widths={255: 4}, optional=True, letter="r", falling=True, fact=("in use", "RAM {} %"),
                 metric=("memory_utilization_ratio", "Used share of the machine's memory.")),
     FleetColumn("gpu_temperature", "TEMP", "{:.0f}", "machine", "gpu_temperature", 5,
                 seen=lambda reading: max(
                     (each.temperature_celsius for each in reading.gpus if each.temperature_celsius is not None),
                     default=None),
                 listed=lambda listed: known_number(listed.get("gpu_temp")),
-                widths={237: 4}, cell="{}C", letter="y", falling=True, page=(90, "Temp", "of the hottest GPU", 2),
-                fact=("GPU heat", "{} C"), metric=("gpu_temperature_celsius", "Temperature of the hottest GPU.")),
+                widths={250: 4}, cell="{}C", optional=True, letter="y", falling=True,
+                page=(90, "Temp", "of the hottest GPU", 2), fact=("GPU heat", "{} C"),
+                metric=("gpu_temperature_celsius", "Temperature of the hottest GPU.")),
     FleetColumn("gpu_power", "", "share", "machine", "gpu_power", 4,
                 seen=lambda reading: average(map(power_fraction, reading.gpus)), fact=("GPU heat", "power {} %"),
                 metric=("gpu_power_ratio", "Mean power draw of the GPUs, over its limit.")),
     FleetColumn("loss", "LOSS", "number", "log", "loss", 8,
-                widths={59: 6}, letter="l", falling=True, page=(40, "Loss", "newest value in the log", 1),
+                widths={65: 6}, letter="l", falling=True, page=(40, "Loss", "newest value in the log", 1),
                 fact=("loss", "{}"), metric=("loss", "The loss, NaN if the log says so.")),
     FleetColumn("step", "STEP", "{:.0f}", "log", "step", 6, "last",
-                beside="PROGRESS", widths={197: 13}, letter="x", metric=("step", "The optimizer step.")),
-    FleetColumn("loss", "TREND", align="<", heading="LOSS TREND", widths={157: 10, 220: 20}),
+                beside="PROGRESS", widths={214: 13}, letter="x", metric=("step", "The optimizer step.")),
+    FleetColumn("loss", "TREND", align="<", heading="LOSS TREND", widths={186: 10, 237: 20}),
     FleetColumn("steps_per_second", "STEPS/S", "number", "machine", "steps_per_second", 11,
-                widths={139: 7}, letter="v", page=(50, "Steps/s", "optimizer steps per second", 1),
+                widths={160: 7}, optional=True, letter="v", page=(50, "Steps/s", "optimizer steps per second", 1),
                 fact=("speed", "{} steps/s"),
                 metric=("steps_per_second", "Steps per second of a training that makes some.")),
     FleetColumn("learning_rate", "", "number", "log", "learning_rate", 9, "last",
@@ -445,17 +488,17 @@ FLEET_COLUMNS = (
     FleetColumn("grad_norm", "", "number", "log", "grad_norm", 10,
                 fact=("LR", "gradient norm {}"), metric=("gradient_norm", "The norm of the gradient.")),
     FleetColumn("cost_per_hour", "$/H", "price", "account", "cost_per_hour", 13, "last",
-                widths={75: 6}, optional=True, letter="h", falling=True, page=(100, "$/h", "price of the machine", 1),
+                widths={51: 6}, optional=True, letter="h", falling=True, page=(100, "$/h", "price of the machine", 1),
                 fact=("price", "{}/h"), metric=("price_dollars_per_hour", "Price of the rented machine.")),
     FleetColumn("total_cost", "TOTAL", "total", "account", "total_cost", 14, "last",
-                widths={109: 6}, optional=True, letter="t", falling=True,
+                widths={72: 6}, optional=True, letter="t", falling=True,
                 page=(110, "Total", "cost since the rental began", 2), fact=("price", "so far {}"),
                 metric=("cost_dollars", "Cost of the rented machine since its rental began.")),
     FleetColumn("runtime_seconds", "", "duration", "machine", "runtime_seconds", 15, "last",
                 metric=("runtime_seconds", "How long the training has run.")),
     FleetColumn("seconds_left", "ETA", "duration", "machine", "eta_seconds", 12, "last",
-                widths={66: 6}, letter="e", page=(120, "ETA", "until the last step", 1),
+                widths={58: 6}, letter="e", page=(120, "ETA", "until the last step", 1),
                 metric=("remaining_seconds", "How long the training will still run, estimated.")),
     FleetColumn("health_status", "HEALTH", "text",
-                align="<", widths={15: 6, 38: 20, 102: 28, 165: 36, 232: 48}, letter="w"),
+                align="<", widths={107: 14, 130: 20, 168: 28, 200: 36, 267: 48}, letter="w"),
 )  # fmt: skip

@@ -75,12 +75,13 @@ class MockMember:
         self.begun = {"starting": 20.0, "finished": -900.0 - duration}.get(self.scenario, min(latest, -done * duration))
         self.speed = (0.5 + 4.0 * _noise(0, number, 5)) * (0.2 if self.scenario == "idle" else 1.0)
         self.total_steps = max(EPOCHS, int(self.speed * duration))
+        self.gpus = 8 if number % 7 in (3, 5) else 1
 
     def row(self, at: float, epoch: float, ended: str | None) -> dict[str, Any]:
         """Return the instance's row in vast.ai's format; `ended` is its status after an action."""
         past = [word for since, word in STATUSES.get(self.scenario, ()) if at >= since] or ["running"]
         status, (gpu, price) = ended or past[-1], GPUS[self.instance % len(GPUS)]
-        gpus, is_full = 8 if self.number % 7 == 3 else 1, self.scenario == "full"
+        gpus, is_full = self.gpus, self.scenario == "full"
         return {
             "id": self.instance, "ssh_host": "ssh5.vast.ai", "ssh_port": 10_000, "gpu_name": gpu, "num_gpus": gpus,
             "actual_status": status, "intended_status": "stopped" if status == "stopped" else "running",
@@ -104,15 +105,18 @@ class MockMember:
             runtime=at - self.begun, step_age=at - HUNG_AT if hangs else at % LINE_SECONDS,
             step_interval=LINE_SECONDS, step_time=1.0 / self.speed,
         )  # fmt: skip
-        gpu = Gpu(
-            0, utilization=use, temperature_celsius=40.0 + 0.3 * use, memory_total_mb=1000.0,
-            memory_used_mb=550.0 + 350.0 * _noise(self.number, 12),
-            power_draw_watts=400.0 * power, power_limit_watts=400.0,
+        gpus = tuple(
+            Gpu(
+                number, utilization=round(use * (1.0 - 0.06 * number), 1), temperature_celsius=40.0 + 0.3 * use,
+                memory_total_mb=1000.0, memory_used_mb=550.0 + 350.0 * _noise(self.number, 12),
+                power_draw_watts=400.0 * power, power_limit_watts=400.0,
+            )
+            for number in range(self.gpus)
         )  # fmt: skip
         told = TrainingStatus(
             runs, progress, NOT_STALLING, None, "", now, status, runtime=seen.runtime, verdict=judge([seen], now=now)
         )
-        return TargetReading(now, told, (gpu,))
+        return TargetReading(now, told, gpus)
 
     def _progress(self, at: float) -> Progress:
         at = min(at, HUNG_AT) if self.scenario == "hanging" else at

@@ -161,7 +161,8 @@ def _name(spec: MemberSpec, listed: Mapping[str, Any], training: str | None, *, 
     label = listed.get("label")
     ours = read_label(label)
     rented_as = clean_text(ours[1]) if ours else _words(label)
-    called = " ".join(word for word in (rented_as, _words(training or spec.which)) if word)
+    which = f"pid {spec.which}" if spec.which and spec.which.isdigit() else spec.which
+    called = " ".join(word for word in (rented_as, _words(training or which)) if word)
     return (None if is_found else spec.name) or called or str(_instance_id(spec, listed))
 
 
@@ -292,7 +293,9 @@ def _values(listed: Mapping[str, Any], listed_at: float | None, reading: TargetR
     seen = {each.attribute: each.seen(reading) if each.seen and reading else None for each in _MEASURED}
     if reading and listed_at is not None and reading.timestamp < listed_at - FRESH_SECONDS:
         said, seen = seen, said
-    return {name: said[name] if value is None else value for name, value in seen.items()}
+        return {name: said[name] if value is None else value for name, value in seen.items()}
+    gpus = reading.gpus if reading else ()
+    return {name: said[name] if value is None else value for name, value in seen.items()} | {"gpus": gpus}
 
 
 # ---------------------------------------------------------------- sum

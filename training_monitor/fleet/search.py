@@ -89,7 +89,10 @@ def identity_of(job: WatchedJob) -> str:
 
 def name_of(meant: MeantTraining) -> str:
     """Return the display name of a training that was found: its job, or its script, or program, and its PID."""
+    number = f"pid {meant.job.pid}"
     if meant.job.pid is None:
-        return meant.name
-    program = (meant.command or "").split(" ", 1)[0].rpartition("/")[2]
-    return f"{meant.script or program or 'pid'} {meant.job.pid}"
+        if not meant.name.isdigit():
+            return meant.name
+        number = f"job {meant.name}"  # of Slurm
+    what = meant.script or (meant.command or "").split(" ", 1)[0].rpartition("/")[2]
+    return f"{what} ({number})" if what else number

@@ -35,7 +35,7 @@ _LAST = 1e308  # sorts behind all numbers, as nan does on the terminal
 HEADS = sorted(((each.page, each) for each in FLEET_COLUMNS if each.page), key=lambda head: head[0])
 _SHOW = {column.title: column.show for column in COLUMNS} | {
     "PROGRESS": lambda member, _: format_progress(member.row),
-    "STATUS": lambda member, _: member.row.status,
+    "STATUS": lambda member, _: member.row.state(),
 }
 
 

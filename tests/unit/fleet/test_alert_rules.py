@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.models import Gpu
 from training_monitor.fleet import conditions as alert_rules
 from training_monitor.fleet.conditions import (
     MOST_DEPTH,
@@ -128,7 +129,8 @@ def test_every_reported_field_can_be_asked_for(subtests: pytest.Subtests) -> Non
     for field in REPORTED:
         with subtests.test(field=field):
             attribute = REPORTED[field].replace("seconds_left", "eta_seconds")
-            metrics = TrainingMetrics(1, None, "running", **{attribute: 3})
+            values = {"gpus": (Gpu(0, utilization=9), Gpu(1, utilization=3))} if field.startswith("lowest") else {}
+            metrics = TrainingMetrics(1, None, "running", **(values or {attribute: 3}))
             assert judge(parse_condition(f"{field} == 3").test, sample_of(metrics, 1.0)) is True
 
 

@@ -88,7 +88,11 @@ class Fleet(Watch):
 def test_each_training_has_a_row_in_the_round_trip_of_its_member() -> None:
     fleet = Fleet(Host(a="train_one.py", b="train_two.py", c="train_two.py"))
     rows = fleet.look()
-    assert [each.name for each in rows.values()] == ["train_one.py 10", "train_two.py 11", "train_two.py 12"]
+    assert [each.name for each in rows.values()] == [
+        "train_one.py (pid 10)",
+        "train_two.py (pid 11)",
+        "train_two.py (pid 12)",
+    ]
     assert list(rows) == ["local", "local#11", "local#12"]
     assert [each.found for each in rows.values()] == [False, True, True]
     assert {(each.instance_id, each.status, each.step) for each in rows.values()} == {("local", "running", 1)}
@@ -122,9 +126,9 @@ def test_a_training_that_another_member_names_is_not_found_again() -> None:
     fleet = Fleet(
         Host(a="train_one.py", b="train_two.py"), (MemberSpec("local", "11"), MemberSpec("local", log_paths=("/w/c",)))
     )
-    assert fleet.names() == ["11", "w/c"]
+    assert fleet.names() == ["pid 11", "w/c"]
     fleet = Fleet(fleet.host, (MemberSpec("local", "11"), *LOCAL))
-    assert fleet.names() == ["11", "train_one.py 10"]
+    assert fleet.names() == ["pid 11", "train_one.py (pid 10)"]
 
 
 def test_an_ended_training_keeps_its_row_and_silence_is_not_an_end() -> None:
@@ -133,12 +137,12 @@ def test_an_ended_training_keeps_its_row_and_silence_is_not_an_end() -> None:
     fleet.host.logs["/w/b.log"] += "step 100/100 loss 0.1\nTraining finished\n"
     del fleet.host.trainings[11], fleet.host.trainings[12]
     for _ in range(2):
-        assert fleet.names() == ["train_one.py 10", "train_two.py 11", "train_three.py 12"]
+        assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 11)", "train_three.py (pid 12)"]
         states = [each.verdict.state for each in fleet.monitor.snapshot().rows if each.verdict]
         assert states == ["running", "finished", "failed"]
     assert [told for told in fleet.told if told != "epoch"] == ["finished", "failed"]
     fleet.host.error = unreachable()
-    assert fleet.names() == ["train_one.py 10", "train_two.py 11", "train_three.py 12"]
+    assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 11)", "train_three.py (pid 12)"]
     assert all("refused" in (each.error or "") for each in fleet.monitor.snapshot().rows)
     fleet.host.error = None
     fleet.host.is_hidden = True
@@ -150,12 +154,12 @@ def test_a_later_training_of_the_same_script_takes_the_place_of_one_that_ended()
     fleet.look()
     del fleet.host.trainings[10], fleet.host.trainings[11]
     fleet.host.start(20, "train_two.py", "again")
-    assert fleet.names() == ["train_one.py 10", "train_two.py 20"]
+    assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 20)"]
     fleet.host.start(30, "train_one.py", "other", "step 7/100 loss 0.3\n")
     rows = fleet.look(FIND_SECONDS)
     assert [(key, each.name, each.step) for key, each in rows.items()] == [
-        ("local", "train_one.py 30", 7),
-        ("local#20", "train_two.py 20", 1),
+        ("local", "train_one.py (pid 30)", 7),
+        ("local#20", "train_two.py (pid 20)", 1),
     ]
 
 
@@ -165,7 +169,7 @@ def test_a_fleet_that_begins_later_and_a_check_know_the_same(tmp_path: Path) -> 
     fleet.look()
     fleet.host.trainings.clear()
     later = Fleet(fleet.host, store=store)
-    assert later.names(20) == ["train_one.py 10", "train_two.py 11"]
+    assert later.names(20) == ["train_one.py (pid 10)", "train_two.py (pid 11)"]
     assert {each.verdict and each.verdict.state for each in later.monitor.snapshot().rows} == {"failed"}
     forget(store, parse_target("local"))
     assert later.names() == ["local"]
@@ -177,15 +181,19 @@ def test_one_that_has_the_pid_of_one_that_ended_takes_its_row() -> None:
     fleet.look()
     fleet.host.start(11, "train_other.py", "other", begun=9000)
     rows = fleet.look(FIND_SECONDS)
-    assert [each.name for each in rows.values()] == ["train_one.py 10", "train_three.py 12", "train_other.py 11"]
+    assert [each.name for each in rows.values()] == [
+        "train_one.py (pid 10)",
+        "train_three.py (pid 12)",
+        "train_other.py (pid 11)",
+    ]
 
 
 def test_what_ended_is_forgotten_after_a_day() -> None:
     fleet = Fleet(Host(a="train_one.py", b="train_two.py"))
     fleet.look()
     del fleet.host.trainings[11]
-    assert fleet.names() == ["train_one.py 10", "train_two.py 11"]
-    assert fleet.names(KEPT_SECONDS) == ["train_one.py 10"]
+    assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 11)"]
+    assert fleet.names(KEPT_SECONDS) == ["train_one.py (pid 10)"]
 
 
 def test_of_many_trainings_it_says_how_many_are_left_out() -> None:
@@ -197,7 +205,7 @@ def test_of_many_trainings_it_says_how_many_are_left_out() -> None:
     text = format_metrics(snapshot, FleetConfig().thresholds)
     assert "training_monitor_trainings_omitted 3\n" in text
     assert text.count("training_monitor_step{") == 1 + MOST_BESIDE
-    assert 'training_monitor_member_info{member="local#11",name="train1.py 11"' in text
+    assert 'training_monitor_member_info{member="local#11",name="train1.py (pid 11)"' in text
 
 
 def test_a_machine_is_paid_and_reported_once() -> None:
@@ -206,8 +214,8 @@ def test_a_machine_is_paid_and_reported_once() -> None:
     fleet.world.rows[1], fleet.world.machines["vast-1"] = row(1), host
     rows = fleet.look()
     assert [(each.name, each.instance_id, each.cost_per_hour) for each in rows.values()] == [
-        ("train_one.py 10", 1, 0.5),
-        ("train_two.py 11", 1, None),
+        ("train_one.py (pid 10)", 1, 0.5),
+        ("train_two.py (pid 11)", 1, None),
     ]
     summary = fleet.monitor.snapshot().summary
     assert (summary.dollars_per_hour, summary.without_total, summary.unpriced) == (0.5, 0, 0)
@@ -232,14 +240,14 @@ def test_the_progress_file_of_a_training_is_read_when_it_is_asked_for() -> None:
     history = {"loss": {"steps": [1, 9], "values": [3.0, 2.0]}}
     host.logs["/w/run.json"] = json.dumps({"status": "RUNNING", "history": history})
     keys = {each.name: key for key, each in fleet.look().items()}
-    run = fleet.monitor.read_run(keys["train.py 20"])
+    run = fleet.monitor.read_run(keys["train.py (pid 20)"])
     assert run and run.history["loss"].values == (3.0, 2.0)
     asked = host.asked
-    assert fleet.monitor.read_run(keys["train_two.py 10"]) is None and fleet.monitor.read_run("gone") is None
+    assert fleet.monitor.read_run(keys["train_two.py (pid 10)"]) is None and fleet.monitor.read_run("gone") is None
     assert host.asked == asked
     host.error = unreachable()
     with pytest.raises(TargetUnreachable):
-        fleet.monitor.read_run(keys["train.py 20"])
+        fleet.monitor.read_run(keys["train.py (pid 20)"])
 
 
 def test_the_progress_file_of_an_instance_that_is_not_running_is_unknown() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.models import Failure
+from training_monitor.core.models import Failure, Gpu
 from training_monitor.core.values import LossAnalysis, Verdict
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, failure_of
 from training_monitor.verdict.judge import NOBODY_LOOKED, STATES
@@ -335,3 +335,50 @@ def test_the_last_ten_lines_of_a_log_are_kept() -> None:
     seen = row()
     seen.recent_logs.extend(f"line {number}" for number in range(15))
     assert list(seen.recent_logs) == [f"line {number}" for number in range(5, 15)]
+
+
+# ---------------------------------------------------------------- one word of state
+
+
+def test_the_state_is_one_word_by_the_machine_and_the_judge(subtests: pytest.Subtests) -> None:
+    for seen, state in [
+        (row(verdict=RUNS, **BUSY), "running"),
+        (row(verdict=HANGS, **BUSY), "stalled"),
+        (row(verdict=SLOW), "slow"),
+        (row(verdict=DIED), "failed"),
+        (row(verdict=STOPPED), "stopped"),
+        (row("succeeded", **DONE), "finished"),
+        (row("exited", verdict=HANGS), "exited"),
+        (row("exited", **DONE), "finished"),
+        (row("loading", verdict=RUNS), "loading"),
+        (row("stopped"), "stopped"),
+        (row("lost", **DONE), "lost"),
+        (row("beaming"), "beaming"),
+        (row(verdict=RUNS, loss=nan), "NaN loss"),
+        (row(verdict=RUNS, error="ssh: no answer"), "no answer"),
+        (row(verdict=RUNS, error="no pod", missing=True), "not found"),
+        (row(absent="no log found"), "not there"),
+        (row(verdict=NOBODY_LOOKED), "unknown"),
+        (row(), "running"),
+    ]:
+        with subtests.test(seen=seen, state=state):
+            assert seen.state() == state
+
+
+# ---------------------------------------------------------------- several GPUs
+
+
+def test_the_least_used_of_several_gpus_is_a_warning_that_their_mean_hides() -> None:
+    gpus = tuple(Gpu(number, utilization=0.0 if number == 5 else 99.0) for number in range(8))
+    seen = row(verdict=RUNS, **{**BUSY, "gpu_util": 86.6, "gpus": gpus})
+    health = seen.health()
+    assert seen.lowest_gpu() == 0.0
+    assert (health.level, health.brief, health.fields) == ("warning", "GPU 5 at 0 %", ("lowest_gpu",))
+    assert health.reason.startswith("GPU 5 at only 0 %, 87 % on average; ")
+    assert seen.health(Thresholds(low_gpu=None)).level == "healthy"
+
+
+def test_one_gpu_and_unknown_ones_have_no_lowest() -> None:
+    assert row(gpus=(Gpu(0, utilization=3.0),)).lowest_gpu() is None
+    assert row(gpus=(Gpu(0), Gpu(1))).lowest_gpu() is None and row().lowest_gpu() is None
+    assert row(gpus=(Gpu(0), Gpu(1, utilization=40.0))).lowest_gpu() == 40.0

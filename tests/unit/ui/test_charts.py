@@ -23,6 +23,11 @@ def test_noise_is_a_flat_line() -> None:
     assert flat == ["    ", "████"]
 
 
+def test_a_series_that_stays_the_same_is_a_line() -> None:
+    assert draw_chart([5.0, 5.0, None, 5.0], 4, 3, UNICODE) == ["    ", "── ─", "    "]
+    assert draw_chart([5.0, nan], 2, 2, ASCII) == ["  ", "-!"]
+
+
 def test_without_values_all_is_blank() -> None:
     assert draw_chart([], 3, 2, UNICODE) == ["   ", "   "]
 

@@ -1,26 +1,34 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.ui.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
+from training_monitor.core.models import Gpu
+from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import Health, TrainingMetrics
 from training_monitor.ui.fleet.view import (
     COLUMNS,
     STEPS,
     FleetView,
     Member,
-    health_of,
+    follow,
     member_of,
+    show_status,
+    step_age,
     table_columns,
     table_line,
 )
 from training_monitor.ui.kit.text import ASCII, UNICODE, Glyphs, cells
 from training_monitor.ui.kit.view import MARGIN, Column, fit_columns
 
+HANGS = Verdict("stalled", "failed", "no step for 15m, limit 7m30s: GPUs idle", seconds_without_step=900.0)
+
 
 def shown(title: str, row: TrainingMetrics, width: int, glyphs: Glyphs = UNICODE) -> str:
     column = next(column for column in COLUMNS if column.title == title)
-    return column.show(Member(row, health_of(row, SNAPSHOT, FleetView()), NOW, glyphs), width)
+    return column.show(replace(member_of(row, SNAPSHOT, FleetView()), glyphs=glyphs), width)
 
 
 def test_the_columns_of_every_width_fill_it_exactly(subtests: pytest.Subtests) -> None:
@@ -33,19 +41,36 @@ def test_the_columns_of_every_width_fill_it_exactly(subtests: pytest.Subtests) -
 def test_a_wider_screen_loses_no_column() -> None:
     before: set[str] = set()
     for width in range(40, 320):
-        titles = {column.title for column, _ in table_columns(ROWS, width)}
-        assert before <= titles
-        before = titles
-    assert before == {column.title for column in COLUMNS}
+        now = {column.title for column, _ in table_columns(ROWS, width)}
+        assert before <= now
+        before = now
+    assert before == {column.title for column in COLUMNS} - {"LOW%", "RAM%", "TEMP"}  # nobody has a value of these
 
 
-def test_eighty_columns_name_the_member_and_say_why_before_what_it_has() -> None:
-    titles = [column.title for column, _ in table_columns([member(1)], 80)]
-    assert titles == "ID NAME PROGRESS GPU% LOSS $/H ETA HEALTH".split()
+def titles(row: TrainingMetrics, width: int) -> list[str]:
+    return [column.title for column, _ in table_columns([row], width)]
+
+
+def test_eighty_columns_keep_state_progress_gpu_and_cost() -> None:
+    assert titles(member(1), 80) == "NAME STATUS GPU PROGRESS GPU% LOSS $/H TOTAL ETA".split()
+    gpus = (Gpu(0, utilization=99.0), Gpu(1, utilization=0.0))
+    assert titles(member(1, gpus=gpus), 80) == "NAME STATUS PROGRESS GPU% LOW% LOSS $/H TOTAL ETA".split()
+    unknown = dict.fromkeys("gpu_type gpu_util memory_util cost_per_hour total_cost".split())
+    elsewhere = member(1, instance_id="local", name="finetune_llama.py (pid 13)", **unknown)
+    assert titles(elsewhere, 80) == "NAME STATUS PROGRESS LOSS ETA HEALTH".split()
+
+
+def test_a_name_is_whole_where_the_screen_is_wide() -> None:
+    row = member(1, name="finetune_llama_hanging.py (pid 13033)")
+    widths = {column.title: width for column, width in table_columns([row], 200)}
+    assert shown("NAME", row, widths["NAME"]) == row.name
 
 
 def test_a_column_that_says_nothing_new_is_left_out() -> None:
-    assert "NAME" not in [column.title for column, _ in table_columns([member(1, name="30007001")], 300)]
+    assert "ID" not in titles(member(1, name="30007001"), 320)
+    assert "ID" not in titles(member(1, instance_id="local", name="train.py (pid 7)"), 320)
+    assert "ID" in titles(member(1, instance_id="ssh://box", name="train.py (pid 7)"), 320)
+    assert "NAME" in titles(member(1, name="30007001"), 40)
 
 
 def test_every_step_names_a_column() -> None:
@@ -58,25 +83,44 @@ def test_no_column_is_given_more_than_it_needs() -> None:
     assert [(column.title, width) for column, width in layout] == [("A", 6), ("B", 33)]
 
 
-def test_a_status_has_its_sign_and_its_word(subtests: pytest.Subtests) -> None:
-    for status, text, ascii_text in [
-        ("running", "✅ running", "running"),
-        ("loading", "🔄 loading", "loading"),
-        ("created", "⏳ created", "created"),
-        ("exited", "❌ exited", "exited"),
-        ("stopped", "🛑 stopped", "stopped"),
-        ("lost", "🚫 lost", "lost"),
-        ("unknown", "❓ unknown", "unknown"),
-        ("some\x1b[2Jthing", "❓ something", "something"),
+def test_a_state_has_its_sign_and_its_word(subtests: pytest.Subtests) -> None:
+    for row, text, ascii_text in [
+        (member(1), "✅ running", "running"),
+        (member(1, gpu_util=2.0), "🟡 running", "! running"),
+        (member(1, verdict=HANGS), "🔴 stalled 15m", "!! stalled 15m"),
+        (member(1, loss=float("nan")), "🔴 NaN loss", "!! NaN loss"),
+        (member(1, error="ssh: no answer"), "❓ no answer", "? no answer"),
+        (unseen(1, "loading"), "🔄 loading", "? loading"),
+        (unseen(1, "created"), "⏳ created", "? created"),
+        (unseen(1, "exited"), "❌ exited", "!! exited"),
+        (unseen(1, "stopped"), "🛑 stopped", "! stopped"),
+        (unseen(1, "lost"), "🚫 lost", "!! lost"),
+        (unseen(1, "unknown"), "❓ unknown", "? unknown"),
+        (unseen(1, "some\x1b[2Jthing"), "❓ something", "? something"),
     ]:
-        with subtests.test(status=status, text=text, ascii_text=ascii_text):
-            assert shown("STATUS", member(1, status=status), 20) == text
-            assert shown("STATUS", member(1, status=status), 20, ASCII) == ascii_text
+        with subtests.test(row=row, text=text):
+            assert shown("STATUS", row, 20) == text
+            assert shown("STATUS", row, 20, ASCII) == ascii_text
 
 
-def test_a_narrow_status_is_cut_to_its_first_letters() -> None:
-    assert shown("STATUS", member(1), 6) == "✅ run"
-    assert shown("STATUS", member(1), 6, ASCII) == "runnin"
+def test_a_running_member_shows_the_age_of_its_last_step() -> None:
+    made = Verdict("running", "ok", "step 700 of 1000", seconds_without_step=9.0)
+    view = follow(FleetView(), [row := member(1, verdict=made)])
+    assert step_age(row, NOW, view) == 12.0  # it was seen 3 s ago
+    assert show_status(member_of(row, SNAPSHOT, view), 14) == "✅ running 12s"
+    assert show_status(member_of(row, SNAPSHOT, view), 12) == "✅ running"
+    later = member(1, verdict=made, last_updated=NOW + 7)  # the same step, by a verdict that was not renewed
+    assert step_age(later, NOW + 8, follow(view, [later])) == 20.0
+    stepped = member(1, verdict=made, step=701, last_updated=NOW + 17)
+    view = follow(follow(view, [later]), [stepped])
+    assert step_age(stepped, NOW + 18, view) == 1.0
+    assert step_age(replace(stepped, finished=True), NOW + 18, view) is None
+    assert step_age(member(2), NOW, FleetView()) is None
+
+
+def test_a_narrow_state_is_cut() -> None:
+    assert shown("STATUS", member(1), 6) == "✅ ru…"
+    assert shown("STATUS", member(1), 6, ASCII) == "runni~"
 
 
 def test_a_narrow_gpu_keeps_what_tells_it_from_others() -> None:
@@ -100,14 +144,11 @@ def test_an_unknown_value_is_a_dash_in_every_column(subtests: pytest.Subtests) -
             assert shown(title, row, 24) == "-"
 
 
-def test_health_is_a_word_and_its_reason_in_brief_or_whole_where_there_is_room() -> None:
-    assert shown("HEALTH", member(1), 6) == "ok"
-    assert shown("HEALTH", member(1, loss=float("nan")), 6) == "error"
-    assert shown("HEALTH", member(1, gpu_util=2.0), 6) == "warn"
-    assert shown("HEALTH", unseen(1, "loading"), 6) == "?"
-    assert shown("HEALTH", member(1, gpu_util=2.0), 20) == "warn GPU at 2 %"
-    assert shown("HEALTH", member(1, gpu_util=2.0), 40) == "warn GPU at only 2 %; step 700 of 1000, 9 s/step"
-    assert shown("HEALTH", member(1), 20) == "ok" and shown("HEALTH", member(1), 31) == "ok step 700 of 1000, 9 s/step"
+def test_the_reason_is_brief_where_there_is_little_room() -> None:
+    assert shown("HEALTH", member(1, gpu_util=2.0), 20) == "GPU at 2 %"
+    assert shown("HEALTH", member(1, gpu_util=2.0), 60) == "GPU at only 2 %; step 700 of 1000, 9 s/step"
+    assert shown("HEALTH", member(1), 20) == "" and shown("HEALTH", member(1), 31) == "step 700 of 1000, 9 s/step"
+    assert shown("HEALTH", member(1, verdict=HANGS), 60) == "no step for 15m, limit 7m30s: GPUs idle"
 
 
 def test_the_end_of_an_address_tells_more_than_its_beginning() -> None:
@@ -117,28 +158,34 @@ def test_the_end_of_an_address_tells_more_than_its_beginning() -> None:
 
 def test_a_stale_row_says_once_how_old_it_is_and_is_dim() -> None:
     row = ROWS[5]
-    assert shown("HEALTH", row, 6) == "? 2m"
-    assert shown("HEALTH", row, 20) == "? no answer 2m10s"
-    assert shown("HEALTH", row, 80) == "? no answer for 2m10s: ssh: no answer within 15 s"
+    assert shown("HEALTH", row, 20) == "no answer 2m10s"
+    assert shown("HEALTH", row, 80) == "no answer for 2m10s: ssh: no answer within 15 s"
     line = table_line(Member(row, Health("unknown", ""), NOW, UNICODE), table_columns(ROWS, 80), FleetView())
     assert {style for _, style in line} == {"dim"}
 
 
 def styled(row: TrainingMetrics) -> dict[str, str]:
     """The styles of the cells of a row, by title, where there is one."""
-    layout = table_columns([row], 200)
-    line = table_line(member_of(row, SNAPSHOT, FleetView(width=200)), layout, FleetView(width=200))
+    layout = table_columns([row], 240)
+    line = table_line(member_of(row, SNAPSHOT, FleetView(width=240)), layout, FleetView(width=240))
     cells_of = [style for text, style in line[1:] if text != " "]
     return {column.title: style for (column, _), style in zip(layout, cells_of) if style}
 
 
 def test_the_values_that_are_the_reason_have_its_colour() -> None:
-    assert styled(member(1)) == {"HEALTH": "good"}
-    assert styled(member(1, gpu_util=3.0, disk_util=96.0)) == {"GPU%": "warn", "DISK%": "warn", "HEALTH": "warn"}
-    assert styled(member(1, loss=float("nan"))) == {"LOSS": "bad", "HEALTH": "bad"}
-    assert styled(ROWS[6]) == {"PROGRESS": "bad", "STEP": "bad", "HEALTH": "bad"}
-    assert styled(unseen(1, "exited")) == {"STATUS": "bad", "HEALTH": "bad"}
-    assert styled(member(1, finished=True)) == {"$/H": "warn", "HEALTH": "warn"}
+    def values(row: TrainingMetrics) -> set[str]:
+        found = styled(row)
+        assert found.pop("STATUS") == found.pop("HEALTH") and len({*found.values()}) <= 1
+        return {*found}
+
+    assert styled(member(1)) == {"STATUS": "good", "HEALTH": "good"}
+    assert styled(member(1, gpu_util=3.0))["GPU%"] == "warn"
+    assert values(member(1, gpu_util=3.0, disk_util=96.0)) == {"GPU%", "DISK%"}
+    assert values(member(1, gpus=(Gpu(0, utilization=99.0), Gpu(1, utilization=0.0)))) == {"LOW%"}
+    assert values(member(1, loss=float("nan"))) == {"LOSS"}
+    assert values(ROWS[6]) == {"PROGRESS", "STEP"}
+    assert values(unseen(1, "exited")) == set()
+    assert values(member(1, finished=True)) == {"$/H"}
 
 
 def test_the_cursor_and_the_mark_are_signs_and_no_colours_alone() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.unit.ui.fleet_screens import TABLES, keys_of, render, update
 from tests.unit.ui.hundred import HUNDRED
-from tests.unit.ui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent, recorded_frame
+from tests.unit.ui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent, recorded_frame, unseen
+from training_monitor.core.models import Gpu
 from training_monitor.core.values import KeptRollCall
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.ui.fleet import view as views
@@ -147,7 +148,7 @@ def test_a_screen_below_the_least_size_says_what_it_needs() -> None:
 def test_a_failed_listing_is_told_in_red_with_since_when_and_why() -> None:
     frame = render(replace(SNAPSHOT, error="vastai: no answer", stale_since=NOW - 61), START, 80, 24, recent)
     assert frame.lines[1][0] == ("stale since 02:38:59: vastai: no answer", "bad")
-    assert "30007001" in drawn(frame)
+    assert "run-1 " in drawn(frame)
 
 
 def test_the_header_tells_what_is_paused_refreshing_filtered_and_sorted() -> None:
@@ -185,13 +186,13 @@ def test_the_cursor_is_always_on_the_screen() -> None:
         frame = render(snapshot, view, 80, 24, recent)
         view = frame.view
         (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
-        assert view.selected.endswith(line.split()[1])
+        assert view.selected == f"vast://{30007000 + int(line.split()[1].removeprefix('run-'))}"
     assert view.selected == "vast://30007499"
 
 
 def test_the_log_panel_shows_the_last_lines_of_the_selected_member_or_of_all() -> None:
     one = text_of(replace(START, selected=ROWS[6].key))
-    assert "── 30007007 run-7 error: stalled: no step for 15m, limit 7m30s: GPUs idle ─" in one
+    assert "── run-7 30007007 stalled: no step for 15m, limit 7m30s: GPUs idle ─" in one
     assert "\nstep 700/1000 loss=0.7\n" in one
     every = text_of(replace(START, all_logs=True))
     assert "── logs of all ─" in every and "\nrun-7        step 700/1000 loss=0.7\n" in every
@@ -271,7 +272,7 @@ def test_one_look_is_no_curve() -> None:
     view = replace(START, selected=ROWS[0].key)
     for width in (80, 200):
         detail = drawn(render(SNAPSHOT, replace(view, screen="detail"), width, 60, one))
-        assert "one look so far: no curve yet" in detail and not set("▁▄█") & set(detail.partition("target")[2])
+        assert "one look so far: no curve yet" in detail and not set("▁▂▃▄▅▆▇") & set(detail)
         table = drawn(render(SNAPSHOT, view, width, 60, one))
         assert not set("▁▂▃▄▅▆▇") & set(table)
     compared = drawn(render(SNAPSHOT, VIEWS["comparison"], 120, 24, one))
@@ -295,10 +296,10 @@ def alert(number: int, text: str, kind: str = "rule:idle", ago: float = 60.0, **
 
 def test_alerts_of_one_kind_about_several_members_are_one_line() -> None:
     alike = [alert(number, "it idles", ago=60.0 - number) for number in range(1, 5)]
-    names = ", ".join(f"3000700{number} run-{number}" for number in range(1, 4))
+    names = ", ".join(f"run-{number} 3000700{number}" for number in range(1, 4))
     assert told(*alike) == [f"> 02:39:01 warning {names} and 1 more: it idles"]
     unlike = [alert(1, "GPU at 3 %"), alert(2, "GPU at 4 %")]
-    assert told(*unlike) == ["> 02:39:00 warning 2 members: 30007001 run-1: GPU at 3 %; 30007002 run-2: GPU at 4 %"]
+    assert told(*unlike) == ["> 02:39:00 warning 2 members: run-1 30007001: GPU at 3 %; run-2 30007002: GPU at 4 %"]
     assert len(told(alert(1, "a"), alert(1, "a", ago=50))) == 2  # of one member, twice
     assert len(told(alert(1, "a", ago=200), alert(2, "a"))) == 2  # at another time
     assert len(told(alert(1, "a"), alert(2, "a", kind="disk"))) == 2
@@ -306,16 +307,16 @@ def test_alerts_of_one_kind_about_several_members_are_one_line() -> None:
 
 
 def test_an_old_alert_has_its_date_and_one_that_is_over_says_after_how_long() -> None:
-    assert told(alert(1, "it idles", ago=200_000)) == ["> 01-30 19:06 warning 30007001 run-1: it idles"]
+    assert told(alert(1, "it idles", ago=200_000)) == ["> 01-30 19:06 warning run-1 30007001: it idles"]
     over = alert(1, "it idles", ago=700.0, ended=NOW - 100)
-    assert told(over) == ["> 02:28:20 warning 30007001 run-1: over after 10m: it idles"]
+    assert told(over) == ["> 02:28:20 warning run-1 30007001: over after 10m: it idles"]
 
 
 def test_an_acknowledged_alert_stays_in_the_list_only() -> None:
     noted = FleetAlert(NOW - 400, ROWS[1].key, "nan", "the loss is nan", "error", acknowledged=True)
-    assert told(noted) == ["> 02:33:20 error   30007002 run-2: acknowledged: the loss is nan"]
+    assert told(noted) == ["> 02:33:20 error   run-2 30007002: acknowledged: the loss is nan"]
     assert told(noted, screen="main") == []
-    assert "\n> 30007007 " in text_of(START, replace(SNAPSHOT, alerts=(noted,)))
+    assert "\n> run-7 " in text_of(START, replace(SNAPSHOT, alerts=(noted,)))
 
 
 def test_the_summary_is_of_what_is_shown() -> None:
@@ -336,3 +337,40 @@ def test_the_page_of_a_member_shows_the_last_roll_call() -> None:
     assert "why       5m ago, before process:train-attempt-1 was ended: 3 of 4 ranks wait in all_reduce" in text
     assert "nodes     node-b (fault of its hardware), node-a (its rank was waited for)" in text
     assert said in " ".join(text.split())
+
+
+# ---------------------------------------------------------------- several GPUs, and what is not known
+
+
+def test_each_of_several_gpus_has_a_line_on_the_page_of_its_member() -> None:
+    gpus = tuple(
+        Gpu(number, utilization=99.0 * (number != 3), memory_used_mb=40960.0, memory_total_mb=81920.0)
+        for number in range(8)
+    )
+    snapshot = replace(SNAPSHOT, rows=(row := member(1, gpus=gpus),))
+    view = replace(START, screen="detail", selected=row.key)
+    for width in (80, 200):
+        lines = [line for line in text_of(view, snapshot, width, 60).splitlines() if line.startswith("GPU ")]
+        each = [line for line in lines if "GiB" in line]
+        assert len(each) == 8 and each[3].startswith("GPU 3") and " 0 %" in each[3] and " 99 %" in each[4]
+    assert not any("GiB" in line for line in text_of(view, replace(snapshot, rows=(member(1),)), 80, 60).splitlines())
+
+
+def test_what_is_not_known_of_a_member_is_left_out_of_its_page() -> None:
+    row = unseen(9, "running", instance_id="local", key="local", name="train.py (pid 7)", gpu_type=None, groups=())
+    row = replace(row, cost_per_hour=None, started_at=None, eta_seconds=None, runtime_seconds=None)
+    view = replace(START, screen="detail", selected="local")
+    text = drawn(render(replace(SNAPSHOT, rows=(row,)), view, 120, 40, lambda key: ()))
+    assert "── train.py (pid 7) ─" in text and "GPU" not in text and "price" not in text and " -" not in text
+
+
+def test_curves_without_a_value_are_left_out() -> None:
+    def some(key: str) -> list[FleetSample]:
+        return [replace(each, values={"loss": each.values["loss"]}) for each in recent(key)]
+
+    view = replace(START, screen="detail", selected=ROWS[0].key)
+    for width in (80, 200):
+        text = drawn(render(SNAPSHOT, view, width, 60, some)).partition("the last 1h00m")[2]
+        assert "loss" in text and "GPU %" not in text and "steps/s" not in text
+    text = drawn(render(SNAPSHOT, view, 200, 60, lambda key: [replace(each, values={}) for each in recent(key)]))
+    assert "the last 1h00m: GPU use, loss and speed are not known" in text

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from training_monitor.core.units import format_duration
 from training_monitor.fleet.metrics import FLEET_COLUMNS, TrainingMetrics
+from training_monitor.fleet.rows import is_rented
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.ui.fleet.view import (
     LEVEL_STYLES,
@@ -16,6 +17,7 @@ from training_monitor.ui.fleet.view import (
     health_of,
     member_of,
     show_status,
+    state_and_reason,
 )
 from training_monitor.ui.kit.charts import draw_chart, draw_curve
 from training_monitor.ui.kit.page import fact
@@ -40,6 +42,7 @@ _CURVE_NUMBERS = 32
 _CHART_WIDTH, _CHART_HEIGHT = 36, 4  # cells; below that, curves of one line are drawn
 _GAP = "  "
 Body = list[Sequence[Piece]]
+_Curve = tuple[str, Sequence[float | None]]
 
 
 def words_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
@@ -55,7 +58,7 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
     """Return the long texts, each with its name in front and its level behind."""
     health = health_of(row, snapshot, view)
     told: list[tuple[str, str | None, str]] = [
-        ("health", f"{health.level}: {health.reason}", health.level),
+        ("state", state_and_reason(row, health), health.level),
         ("message", row.message, ""),
         ("error", row.error, "error"),
     ]
@@ -80,30 +83,33 @@ def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:
 
 
 def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each value."""
+    """Yield the name and the text of each value that is known."""
     facts = [(*each.fact, format_value(each, row)) for each in FLEET_COLUMNS if each.fact]
-    named = {name: [form.format(text) for its_name, form, text in facts if its_name == name] for name, *_ in facts}
+    named: dict[str, list[str]] = {}
+    for name, form, text in facts:
+        if text != NOT_KNOWN:
+            named.setdefault(name, []).append(form.format(text))
     of_columns, percent = {name: ", ".join(texts) for name, texts in named.items()}, row.progress_percentage()
+    bar = "" if percent is None else f"{format_bar(percent, 12, member.glyphs)} {format_percent(percent)} %"
     yield "status", show_status(member, _FACT)
-    yield "job", row.job_status or NOT_KNOWN
-    yield "GPU", row.gpu_type or NOT_KNOWN
-    yield from [(name, of_columns.pop(name)) for name in ("GPU use", "GPU heat", "disk, RAM")]
-    yield "progress", f"{format_bar(percent, 12, member.glyphs)} {format_percent(percent)} %"
-    yield "epoch", f"{_rounded(row.epoch, 'g')} of {_rounded(row.total_epochs)}"
-    yield "step", format_steps(row)
-    yield "ETA", format_seconds(row.seconds_left())
-    yield from of_columns.items()
-    yield "rented", NOT_KNOWN if row.started_at is None else f"since {format_date(row.started_at)}"
-    yield "trains", NOT_KNOWN if row.runtime_seconds is None else f"for {format_duration(row.runtime_seconds)}"
-    yield "seen", NOT_KNOWN if row.last_updated is None else f"{format_age(member.now - row.last_updated)} ago"
-    yield "groups", ", ".join(row.groups) or NOT_KNOWN
-    yield "target", f"{row.key}{', found there' if row.found else ''}"
-    for name, value in row.extra.items():
-        yield name, format_number(value)
-
-
-def _rounded(value: float | None, form: str = ".0f") -> str:
-    return NOT_KNOWN if value is None else f"{value:{form}}"
+    told = [
+        ("machine" if is_rented(row) else "job", row.status if is_rented(row) else row.job_status),
+        ("last step", None if member.step_age is None else f"{format_age(member.step_age)} ago"),
+        ("GPU", row.gpu_type),
+        *((name, of_columns.pop(name, None)) for name in ("GPU use", "GPU low", "GPU heat", "in use")),
+        ("progress", bar),
+        ("epoch", row.epoch and f"{row.epoch:g}" + ("" if row.total_epochs is None else f" of {row.total_epochs}")),
+        ("step", None if row.step is None else format_steps(row)),
+        ("ETA", None if row.seconds_left() is None else format_seconds(row.seconds_left())),
+        *of_columns.items(),
+        ("rented", None if row.started_at is None else f"since {format_date(row.started_at)}"),
+        ("trains", None if row.runtime_seconds is None else f"for {format_duration(row.runtime_seconds)}"),
+        ("seen", None if row.last_updated is None else f"{format_age(member.now - row.last_updated)} ago"),
+        ("groups", ", ".join(row.groups)),
+        ("target", f"{row.key}{', found there' if row.found else ''}"),
+        *((name, format_number(value)) for name, value in row.extra.items()),
+    ]
+    yield from ((name, text) for name, text in told if text)
 
 
 def facts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
@@ -131,27 +137,27 @@ def curves_of(row: TrainingMetrics, view: FleetView, height: int = 1) -> Body:
     if len(samples) < 2:
         return [[("one look so far: no curve yet" if samples else "nothing is remembered yet", "dim")]]
     span = format_duration(samples[-1].timestamp - samples[0].timestamp)
+    curves = [(name, _values(samples, field)) for name, field in _CURVES]
+    curves = [(name, values) for name, values in curves if any(value is not None for value in values)]
     room = view.width // len(_CURVES) - len(_GAP)
     has_room = room >= _CHART_WIDTH and height > _CHART_HEIGHT
-    drawn = _charts(samples, room, height - 2, view.glyphs) if has_room else _lines(samples, view)
-    return [[(f"the last {span}", "bold")], *drawn]
+    drawn = _charts(curves, room, height - 2, view.glyphs) if has_room and curves else _lines(curves, view)
+    return [[(f"the last {span}{'' if curves else ': GPU use, loss and speed are not known'}", "bold")], *drawn]
 
 
-def _lines(samples: Sequence[FleetSample], view: FleetView) -> Body:
+def _lines(curves: Sequence[_Curve], view: FleetView) -> Body:
     body: Body = []
-    for name, field in _CURVES:
-        values = _values(samples, field)
+    for name, values in curves:
         room = max(4, view.width - _LABEL - _CURVE_NUMBERS)
         line = fit(draw_curve(values, room, view.glyphs), room, view.glyphs)
         body.append([(fit(name, _LABEL, view.glyphs), "dim"), (line, "good"), (f"  {_extremes(values)}", "")])
     return body
 
 
-def _charts(samples: Sequence[FleetSample], width: int, height: int, glyphs: Glyphs) -> Body:
+def _charts(curves: Sequence[_Curve], width: int, height: int, glyphs: Glyphs) -> Body:
     titles: list[Piece] = []
     lines: list[list[Piece]] = [[] for _ in range(height)]
-    for name, field in _CURVES:
-        values = _values(samples, field)
+    for name, values in curves:
         titles += [(f"{name}  ", "dim"), (fit(_extremes(values), width - len(name) - 2, glyphs), ""), (_GAP, "")]
         for line, drawn in zip(lines, draw_chart(values, width, height, glyphs)):
             line += [(drawn, "good"), (_GAP, "")]

@@ -21,6 +21,7 @@ from training_monitor.ui.fleet.view import (
     label,
     member_of,
     member_row,
+    state_and_reason,
     table_columns,
     table_line,
 )
@@ -220,7 +221,7 @@ def _known(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, heigh
 def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[Piece]:
     health = health_of(row, snapshot, view)
     style = LEVEL_STYLES.get(health.level, "")
-    return [(f"{view.safe(label(row))} ", "bold"), (f"{health.level}: {view.safe(health.reason)}", style)]
+    return [(f"{view.safe(label(row))} ", "bold"), (view.safe(state_and_reason(row, health)), style)]
 
 
 def _log_line(snapshot: FleetSnapshot, key: str, line: str, view: FleetView) -> Line:

@@ -25,6 +25,7 @@ from training_monitor.ui.fleet.view import (
     table_line,
 )
 from training_monitor.ui.kit.charts import draw_curve
+from training_monitor.ui.kit.gpus import gpu_line
 from training_monitor.ui.kit.page import page, question, wrapped
 from training_monitor.ui.kit.text import (
     Glyphs,
@@ -67,6 +68,7 @@ def draw_detail(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
         *words_of(row, snapshot, view),
         [],
         *facts_of(row, snapshot, view),
+        *([[], *(gpu_line(gpu, view) for gpu in row.gpus)] if len(row.gpus) > 1 else []),
         [],
         *curves_of(row, view, _CHARTS),
         [],
@@ -238,10 +240,10 @@ def draw_confirm(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 
 def _asked_lines(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, layout: Layout[Member]) -> Body:
-    """Format a member to be confirmed; with its full key if several look the same in a narrow column."""
-    its_width = next(its_width for column, its_width in layout if column.title == "ID")
+    """Format a member to be confirmed; with its full key where the table has no room for ids, or several look alike."""
+    its_width = next((its_width for column, its_width in layout if column.title == "ID"), 0)
     shown = [clip(view.safe(each.instance_id), its_width, view.glyphs) for each in (row, *snapshot.rows)]
-    key = broken(view.safe(row.key), view.width - len(_INDENT)) if shown.count(shown[0]) > 2 else ()
+    key = broken(view.safe(row.key), view.width - len(_INDENT)) if not its_width or shown.count(shown[0]) > 2 else ()
     line = table_line(member_of(row, snapshot, view), layout, view)
     return [line, *([(_INDENT + part, "")] for part in key)]
 

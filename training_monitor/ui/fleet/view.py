@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,15 +12,16 @@ from training_monitor.core.units import known_number
 from training_monitor.fleet.attention import acknowledged_members, rank, worst_first
 from training_monitor.fleet.columns import FleetColumn
 from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, Thresholds, TrainingMetrics
+from training_monitor.fleet.rows import is_rented
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.ui.kit.charts import draw_curve
 from training_monitor.ui.kit.text import (
     NOT_KNOWN,
     UNKNOWN_SIGN,
-    UNKNOWN_WORD,
     Glyphs,
     Line,
     cells,
+    clip,
     clip_middle,
     format_age,
     format_bar,
@@ -43,7 +44,9 @@ LEVEL_STYLES = {"healthy": "good", "warning": "warn", "error": "bad"}
 LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
 _BAR_FROM = 15  # cells that the progress column needs to show a bar
 _PROGRESS_TEXT = 8
-_BRIEF_FROM, _REASON_FROM = 14, 32  # cells that the health column needs to show the reason in brief, and a part of it
+_STEPPING = ("running", "slow", "stalled", "suspended", "NaN loss")  # states
+_REASON_FROM = 28  # cells that the health column needs to show a part of the whole reason
+_LEVEL_SIGNS = {"healthy": "", "warning": "! ", "error": "!! "}  # of ASCII; "? " for all else
 _GPU_MAKERS = regex(r"NVIDIA |GeForce |Tesla |RTX ")
 _FORMATS: dict[str, Callable[[Any], str]] = {  # by unit
     "number": format_number,
@@ -74,6 +77,7 @@ class FleetView(View):
         all_logs: the log panel shows all members' lines.
         log_lines: those of all members, each with the member's key, in order of arrival.
         log_windows: the last window of each member's log.
+        steps: of each member its step, and when that was made, epoch seconds, None if unknown.
         alert: number of the selected line of alerts, from 0 for the newest.
         alert_lines: (line, member's key) of the alerts on the main screen as it was drawn.
     """
@@ -89,12 +93,15 @@ class FleetView(View):
     all_logs: bool = False
     log_lines: tuple[tuple[str, str], ...] = ()
     log_windows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    steps: Mapping[str, tuple[int | None, float | None]] = field(default_factory=dict)
     alert: int = 0
     alert_lines: tuple[tuple[int, str], ...] = ()
 
 
-def follow(view: FleetView, rows: Iterable[TrainingMetrics]) -> FleetView:
-    """Add the new lines of the members' logs; the member seen last comes last."""
+def follow(view: FleetView, rows: Sequence[TrainingMetrics]) -> FleetView:
+    """Add the new lines of the members' logs, those of the one seen last at the end; note when steps were made."""
+    steps = {row.key: _last_step(view.steps.get(row.key), row) for row in rows}
+    view = view if steps == view.steps else replace(view, steps=steps)
     windows = {row.key: tuple(row.recent_logs) for row in rows}
     if windows == view.log_windows:
         return view
@@ -107,9 +114,33 @@ def follow(view: FleetView, rows: Iterable[TrainingMetrics]) -> FleetView:
     return replace(view, log_lines=(*view.log_lines, *gained)[-KEPT_LINES:], log_windows=windows)
 
 
+def _last_step(known: tuple[int | None, float | None] | None, row: TrainingMetrics) -> tuple[int | None, float | None]:
+    """Return the step of a row, and when it was made: by the first verdict on it, or before the look that saw it."""
+    if known and known[0] is not None and known[0] != row.step:
+        return row.step, row.last_updated
+    if known and known[0] == row.step and known[1] is not None:
+        return known
+    silence = row.verdict.seconds_without_step if row.verdict else None
+    return row.step, None if silence is None or row.last_updated is None else row.last_updated - silence
+
+
+def step_age(row: TrainingMetrics, now: float, view: FleetView) -> float | None:
+    """Return the seconds since the last step of a training that should make some; None if unknown."""
+    if row.state() not in _STEPPING:
+        return None
+    at = view.steps.get(row.key, (None, None))[1] or _last_step(None, row)[1]
+    return None if at is None else max(0.0, now - at)
+
+
 def health_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Health:
     """Return the health of a member by the view's thresholds."""
     return row.health(view.thresholds, snapshot.timestamp)
+
+
+def state_and_reason(row: TrainingMetrics, health: Health) -> str:
+    """Return the state of a member and why it is in it, as one sentence."""
+    state = row.state()
+    return health.reason if health.reason.startswith(state) else f"{state}: {health.reason}"
 
 
 def marked_rows(snapshot: FleetSnapshot, view: FleetView) -> list[TrainingMetrics]:
@@ -123,9 +154,11 @@ def member_row(snapshot: FleetSnapshot, key: str) -> TrainingMetrics | None:
 
 
 def label(row: TrainingMetrics) -> str:
-    """Return a short label: the id, and the name if it differs."""
-    shown = str(row.instance_id)
-    return shown if row.name in ("", shown) else f"{shown} {row.name}"
+    """Return a short label: the name, and where it runs unless that is here."""
+    where = str(row.instance_id)
+    if row.name in ("", where):
+        return where
+    return row.name if where == "local" else f"{row.name} {where}" if is_rented(row) else f"{row.name} on {where}"
 
 
 # ---------------------------------------------------------------- filter and order
@@ -154,7 +187,7 @@ def visible_rows(snapshot: FleetSnapshot, view: FleetView) -> list[TrainingMetri
 
 def _searched(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> str:
     health = health_of(row, snapshot, view)
-    texts = (row.instance_id, row.name, row.gpu_type or "", row.status, health.level, health.reason)
+    texts = (row.instance_id, row.name, row.gpu_type or "", row.status, row.state(), health.level, health.reason)
     return "\n".join(map(str, texts)).lower()
 
 
@@ -191,18 +224,20 @@ TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The contents of a table row: the metrics, their health, the time (epoch seconds), the glyphs and the losses."""
+    """The contents of a table row: metrics, health, time (epoch seconds), glyphs, losses, and age of the last step."""
 
     row: TrainingMetrics
     health: Health
     now: float
     glyphs: Glyphs
     losses: Losses = lambda key: ()
+    step_age: float | None = None
 
 
 def member_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Member:
     """Return a row with its health by the view's thresholds."""
-    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.glyphs, view.losses)
+    age = step_age(row, snapshot.timestamp, view)
+    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.glyphs, view.losses, age)
 
 
 # ---------------------------------------------------------------- cells
@@ -240,10 +275,17 @@ def _show_value(column: FleetColumn, member: Member, width: int) -> str:
 
 
 def show_status(member: Member, width: int) -> str:
-    """Format the status with its sign, truncated if it does not fit."""
-    word = safe(member.row.status, member.glyphs)
-    sign = "" if member.glyphs.ascii else f"{member.glyphs.signs.get(member.row.status, UNKNOWN_SIGN)} "
-    return sign + (word[: max(1, width - cells(sign))] if word.isascii() else word)
+    """Format the state with its sign, and the age of the last step behind it, where there is room."""
+    state, level, glyphs = member.row.state(), member.health.level, member.glyphs
+    word, sign = safe(state, glyphs), f"{glyphs.signs.get(state, UNKNOWN_SIGN)} "
+    if glyphs.ascii:
+        sign = _LEVEL_SIGNS.get(level, "? ")
+    elif level == "error" and state in ("running", "NaN loss"):
+        sign = f"{glyphs.signs['stalled']} "
+    elif level == "warning" and state == "running":
+        sign = f"{glyphs.signs['slow']} "
+    age = "" if member.step_age is None else f" {format_age(member.step_age)}"
+    return clip(f"{sign}{word}{age}" if cells(sign + word + age) <= width else f"{sign}{word}", width, glyphs)
 
 
 def _show_gpu(member: Member, width: int) -> str:
@@ -263,14 +305,11 @@ def _show_progress(member: Member, width: int) -> str:
 
 
 def show_health(member: Member, width: int) -> str:
-    """Format the level and the reason, where that does not fit in brief; in a narrow column the age of a stale row."""
-    health, stale = member.health, member.row.stale_since
-    word = LEVEL_WORDS.get(health.level, UNKNOWN_WORD)
-    if width < _BRIEF_FROM:
-        return word if stale is None else f"{word} {format_age(member.now - stale)}"
-    whole = f"{word} {safe(health.reason, member.glyphs)}"
-    fits = width >= _REASON_FROM or cells(whole) <= width
-    return whole if fits else f"{word} {safe(health.brief, member.glyphs)}".rstrip()
+    """Format why the member is in its state: the reason, in brief where there is little room for it."""
+    health, state = member.health, member.row.state()
+    whole = safe(health.reason.removeprefix(f"{state}: "), member.glyphs)
+    brief = "" if health.brief == state else safe(health.brief, member.glyphs)
+    return whole if width >= _REASON_FROM or cells(whole) <= width else brief
 
 
 def _show_id(member: Member, width: int) -> str:
@@ -280,7 +319,7 @@ def _show_id(member: Member, width: int) -> str:
 
 
 def _show_name(member: Member, width: int) -> str:
-    name = "" if member.row.name == str(member.row.instance_id) else safe(member.row.name, member.glyphs)
+    name = safe(member.row.name or member.row.instance_id, member.glyphs)
     return clip_middle(name, width, member.glyphs) or NOT_KNOWN
 
 
@@ -303,10 +342,10 @@ COLUMNS: tuple[Column[Member], ...] = tuple(
 
 def table_columns(rows: Sequence[TrainingMetrics], width: int) -> Layout[Member]:
     """Return the columns with their widths, from left to right."""
-    longest = max((len(str(row.instance_id)) for row in rows), default=0)
-    named = max((len(row.name) for row in rows if row.name != str(row.instance_id)), default=0)
+    named = max((cells(row.name or str(row.instance_id)) for row in rows), default=0)
+    places = {str(row.instance_id) for row in rows if row.name not in ("", str(row.instance_id))} - {"local"}
     unused = {each.title: 0 for each in _SHOWN if each.optional and all(each.value(row) is None for row in rows)}
-    needs = {"ID": max(8, longest), "NAME": named, **unused}
+    needs = {"NAME": max(8, named), "ID": max(map(len, places), default=0), **unused}
     return fit_columns(COLUMNS, STEPS, width - MARGIN, needs, "HEALTH")
 
 
@@ -319,4 +358,4 @@ def table_line(
     fields = {*member.health.fields} | {"progress_percentage" for field in member.health.fields if field == "step"}
     why = [each.title for each in _SHOWN if each.attribute in fields and each.title != "TREND"]
     margin = (">" if selected else " ") + ("*" if marked else " ")
-    return row_line(margin, layout, member, dict.fromkeys([*why, "HEALTH"], level), view, base)
+    return row_line(margin, layout, member, dict.fromkeys([*why, "STATUS", "HEALTH"], level), view, base)

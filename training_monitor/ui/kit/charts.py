@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from training_monitor.core.units import format_sparkline, scaled
 from training_monitor.ui.kit.text import NOT_KNOWN, Glyphs
@@ -22,8 +23,14 @@ def draw_chart(values: Sequence[float | None], width: int, height: int, glyphs: 
     """Draw a series as `height` lines of `width` cells, from the top.
 
     Every column is the mean of its part of the series, between the lowest and the highest. It is blank where nothing is
-    known, and `!` stands at the bottom where a value is nan or infinite.
+    known, and `!` stands at the bottom where a value is nan or infinite. A series that stays the same is a line.
     """
+    numbers = {value for value in values if value is not None and isfinite(value)}
+    if len(numbers) == 1:
+        known = "".join(
+            " " if share is None else _ODD if share != share else glyphs.rule for share in scaled(values, width)
+        )
+        return [known if line == height // 2 else " " * width for line in range(height)]
     blocks = _ASCII_BLOCKS if glyphs.ascii else _BLOCKS
     steps = len(blocks) - 1
     columns = []

@@ -31,8 +31,9 @@ MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
 _MODIFIERS = regex("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _FLAGS = {0x1F1E6 + number: chr(ord("A") + number) for number in range(26)}
 _OF_UNSURE_WIDTH = regex("[\u1160-\u11ff\u3248-\u324f\u4dc0-\u4dff\ud7b0-\ud7ff]")
-_SIGNED = "running loading created pending exited failed stopped frozen rebooting offline lost succeeded"
-_SIGNS = dict(zip(_SIGNED.split(), "✅🔄⏳⏳❌❌🛑🧊🔁🔌🚫🏁", strict=True))
+_SIGNED = "running loading created pending starting exited failed stopped frozen rebooting offline lost"
+_SIGNED += " succeeded finished stalled slow suspended"
+_SIGNS = dict(zip(_SIGNED.split(), "✅🔄⏳⏳⏳❌❌🛑🧊🔁🔌🚫🏁🏁🔴🟡🟡", strict=True))
 UNKNOWN_SIGN = "❓"
 
 

@@ -268,7 +268,7 @@ def fit_columns(columns: Sequence[Column[C]], steps: str, width: int, needs: Map
         columns: from left to right.
         steps: "TITLE WIDTH, TITLE WIDTH", the most important first; naming a column again widens it.
         needs: the maximum useful width of a column; 0 leaves it out.
-        rest: the column that gets the remaining width.
+        rest: the column that gets the remaining width, or the first one where that is left out.
     """
     widths: dict[str, int] = {}
     left = width
@@ -281,8 +281,8 @@ def fit_columns(columns: Sequence[Column[C]], steps: str, width: int, needs: Map
             break
         widths[title] = wanted
         left -= cost
-    if rest in widths:
-        widths[rest] += left
+    if widths:
+        widths[rest if rest in widths else next(iter(widths))] += left
     return [(column, widths[column.title]) for column in columns if column.title in widths]
 
 

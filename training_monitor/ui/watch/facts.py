@@ -10,6 +10,7 @@ from training_monitor.core.models import Checkpoint, Gpu
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
 from training_monitor.core.values import CheckpointListing
 from training_monitor.logs.job_progress import format_position
+from training_monitor.ui.kit.gpus import NARROW, gpu_line, is_odd
 from training_monitor.ui.kit.page import LABEL, fact, wrapped
 from training_monitor.ui.kit.text import (
     NOT_KNOWN,
@@ -20,20 +21,15 @@ from training_monitor.ui.kit.text import (
     format_moment,
     format_number,
     format_percent,
-    format_whole,
 )
 from training_monitor.ui.watch.view import WatchSnapshot, WatchView, format_seconds, position, silence, since_look
-from training_monitor.verdict.gpu_load import mode_of, power_fraction
 
 STYLES = {"ok": "good", "warning": "warn", "failed": "bad"}  # by verdict
 PHASES = ("stopping", "inventory", "uploading", "destroying")
-HOT, VERY_HOT = 85.0, 92.0  # °C; GPUs slow down from about here on
-FULL_MEMORY = 0.98
 _MOST_REMEDIES, _MOST_INCOMPLETE = 3, 2
 _MOST_WHY = 6  # lines
 _CURVE = 40  # cells at most
 _FAR = 2.0  # times the lowest loss
-WIDE, NARROW = 100, 60  # cells of the screen from which a GPU has its bar and name, and a line its bar and full label
 _SHORT_LABEL = 9  # cells
 
 Body = list[Sequence[Piece]]
@@ -195,59 +191,19 @@ def gpu_lines(snapshot: WatchSnapshot, view: WatchView, most: int) -> Body:
     if not gpus:
         return _fact("GPU", NOT_KNOWN if reason is None else f"{NOT_KNOWN}  {reason}", view, style="dim")
     if len(gpus) <= max(1, most):
-        return [_gpu_line(gpu, view) for gpu in gpus]
-    first = sorted(gpus, key=lambda gpu: not _is_odd(gpu))[: max(1, most - 1)]
+        return [gpu_line(gpu, view) for gpu in gpus]
+    first = sorted(gpus, key=lambda gpu: not is_odd(gpu))[: max(1, most - 1)]
     rest = [gpu for gpu in gpus if gpu not in first]
-    return [*(_gpu_line(gpu, view) for gpu in first), _rest_line(rest, view)]
-
-
-def _is_odd(gpu: Gpu) -> bool:
-    return bool(gpu.error) or any(style for _, style in _gpu_cells(gpu, ""))
+    return [*(gpu_line(gpu, view) for gpu in first), _rest_line(rest, view)]
 
 
 def _rest_line(gpus: Sequence[Gpu], view: WatchView) -> Sequence[Piece]:
-    odd = sum(map(_is_odd, gpus))
+    odd = sum(map(is_odd, gpus))
     used = [known for gpu in gpus if (known := known_number(gpu.utilization)) is not None]
     span = "" if not used else f"{min(used):.0f} to " if min(used) < max(used) else ""
     use = f"{span}{max(used):.0f} % used" if used else f"use {NOT_KNOWN}"
     problem = (f", {odd} of them with a problem", "bad") if odd else ("", "")
     return _labelled("", [(f"{plural(len(gpus), 'more GPU')}: {use}", ""), problem], view)
-
-
-def _gpu_line(gpu: Gpu, view: WatchView) -> Sequence[Piece]:
-    number = "?" if gpu.index is None else str(gpu.index)
-    is_narrow = view.width < NARROW
-    pieces: list[Piece] = [(fit(f"GPU {number}", 6 if is_narrow else LABEL, view.glyphs), "dim")]
-    if gpu.error:
-        return [*pieces, (view.safe(gpu.error), "bad")]
-    if view.width >= WIDE:
-        pieces += [(format_bar(known_number(gpu.utilization), 20, view.glyphs), "good"), ("  ", "")]
-    gap = " " if is_narrow else "  "
-    for text, style in _gpu_cells(gpu, "" if is_narrow else " "):
-        pieces += [(text, style), (gap, "")]
-    return [*pieces, (view.safe(gpu.name or ""), "dim")] if view.width >= WIDE else pieces
-
-
-def _gpu_cells(gpu: Gpu, space: str) -> list[Piece]:
-    """Format use, memory, power and temperature; `space` is before a unit."""
-    mode, heat = mode_of(gpu), known_number(gpu.temperature_celsius)
-    used, total = known_number(gpu.memory_used_mb), known_number(gpu.memory_total_mb)
-    share = used / total if used is not None and total else 0.0
-    power = power_fraction(gpu)
-    hot = "bad" if heat is not None and heat >= VERY_HOT else "warn" if heat is not None and heat >= HOT else ""
-    return [
-        (f"{format_whole(gpu.utilization)}{space}%".rjust(5), "warn" if mode == "idle" else ""),
-        (f"{_gib(used)}/{_gib(total)}{space}GiB".rjust(14 if space else 12), "warn" if share >= FULL_MEMORY else ""),
-        (
-            f"{format_whole(gpu.power_draw_watts)}/{format_whole(gpu.power_limit_watts)}{space}W".rjust(9),
-            "warn" if mode == "spinning" and power is not None else "",
-        ),
-        (f"{format_whole(heat)}{space}C".rjust(4), hot),
-    ]
-
-
-def _gib(mib: float | None) -> str:
-    return NOT_KNOWN if mib is None else f"{mib / 1024:.1f}"
 
 
 # ---------------------------------------------------------------- process and checkpoints

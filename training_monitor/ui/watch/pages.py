@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from training_monitor.core.models import Event
 from training_monitor.core.units import plural
+from training_monitor.ui.kit.gpus import NARROW
 from training_monitor.ui.kit.page import newest_first, page, wrapped
 from training_monitor.ui.kit.text import (
     Line,
@@ -22,7 +23,6 @@ from training_monitor.ui.kit.text import (
 )
 from training_monitor.ui.kit.view import Frame
 from training_monitor.ui.watch.facts import (
-    NARROW,
     STYLES,
     Body,
     checkpoint_lines,
