@@ -69,7 +69,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         each.close()
 
 
-SCREENS = [(VAST, "PROGRESS"), (FLEET_OF_TARGETS, "PROGRESS"), (WATCH, "silence"), (TOP, "my-run")]
+SCREENS = [(VAST, "PROGRESS"), (FLEET_OF_TARGETS, "PROGRESS"), (WATCH, "last step"), (TOP, "my-run")]
 every_screen = pytest.mark.parametrize(("command", "shown"), SCREENS, ids=["vast", "fleet", "watch", "top"])
 
 

@@ -111,7 +111,7 @@ def test_all_that_is_known_is_on_the_screen(start: Callable[..., Training], scre
         r"run/log +local +seen \d+s ago +next look in",
         "^── RUNNING",
         "^verdict +",
-        "^silence +.*no step for",
+        "^last step +.* ago",
         r"^progress +\[.* 12.5 % +step 5/40",
         "^pace .*steps/s +ETA",
         "^loss +0.2000",
@@ -133,7 +133,7 @@ def test_a_small_screen_shows_the_worst_and_scrolls_to_the_rest(
     start: Callable[..., Training], screen: WatchScreen
 ) -> None:
     screen.watch(start(), size="40x10")
-    screen.shows("^── RUNNING", "^verdict", "^silence", "more line|more …|more l")
+    screen.shows("^── RUNNING", "^verdict", "^last step", "more line|more …|more l")
     for _ in range(30):
         screen.press("Down")
     screen.shows("^step 5/40 loss 0.200")
@@ -181,7 +181,7 @@ def test_r_looks_at_once(start: Callable[..., Training], screen: WatchScreen) ->
 
 def test_no_color_and_missing_unicode_are_respected(start: Callable[..., Training], screen: WatchScreen) -> None:
     screen.watch(start(), NO_COLOR="1", TRAINING_MONITOR_ASCII="1")
-    screen.shows("^-- RUNNING", r"^silence +\[")
+    screen.shows("^-- RUNNING", r"^last step +\[")
     assert screen.text().isascii()
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", screen.tmux("capture-pane", "-p", "-e"))
     screen.press("q")
@@ -285,7 +285,7 @@ SOON = ("--interval", "1", "--stall-after", "1", "--stop-grace", "3")
 def test_a_stall_is_shown_with_its_silence_and_limit(start: Callable[..., Training], screen: WatchScreen) -> None:
     training = start()
     screen.watch(training, *SOON, "--grace-period", "1h", "--terminate")
-    screen.shows("^── STALLED", r"^silence +\[█{20}\]  no step for .* of at most", "ETA -", "Training Stall Detected")
+    screen.shows("^── STALLED", r"^last step +\[█{20}\]  .* ago, limit ", "ETA -", "Training Stall Detected")
     screen.shows(r"it is ended at (..:..:..|..-.. ..:..), in (1h00m|59m(..s)?), unless it makes a step")
     for step in range(6, 12):
         training.write(f"step {step}/40 loss 0.1")

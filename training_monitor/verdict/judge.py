@@ -13,7 +13,7 @@ from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Observation, StallAnalysis, Verdict
 from training_monitor.verdict.loss import analyze_loss
-from training_monitor.verdict.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall
+from training_monitor.verdict.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall, format_silence
 
 STATES = (
     "starting",
@@ -190,7 +190,7 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         return _judge_last_step(stall, shown, policy)
     if signals["proof"] in ("step", "age"):
         speed = _speed(signals["step_time"] or (1.0 / last.steps_per_second if last.steps_per_second else None))
-        silent = f", no step for {format_duration(waited)}, limit {format_duration(limit)}"
+        silent = f", {format_silence(waited, limit)}"
         note = silent if waited >= max(QUIET_SECONDS, limit / 4.0) else speed
         sure = "high" if waited <= max(QUIET_SECONDS, signals["usual_pause"]) else "medium"
         return Verdict("running", "ok", shown + note, signals["started_at"], sure)
@@ -202,19 +202,19 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         reason = f"no step that can be read for {format_duration(waited)}, but its log grows; {remedy}"
     elif signals["since_known"]:
         why = "nothing tells how long its pauses are" if waited < limit else "it was not watched for long enough"
-        reason = f"no step for {format_duration(waited)}, limit {format_duration(limit)}: {why}; {remedy}"
+        reason = f"{format_silence(waited, limit)}: {why}; {remedy}"
     elif signals["looks"] == 1:
         reason = f"one look, and its log does not tell when {shown} was made: {remedy}"
     else:
-        reason = f"{shown} was there at the first look already, no step for at least {format_duration(waited)}"
-        reason += f", limit {format_duration(limit)}"
+        silence = format_silence(waited, limit, "no step for at least")
+        reason = f"{shown} was there at the first look already, {silence}"
     return Verdict("unknown", "unknown", reason, remedies=(remedy,))
 
 
 def _judge_start(stall: StallAnalysis) -> Verdict:
     signals = stall.signals
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
-    reason = f"no step yet after {format_duration(waited)}, limit {format_duration(limit)}"
+    reason = format_silence(waited, limit, "no step yet after")
     if signals["saves"] and waited < limit:
         saved = f"its log shows no step; {format_duration(waited)} ago a file was written where its checkpoints go"
         return Verdict("running", "ok", f"{saved}, limit {format_duration(limit)}", signals["started_at"], "medium")
@@ -283,6 +283,18 @@ def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
 
 
 # ---------------------------------------------------------------- words
+
+
+def reason_beside_silence(verdict: Verdict) -> str:
+    """Return the reason of a verdict without its silence, for who shows that beside it, as it grows."""
+    waited, limit = verdict.seconds_without_step, verdict.limit_seconds
+    if waited is None or limit is None:
+        return verdict.reason
+    reason = verdict.reason
+    for what in ("no step for", "no step for at least", "no step after", "no step yet after"):
+        silence = format_silence(waited, limit, what)
+        reason = reason.replace(f", {silence}", "").removeprefix(silence)
+    return reason.lstrip(":;, ")
 
 
 def format_verdict(verdict: Verdict) -> str:

@@ -90,6 +90,11 @@ def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPo
     return _healthy(last, "making progress" if run.first_step_at is not None else "no step yet", signals)
 
 
+def format_silence(waited: float, limit: float, what: str = "no step for") -> str:
+    """Format a silence and the limit from which it is a stall."""
+    return f"{what} {format_duration(waited)}, limit {format_duration(limit)}"
+
+
 def all_steps_done(last: Observation) -> bool:
     """Whether the log shows that all steps, or epochs, are done."""
     if last.step is not None and last.total_steps:
@@ -335,7 +340,7 @@ def _judge_start(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Fou
     if signals["has_step"] or not signals["is_stall"]:
         return None
     what = "no new file where its checkpoints go for" if run.saves else "no step after"
-    reason = f"{what} {format_duration(waited)}, limit {format_duration(limit)}{_describe(run, signals)}"
+    reason = f"{format_silence(waited, limit, what)}{_describe(run, signals)}"
     return "not_started", "medium", reason, run.since + limit
 
 
@@ -345,7 +350,7 @@ def _judge_pause(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Fou
         return None
     sure = {"spinning": "high", "quiet": "high", "blocked": "high", "idle": "medium", "spoken": "medium"}
     confidence = sure.get(pause, "medium" if pause == "unknown" else "low")
-    reason = f"no step for {format_duration(waited)}, limit {format_duration(limit)}{_describe(run, signals)}"
+    reason = f"{format_silence(waited, limit)}{_describe(run, signals)}"
     return "hang_spinning" if pause == "spinning" else "hang_idle", confidence, reason, run.since + limit
 
 

@@ -78,9 +78,9 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
 
 
 def test_the_silence_stands_beside_its_limit_and_goes_on_between_two_looks() -> None:
-    assert "no step for 7m53s of at most 7m30s" in shown(STALLED)
-    assert "no step for 8m53s of at most 7m30s" in shown(replace(STALLED, now=NOW + 60))
-    assert "no step for 5s of at most 7m30s" in shown(replace(STALLED, step_at=NOW - 5)), "a line came after the look"
+    assert "7m53s ago, limit 7m30s" in shown(STALLED)
+    assert "8m53s ago, limit 7m30s" in shown(replace(STALLED, now=NOW + 60))
+    assert "5s ago, limit 7m30s" in shown(replace(STALLED, step_at=NOW - 5)), "a line came after the look"
 
 
 def test_a_log_that_is_not_there_is_said_before_the_reason_of_the_verdict() -> None:
@@ -92,8 +92,10 @@ def test_a_log_that_is_not_there_is_said_before_the_reason_of_the_verdict() -> N
 
 def test_the_silence_does_not_go_on_while_nobody_answers() -> None:
     later = replace(SILENT, now=NOW + 600)
-    assert "no step for 1s of at most 7m30s" in shown(SILENT)
-    assert "no step for 1s of at most 7m30s" in shown(later) and "no answer for 12m10s, trying again" in shown(later)
+    assert "1s before the last answer, limit 7m30s" in shown(SILENT)
+    assert "1s before the last answer, limit 7m30s" in shown(later) and "no answer for 12m10s, trying again" in shown(
+        later
+    )
 
 
 def test_a_target_without_an_answer_is_grey_and_has_its_age() -> None:
@@ -141,7 +143,7 @@ def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
     nothing = replace(UNKNOWN, status=bare, gpus=gpus, folder="/data/out")
     text = shown(nothing)
     for line in (
-        "silence     -",
+        "last step   -",
         "] - %  step -",
         "pace        - steps/s  ETA -",
         "loss        -",
@@ -161,7 +163,7 @@ def test_why_gpus_are_not_known_is_said() -> None:
 
 def test_a_limit_that_is_not_known_is_not_made_up() -> None:
     status = replace(STATUS, verdict=replace(RUNS, limit_seconds=None))
-    assert "no step for 1s; its limit is not known yet" in shown(replace(RUNNING, status=status))
+    assert "1s ago; its limit is not known yet" in shown(replace(RUNNING, status=status))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ def test_arrows_scroll_what_does_not_fit() -> None:
     for _ in range(60):
         view, _ = update(render(STALLED, view, 40, 10).view, "down", STALLED)
     assert "step 1500/3000 loss" in shown(STALLED, view, 40, 10)
-    assert shown(STALLED, START, 40, 10).splitlines()[1].startswith("── STALLED for 7m50s")
+    assert shown(STALLED, START, 40, 10).splitlines()[1].startswith("── STALLED ")
 
 
 def test_a_click_does_nothing() -> None:
@@ -355,3 +357,14 @@ def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
                 for snapshot in (odd, replace(odd, failing_since=value, stale_since=value, error="x")):
                     lines = render(snapshot, START, width, height).lines
                     assert len(lines) == height and misfits(lines, width) == []
+
+
+def test_a_silence_is_said_once_and_as_what_it_is() -> None:
+    text = shown(STALLED, START, 100, 40)
+    assert "── STALLED  confidence high ─" in text and text.count("no step for") == 1  # in the event
+    assert "verdict     GPUs full at idle power" in text
+    assert "last step   [████████████████████]  7m53s ago, limit 7m30s" in text
+
+
+def test_a_silence_is_in_the_verdict_where_it_has_no_line_of_its_own() -> None:
+    assert "verdict     no step for 7m50s, limit 7m30s" in shown(SNAPSHOTS["ending"], START, 100, 40)

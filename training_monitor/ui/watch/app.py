@@ -21,6 +21,7 @@ from training_monitor.supervision.watch_state import KEPT_OUTPUT, may_end
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.ui.kit.keys import (
     BACK,
+    CLOSE_HELP,
     HELP,
     QUIT,
     REDRAW,
@@ -77,7 +78,7 @@ APP: App[WatchView, WatchSnapshot] = App(
         "main": Screen(draw_main, _MAIN, section="what is watched"),
         "log": Screen(draw_log, (BACK, *_ALL, *moves(_scroll_log), REDRAW)),
         "events": Screen(draw_events, (BACK, *_ALL, *SCROLLS)),
-        "help": Screen(None, (BACK, _QUIT, _REFRESH, _LOG, _EVENTS, *SCROLLS)),
+        "help": Screen(None, (CLOSE_HELP, _QUIT, _REFRESH, _LOG, _EVENTS, *SCROLLS)),
     },
     {"k": "up", "j": "down", "g": "home", "G": "end"},
 )

@@ -9,7 +9,7 @@ from training_monitor.core.errors import Hint
 from training_monitor.core.models import Checkpoint, Gpu
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
 from training_monitor.core.values import CheckpointListing
-from training_monitor.logs.job_progress import format_position
+from training_monitor.logs.job_progress import format_position, job_progress
 from training_monitor.ui.kit.gpus import NARROW, gpu_line, is_odd
 from training_monitor.ui.kit.page import LABEL, fact, wrapped
 from training_monitor.ui.kit.text import (
@@ -23,6 +23,7 @@ from training_monitor.ui.kit.text import (
     format_percent,
 )
 from training_monitor.ui.watch.view import WatchSnapshot, WatchView, format_seconds, position, silence, since_look
+from training_monitor.verdict.judge import reason_beside_silence
 
 STYLES = {"ok": "good", "warning": "warn", "failed": "bad"}  # by verdict
 PHASES = ("stopping", "inventory", "uploading", "destroying")
@@ -30,7 +31,7 @@ _MOST_REMEDIES, _MOST_INCOMPLETE = 3, 2
 _MOST_WHY = 6  # lines
 _CURVE = 40  # cells at most
 _FAR = 2.0  # times the lowest loss
-_SHORT_LABEL = 9  # cells
+_SHORT_LABEL = 10  # cells
 
 Body = list[Sequence[Piece]]
 
@@ -61,15 +62,15 @@ def _phases(now: str) -> Iterator[Piece]:
 
 
 def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
-    """Format the verdict, the silence beside its limit, what to try, and what could not be asked."""
+    """Format the verdict, the age of the last step and its limit, what to try, and what could not be asked."""
     status, verdict = snapshot.status, snapshot.verdict
     if status is None or verdict is None:
         return [[("it is being looked at for the first time", "dim")]]
     style = STYLES.get(verdict.verdict, "warn")
-    reason = verdict.reason
+    reason = reason_beside_silence(verdict) if _is_silence_shown(snapshot) else verdict.reason
     if snapshot.missing_log is not None:
         reason, style = f"there is no log {snapshot.missing_log} yet; {reason}", "warn" if style == "good" else style
-    body = _fact("verdict", reason, view, style="" if style == "good" else style)
+    body = _fact("verdict", reason, view, style="" if style == "good" else style) if reason else []
     body += _why_lines(snapshot, view)
     if snapshot.phase is not None:
         return body
@@ -94,23 +95,31 @@ def _why_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     return [] if told is None else _fact("why", told, view, style="bold")[:_MOST_WHY]
 
 
+def _is_silence_shown(snapshot: WatchSnapshot) -> bool:
+    """Return whether the age of the last step has a line of its own, so that no other needs to say it."""
+    is_running = snapshot.status is None or snapshot.status.is_running is not False
+    return snapshot.phase is None and is_running and silence(snapshot) is not None
+
+
 def _silence_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     verdict, seconds = snapshot.verdict, silence(snapshot)
     if verdict is None or snapshot.status is None or snapshot.status.is_running is False:
         return []
     if seconds is None:
-        return [_labelled("silence", [(NOT_KNOWN, "")], view)]
-    text, limit = f"no step for {format_seconds(seconds)}", known_number(verdict.limit_seconds)
+        return [_labelled("last step", [(NOT_KNOWN, "")], view)]
+    ago = "ago" if snapshot.failing_since is None else "before the last answer"
+    text, limit = f"{format_seconds(seconds)} {ago}", known_number(verdict.limit_seconds)
+    if job_progress(snapshot.progress).step is None:
+        text = f"none for {format_seconds(seconds)}"
     if limit is None or limit <= 0:
-        return [_labelled("silence", [(f"{text}; its limit is not known yet", "")], view)]
+        return [_labelled("last step", [(f"{text}; its limit is not known yet", "")], view)]
     share = 100.0 * seconds / limit
     style = "bad" if share >= 100 else "warn" if share >= 50 else "good"
-    colour = "" if style == "good" else style
+    words = [(f"{text}, limit {format_duration(limit)}", "" if style == "good" else style)]
     if view.width < NARROW:
-        return [_labelled("silence", [(f"{text}, limit {format_duration(limit)}", colour)], view)]
-    words = [(f"{text} of at most {format_duration(limit)}", colour)]
+        return [_labelled("last step", words, view)]
     bar = (format_bar(share, 20, view.glyphs), style)
-    return _flowed("silence", [[("[", "dim"), bar, ("]", "dim")], words], view)
+    return _flowed("last step", [[("[", "dim"), bar, ("]", "dim")], words], view)
 
 
 # ---------------------------------------------------------------- progress

@@ -90,7 +90,8 @@ def _title(snapshot: WatchSnapshot, view: WatchView) -> list[Piece]:
     state = view.safe(verdict.state.upper())
     if snapshot.failing_since is not None:
         return [(f"{state} when last seen", "dim")]
-    since = "" if verdict.since is None else f" for {format_seconds(snapshot.now - verdict.since)}"
+    begun = None if verdict.state == "stalled" else verdict.since  # of a stall that is the age of the last step
+    since = "" if begun is None else f" for {format_seconds(snapshot.now - begun)}"
     title = [(state, STYLES.get(verdict.verdict, "warn")), (since, "")]
     if verdict.confidence == "none" or view.width < NARROW:
         return title
