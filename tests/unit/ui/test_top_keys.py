@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,12 @@ from tests.unit.ui.top_runs import EMPTY, ROWS, SNAPSHOT, drawn, ended, identity
 from tests.unit.ui.top_screens import TABLES, is_change, render_top, update
 from training_monitor.runs.progress_file import MAX_VALUE
 from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
+from training_monitor.ui.fleet.app import APP as FLEET
+from training_monitor.ui.fleet.view import FleetView
+from training_monitor.ui.kit.keys import update as answered
 from training_monitor.ui.kit.view import Do
 from training_monitor.ui.top.acts import SIGNALS, describe_leap
+from training_monitor.ui.top.app import APP
 from training_monitor.ui.top.table import SORTS
 from training_monitor.ui.top.view import (
     STATUS_FILTERS,
@@ -27,6 +32,8 @@ from training_monitor.ui.top.view import (
     shown_items,
     shown_runs,
 )
+from training_monitor.ui.watch.app import APP as WATCH
+from training_monitor.ui.watch.view import WatchView
 
 START = TopView(selected=Place(ROWS[0].run.path), page=3)
 READ_ONLY = replace(START, read_only=True)
@@ -71,7 +78,7 @@ def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtest
         with subtests.test(screen=screen):
             view = replace(START, screen=screen)
             for key in ("f12", "ctrl-z", "insert", "", "\x01"):
-                is_typed = screen in ("filter", "search", "position", "edit", "confirm")
+                is_typed = screen in ("filter", "search", "search-back", "position", "edit", "confirm")
                 said = "" if is_typed else f"{key} does nothing here"
                 assert press(view, key) == (replace(view, message=said), [])
 
@@ -524,12 +531,39 @@ def test_the_keys_of_the_viewer_move_its_window(subtests: pytest.Subtests) -> No
             assert press(after("o"), key)[1] == [command]
 
 
-def test_a_search_goes_backwards_n_repeats_it_and_capital_n_turns_round() -> None:
-    view, commands = press(after("o"), "/", *"nan", "enter")
-    assert commands == [Do("search-back", "nan")] and view.screen == "output"
-    assert press(view, "n", "N")[1] == [Do("search-back", "nan"), Do("search-on", "nan")]
-    assert press(view, "/", "enter")[1] == [Do("search-back", "nan")]
+def test_a_search_goes_forwards_or_backwards_n_repeats_it_and_capital_n_turns_round() -> None:
+    for begin, same, other in (("/", "search-on", "search-back"), ("b", "search-back", "search-on")):
+        view, commands = press(after("o"), begin, *"nan", "enter")
+        assert commands == [Do(same, "nan")] and view.screen == "output"
+        assert press(view, "n", "N", "n")[1] == [Do(same, "nan"), Do(other, "nan"), Do(same, "nan")]
+        assert press(view, "/", "enter")[1] == [Do("search-on", "nan")]
     assert press(after("o"), "n")[1] == [] and "nothing was searched for" in after("o", "n").message
+
+
+def test_a_signal_to_all_runs_needs_their_number_typed() -> None:
+    view = after("l", "enter")
+    assert (view.screen, view.phrase) == ("confirm", "signal 4")
+    assert press(view, *"yes", "enter")[1] == []
+    assert len(press(view, *"signal 4", "enter")[1]) == 1
+    assert after("k", "enter").phrase == "yes"
+
+
+def test_the_key_of_the_help_closes_it(subtests: pytest.Subtests) -> None:
+    apps: Any = ((APP, START), (FLEET, FleetView()), (WATCH, WatchView()))
+    for app, view in apps:
+        with subtests.test(title=view.title):
+            opened, _ = answered(app, view, "?", SNAPSHOT)
+            assert opened.screen == "help" and answered(app, opened, "?", SNAPSHOT)[0].screen == "main"
+            assert answered(app, opened, "escape", SNAPSHOT)[0].screen == "main"
+
+
+def test_output_and_variables_open_in_a_pane_of_tmux_and_without_it_here() -> None:
+    path = ROWS[0].run.path
+    for key, screen in (("O", "output"), ("E", "editor")):
+        view, commands = press(replace(START, has_tmux=True), key)
+        assert commands == [Do("pane", (screen, path))] and view.screen == "main"
+        here = after(key)
+        assert here.screen == screen and here.message == "opened here: inside tmux it gets a pane of its own"
 
 
 def test_a_place_is_typed_in_per_cent(subtests: pytest.Subtests) -> None:
@@ -572,8 +606,8 @@ def test_read_only_refuses_every_key_that_changes_a_run(subtests: pytest.Subtest
 
 
 def test_read_only_has_no_way_to_an_act() -> None:
-    for keys in (["k", "enter", *"yes", "enter"], ["l", "enter", *"yes", "enter"], ["e", "enter", "1", "enter"]):
-        assert press(READ_ONLY, *keys)[1] == []
+    for typed in (["k", "enter", *"yes", "enter"], ["l", "enter", *"signal 4", "enter"], ["e", "enter", "1", "enter"]):
+        assert press(READ_ONLY, *typed)[1] == []
     view = replace(READ_ONLY, selected=on("done").selected)
     assert press(view, "c", *"yes", "enter")[1] == []
     assert after("e", view=READ_ONLY).screen == "editor"

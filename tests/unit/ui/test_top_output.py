@@ -116,7 +116,7 @@ def test_a_search_says_what_came_of_it_until_the_next_wish(files: Files) -> None
     reader.look("")
     assert reader.panes[0].note == "found LINE 500"
     pane = searched(reader, "search-back", "line 9999")
-    assert pane.note == "no line 9999 before here; n searches from the end" and pane.lines[0] == "line 500"
+    assert pane.note == "no line 9999 before here; searching again begins at the end" and pane.lines[0] == "line 500"
     reader.ask(Do("move", 1))
     reader.look("")
     assert reader.panes[0].note == ""
@@ -131,11 +131,13 @@ def test_a_search_wraps_only_when_asked_again(files: Files) -> None:
     files.data["/out"] = lines(500) + b"needle\n" + lines(500)
     reader = opened(files)
     reader.ask(Do("start"))
-    assert searched(reader, "search-back", "needle").note == "no needle before here; n searches from the end"
+    assert searched(reader, "search-back", "needle").note == "no needle before here; searching again begins at the end"
     assert reader.panes[0].lines[0] == "line 0"
     pane = searched(reader, "search-back", "needle")
     assert (pane.lines[0], pane.note) == ("needle", "found needle, from the end on")
-    assert searched(reader, "search-on", "needle").note == "no needle after here; N searches from the beginning"
+    assert (
+        searched(reader, "search-on", "needle").note == "no needle after here; searching again begins at the beginning"
+    )
     assert searched(reader, "search-on", "needle").note == "found needle, from the beginning on"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from argparse import Namespace
 from typing import Any
@@ -48,6 +49,9 @@ def declare(command: CommandParser) -> None:
     mode.add_argument("--headless", action="store_true", help="no screen: only CSV, or with --json a line each time")
     mode.add_argument("--once", action="store_true", help="look once and print a table (default without a terminal)")
     command.flag("--read-only", "no key can signal, edit or delete anything")
+    page = command.add_mutually_exclusive_group()
+    page.add_argument("--output", metavar="RUN", help="begin with the output of this run")
+    page.add_argument("--edit", metavar="RUN", help="begin with the variables of this run")
 
 
 def run(args: Namespace) -> int:
@@ -163,11 +167,21 @@ def _show(collector: RunCollector, args: Namespace) -> None:
             raise TrainingMonitorError("there is no thread left for the CSV files", hint="end other programs here")
     patience = INTERRUPTED_SECONDS
     try:
-        run_top(collector, read_only=args.read_only, title=args.folder)
+        begin = ("output", args.output) if args.output else ("editor", args.edit) if args.edit else None
+        command = _command_of(args)
+        run_top(collector, read_only=args.read_only, title=args.folder, begin=begin, command=command)
         patience = LEAVE_SECONDS
     finally:
         ended.set()
         _await_acts(collector, patience)
+
+
+def _command_of(args: Namespace) -> list[str]:
+    """Return the command line that starts this screen again."""
+    command = [sys.executable, "-m", "training_monitor", "top", f"--interval={args.interval:g}"]
+    command += [f"--namespace={args.namespace}", *(["--read-only"] if args.read_only else [])]
+    limits = (("--max-cpus", args.max_cpus), ("--max-ram", args.max_ram), ("--max-gpu", args.max_gpu))
+    return [*command, *(f"{name}={value:g}" for name, value in limits if value is not None), args.folder]
 
 
 def _await_acts(collector: RunCollector, seconds: float) -> None:

@@ -73,10 +73,12 @@ def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> TopView:
         return said(view, "no run that is shown is RUNNING with a process that could get a signal")
     everyone = sum(row.status == RUNNING for row in snapshot.rows)
     hidden = f" ({everyone - len(rows)} more hidden by the filter get none)" if everyone > len(rows) else ""
-    return _menu(view, f"{plural(len(rows), 'RUNNING run')}{hidden}", hit)
+    return _menu(view, f"{plural(len(rows), 'RUNNING run')}{hidden}", hit, f"signal {len(rows)}")
 
 
-def _menu(view: TopView, what: str, hit: Sequence[tuple[Run, Sequence[tuple[Identity, str]]]]) -> TopView:
+def _menu(
+    view: TopView, what: str, hit: Sequence[tuple[Run, Sequence[tuple[Identity, str]]]], phrase: str = PHRASE
+) -> TopView:
     """Open the menu for the processes of some runs, each run's own process first; shared processes are listed once."""
     names: dict[Identity, str] = {}
     runs: dict[Identity, tuple[Run, ...]] = {}
@@ -85,7 +87,7 @@ def _menu(view: TopView, what: str, hit: Sequence[tuple[Run, Sequence[tuple[Iden
             names.setdefault(identity, name)
             runs[identity] = (*runs.get(identity, ()), run)
     below = frozenset(names) - {processes[0][0] for _, processes in hit}
-    request = SendSignal(what, tuple(names), tuple(names.values()), tuple(runs.values()), below)
+    request = SendSignal(what, tuple(names), tuple(names.values()), tuple(runs.values()), below, phrase)
     return replace(opened(view, "signals"), choice=0, request=request)
 
 
@@ -131,7 +133,7 @@ def ask_once_more(view: TopView, snapshot: RunsSnapshot) -> TopView:
     if not isinstance(view.request, SendSignal):
         return cancel(view)
     request = with_signal(view.request, SIGNALS[view.choice][0])
-    return replace(view, screen="confirm", request=request, phrase=PHRASE, typed="", scroll=0)
+    return replace(view, screen="confirm", request=request, phrase=request.phrase, typed="", scroll=0)
 
 
 # ---------------------------------------------------------------- columns
@@ -295,10 +297,10 @@ def show_other_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
 
 
 def search_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
-    """Search backwards for the typed text, or for the previous one."""
-    words = view.typed or view.searched
-    todo = (Do(SEARCHES[0], words),) if words else ()
-    return replace(view, screen="output", typed="", searched=words, todo=todo)
+    """Search for the typed text, or for the previous one, in the direction of the screen."""
+    words, backwards = view.typed or view.searched, view.screen == SEARCHES[0]
+    todo = (Do(SEARCHES[not backwards], words),) if words else ()
+    return replace(view, screen="output", typed="", searched=words, backwards=backwards, todo=todo)
 
 
 def go_to_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
@@ -313,12 +315,26 @@ def go_to_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
     return replace(view, todo=(Do("percent", percent),))
 
 
-def search_again(name: str) -> Act:
-    """Return an action that continues the search, in one of the directions of SEARCHES."""
+def search_again(*, turned: bool) -> Act:
+    """Return an action that continues the search, in its direction or in the other one."""
 
     def act(view: TopView, snapshot: RunsSnapshot) -> TopView:
         if not view.searched:
             return said(view, "nothing was searched for yet: / searches")
-        return replace(view, todo=(Do(name, view.searched),))
+        return replace(view, todo=(Do(SEARCHES[view.backwards is turned], view.searched),))
 
     return act
+
+
+# ---------------------------------------------------------------- panes of tmux
+
+
+def in_pane(screen: str, here: Callable[[TopView, RunsSnapshot, Item], TopView]) -> Act:
+    """Return an action that opens a screen of a run in a pane of tmux beside this one; without tmux, here."""
+
+    def act(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
+        if view.has_tmux:
+            return replace(view, todo=(Do("pane", (screen, item.row.run.path)),))
+        return said(here(view, snapshot, item), "opened here: inside tmux it gets a pane of its own")
+
+    return on_run(act)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.core.engine import begin_thread
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.errors import TrainingMonitorError, last_lines
 from training_monitor.core.store import Store
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.values import RUNNING, UNKNOWN, Run, RunsSnapshot
 from training_monitor.targets.proc_stat import SIGNAL_NUMBERS
+from training_monitor.targets.transport import LocalTransport
 from training_monitor.ui.kit.keys import (
     BACK,
+    CLOSE_HELP,
     ERASES,
     HELP,
     QUIT,
@@ -57,15 +60,19 @@ from training_monitor.ui.top.view import (
     STATUS_FILTERS,
     Command,
     EditVariable,
+    Item,
     Measured,
     Place,
     SendSignal,
     TopView,
     expanded_pids,
+    run_row,
     shown_runs,
 )
 
 _ASIDE = 10
+_TMUX_SECONDS = 5.0
+_WIDE = 120  # cells of the screen from which a pane is beside it, not below
 _KEPT_AS = "columns of top"
 _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
@@ -135,6 +142,10 @@ _SIGNAL = Key("k", "send a signal to the selected run or process", on_run(acts.a
 _DELETE = Key("c", "delete the folder of the selected run", on_run(acts.ask_delete), "delete", changes=True)
 _EDITOR = Key("e", "variables of the selected run, and edit them", on_run(acts.open_editor), "edit")
 _OUTPUT = Key("o", "what the selected run wrote to stdout and stderr", on_run(acts.open_output), "output")
+_PANES: tuple[Key[Any, Any], ...] = (
+    Key("O", "the same in a pane of its own, inside tmux", acts.in_pane("output", acts.open_output)),
+    Key("E", "the variables in a pane of their own, inside tmux", acts.in_pane("editor", acts.open_editor)),
+)
 _PAGE = (BACK, QUIT, REFRESH, HELP, *SCROLLS)
 _MAIN: tuple[Key[Any, Any], ...] = (
     QUIT,
@@ -144,6 +155,7 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     Key("t", "show or hide the processes and threads of the run", _toggle_tree, "tree"),
     _EDITOR,
     _OUTPUT,
+    *_PANES,
     _SIGNAL,
     Key("l", "send a signal to all RUNNING runs shown", acts.ask_signal_of_all, "all", changes=True),
     _DELETE,
@@ -183,9 +195,10 @@ _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
     Key("F End G", "to the end, and follow it", do("end"), "follow"),
     Key("g Home", "to the beginning", do("start"), "begin"),
     Key(":", "to a place in the file, typed in per cent", change(screen="position", typed=""), "percent"),
-    Key("/", "search the whole file backwards from here", change(screen="search", typed=""), "search"),
-    Key("n", "the match before; after the first one, from the end", acts.search_again(SEARCHES[0]), "before"),
-    Key("N", "the match after; after the last one, from the beginning", acts.search_again(SEARCHES[1]), "after"),
+    Key("/", "search forwards from here, up to the end of the file", change(screen="search", typed=""), "search"),
+    Key("b", "search backwards from here", change(screen=SEARCHES[0], typed=""), "search back"),
+    Key("n", "the next match in that direction; after the last one, all over", acts.search_again(turned=False), "next"),
+    Key("N", "the next match in the other direction", acts.search_again(turned=True), "other way"),
     Key("w", "break long lines, or cut them", _wrap, "wrap"),
     Key("Left", "scroll to the left", _sideways("aside", -_ASIDE)),
     Key("Right", "scroll to the right", _sideways("aside", _ASIDE)),
@@ -222,11 +235,12 @@ APP: App[TopView, RunsSnapshot] = App(
     {
         "main": Screen(draw_main, _MAIN, section="the table", click=TABLE.click),
         "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while the name is typed", click=TABLE.click),
-        "detail": Screen(draw_detail, (*_PAGE, _EDITOR, _OUTPUT, _SIGNAL, _DELETE)),
+        "detail": Screen(draw_detail, (*_PAGE, _EDITOR, _OUTPUT, *_PANES, _SIGNAL, _DELETE)),
         "editor": Screen(draw_editor, _EDITOR_KEYS, section="variables"),
         "edit": Screen(draw_editor, _EDIT, "= ", "while a value is typed", changes=True),
         "output": Screen(draw_output, _OUTPUT_KEYS, section="stdout and stderr"),
         "search": Screen(draw_output, _SEARCH, "/", "while the search is typed"),
+        SEARCHES[0]: Screen(draw_output, _SEARCH, "backwards: "),
         "position": Screen(draw_output, _POSITION, "per cent: ", "while a place is typed"),
         "columns": Screen(draw_columns, _COLUMNS, section="the choice of columns"),
         "signals": Screen(draw_signals, _SIGNALS, section="the menu of signals", changes=True, note=_SIGNAL_NOTE),
@@ -234,7 +248,7 @@ APP: App[TopView, RunsSnapshot] = App(
             draw_confirm, question_keys(acts.confirm), "> ", "the question before anything is done", changes=True
         ),
         "messages": Screen(draw_messages, _PAGE),
-        "help": Screen(None, tuple(key for key in _PAGE if key is not HELP)),
+        "help": Screen(None, (CLOSE_HELP, *(key for key in _PAGE[1:] if key is not HELP))),
     },
     notes=_COLUMN_HELP,
 )
@@ -260,12 +274,21 @@ def keep_hidden_columns(hidden: frozenset[str]) -> str:
     return store.path
 
 
-def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
+def run_top(
+    collector: RunCollector,
+    *,
+    read_only: bool,
+    title: str,
+    begin: tuple[str, str] | None = None,
+    command: Sequence[str] = (),
+) -> None:
     """Show the runs of a folder on this terminal until the user quits; starts the collector and closes it.
 
     Args:
         read_only: no key can signal, edit or delete.
         title: shown at the top.
+        begin: output or editor, and the name or path of the run that it shows at first; None: the table.
+        command: what starts this screen again, for a pane of tmux.
 
     Raises:
         TrainingMonitorError: stdin or stdout is not a usable terminal; the collector was not started.
@@ -276,15 +299,20 @@ def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
     except TrainingMonitorError as error:
         hidden = frozenset()
         collector.tell(f"all columns are shown: {error}")
-    run_screen(APP, _TopSession(collector), TopView(title, read_only, terminal_glyphs(), hidden=hidden))
+    has_tmux = bool(os.environ.get("TMUX")) and bool(command)
+    view = TopView(title, read_only, terminal_glyphs(), hidden=hidden, has_tmux=has_tmux)
+    run_screen(APP, _TopSession(collector, begin, command), view)
 
 
 class _TopSession(Session[TopView, RunsSnapshot]):
     """The snapshot that is shown, and the reader of the open output."""
 
-    def __init__(self, collector: RunCollector) -> None:
+    def __init__(
+        self, collector: RunCollector, begin: tuple[str, str] | None = None, command: Sequence[str] = ()
+    ) -> None:
         super().__init__(collector)
-        self._collector = collector
+        self._collector, self._begin, self._command = collector, begin, command
+        self._edit_of: dict[str, EditVariable] = {}  # by the message that it was asked for
         self._snapshot = collector.snapshot()
         self._wanted_after: float | None = None  # while paused: show a look newer than this
         self._reader: OutputReader | None = None
@@ -308,8 +336,24 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         messages = self._collector.messages()
         if news := gain(view.messages, messages):
             view = replace(view, message=news[-1].text)
+        if view.message in self._edit_of and _is_answered(self._edit_of[view.message], self._snapshot):
+            view = said(view, "")
+        if self._begin is not None:
+            view = self._begun(view, *self._begin)
         panes = () if self._reader is None else self._reader.panes
         return self._snapshot, replace(view, messages=messages, panes=panes, measured=self._measured)
+
+    def _begun(self, view: TopView, screen: str, name: str) -> TopView:
+        """Open the page of the run with that name or path, once it is there."""
+        row = next((row for row in self._snapshot.rows if name in (row.run.name, row.run.path)), None)
+        if row is None:
+            is_known = self._snapshot.error is None and not self._snapshot.is_refreshing
+            return said(view, f"there is no run {name} yet") if is_known else view
+        self._begin = None
+        view = (acts.open_output if screen == "output" else acts.open_editor)(view, self._snapshot, Item(row))
+        for command in view.todo:
+            view = self.obey(view, command)
+        return replace(view, message="", todo=())
 
     def drawn(self, view: TopView) -> None:
         if self._reader is not None:
@@ -322,6 +366,10 @@ class _TopSession(Session[TopView, RunsSnapshot]):
                 self._collector.refresh()
             case Do("keep-columns", hidden):
                 self._collector.act("keep the columns", lambda: f"columns kept in {keep_hidden_columns(hidden)}")
+            case Do("pane", (screen, path)):
+                self._collector.act(
+                    "open a pane", lambda: open_pane(self._command, screen, path, wide=view.width >= _WIDE)
+                )
             case Do("close"):
                 self._close_output()
             case Do("stop-search"):
@@ -378,4 +426,24 @@ class _TopSession(Session[TopView, RunsSnapshot]):
     def _edit(self, command: EditVariable) -> str:
         run, variable, text = command.run, command.variable, command.text
         self._collector.source.edit(run, {variable: text})
-        return f"asked {run.name} for {variable} = {text}; VALUE changes when the run answers"
+        told = f"asked {run.name} for {variable} = {text}; VALUE changes when the run answers"
+        self._edit_of = {told: command}
+        return told
+
+
+def _is_answered(asked: EditVariable, snapshot: RunsSnapshot) -> bool:
+    """Return whether a run has handled an edit: since it was asked for, or whether the run is gone."""
+    row = run_row(snapshot, asked.run.path)
+    before = next((each.edit for each in asked.run.variables if each.name == asked.variable), None)
+    now = next((each for each in row.run.variables if each.name == asked.variable), None) if row else None
+    return now is None or (now.pending is None and now.edit != before)
+
+
+def open_pane(command: Sequence[str], screen: str, path: str, *, wide: bool) -> str:
+    """Open a screen of a run in a pane of tmux, beside or below this one. Raises TrainingMonitorError if tmux fails."""
+    option = "--output" if screen == "output" else "--edit"
+    argv = ["tmux", "split-window", "-h" if wide else "-v", "-c", os.getcwd(), "--", *command, f"{option}={path}"]
+    done = LocalTransport().run(argv, timeout=_TMUX_SECONDS)
+    if done.exit_code:
+        raise TrainingMonitorError(f"tmux: {last_lines(done.stderr) or f'exit code {done.exit_code}'}")
+    return f"opened a pane of tmux with the {screen} of {os.path.basename(path)}"

@@ -208,9 +208,8 @@ class OutputReader(Engine):
 
 
 def _none(words: str, backwards: bool) -> str:
-    if backwards:
-        return f"no {words} before here; n searches from the end"
-    return f"no {words} after here; N searches from the beginning"
+    where, end = ("before", "end") if backwards else ("after", "beginning")
+    return f"no {words} {where} here; searching again begins at the {end}"
 
 
 def _reads(source: RemoteRuns, path: str) -> Read:

@@ -26,7 +26,7 @@ from training_monitor.ui.kit.view import Do, View
 STATUS_FILTERS = (None, RUNNING, FINISHED, CANCELED, FAILED, KILLED, UNKNOWN)  # None: all
 BOTH = "both"
 OUTPUTS = ("stdout", "stderr", BOTH)
-SEARCHES = ("search-back", "search-on")  # commands: before and behind the last match
+SEARCHES = ("search-back", "search-on")  # commands: before and behind the last match; the first one is also a screen
 
 
 # ---------------------------------------------------------------- commands
@@ -38,6 +38,7 @@ class SendSignal:
 
     `runs` are those to which each of them belongs.
     `below` are targets that are not a run's own process but its descendants: only some signals go to these too.
+    `phrase` is what the user types to confirm it.
     """
 
     what: str
@@ -45,6 +46,7 @@ class SendSignal:
     names: tuple[str, ...]
     runs: tuple[tuple[Run, ...], ...]
     below: frozenset[Identity] = frozenset()
+    phrase: str = "yes"
     signal: str = ""
 
 
@@ -56,7 +58,8 @@ class EditVariable:
 
 
 # Do: refresh and close; keep-columns with the titles of the hidden ones; open, measure and delete a run; start, end,
-# move by LINES, to a PERCENT and SEARCHES for WORDS, which move the windows of the output, and stop-search.
+# move by LINES, to a PERCENT and SEARCHES for WORDS, which move the windows of the output, and stop-search; pane with a
+# screen and the path of a run.
 Command = Do | SendSignal | EditVariable
 
 
@@ -140,7 +143,8 @@ class TopView(View):
         hidden: titles of the columns that are not shown; draft: those while they are chosen.
         choice: the chosen row of a menu. variable: the selected variable in the editor.
         shown: which of OUTPUTS; panes: their windows. aside: cells scrolled off to the left.
-        wraps: long lines are wrapped. searched: the last search.
+        wraps: long lines are wrapped. searched: the last search; backwards: its direction.
+        has_tmux: whether a pane beside this one can be opened.
         messages: results of requests. measured: the run that was measured last.
     """
 
@@ -159,6 +163,8 @@ class TopView(View):
     aside: int = 0
     wraps: bool = False
     searched: str = ""
+    backwards: bool = False
+    has_tmux: bool = False
     messages: tuple[Message, ...] = ()
     measured: Measured | None = None
 
