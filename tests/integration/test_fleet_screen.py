@@ -39,6 +39,8 @@ class Fleet(MockFleet):
     def act(self, action, keys):
         self._write(action, *keys)
         super().act(action, keys)
+    def shell_command(self, key):
+        return ["sh", "-c", "echo on $0; stty -g > of_shell; read word; echo $word > typed; exit 3", key]
     def close(self):
         self._write("close")
         super().close()
@@ -80,9 +82,9 @@ class FleetScreen(Screen):
 
     def in_order(self) -> None:
         """Wait for the fleet, sort it by id, and go to its first member."""
-        self.shows("^> 3000")
+        self.shows(r"^> \w+-\d\d ")
         self.press("s", "i", "g")
-        self.shows("^> 30007001")
+        self.shows("^> llama-00")
 
     def pid(self) -> int:
         return int((self.folder / "pid").read_text())
@@ -99,26 +101,26 @@ def screen(tmp_path: Path) -> Iterator[FleetScreen]:
 
 
 LOOKS = (
-    ("s", r"i ID +n NAME"),
+    ("s", r"n NAME +i ID"),
     ("n", r"▲ NAME"),
     ("S", r"▼ NAME"),
-    ("s", r"i ID +n NAME"),
+    ("s", r"n NAME +i ID"),
     ("i", r"▲ ID"),
     ("Tab", r"group llama, 4 of 12 members"),
     ("Tab", r"group vision"),
     ("BTab", r"group llama"),
     ("BTab", r"  all, 12 members"),
     ("l", r"logs of all"),
-    ("l", r"^── 3000\d{4} "),
+    ("l", r"^── \w+-\d\d 3000\d{4} "),
     ("p", r"PAUSED"),
     ("!", r"alerts?, the newest first"),
-    ("Escape", r"^. *ID "),
+    ("Escape", r"^. *NAME "),
     ("?", r"forget the log lines"),
-    ("Escape", r"^. *ID "),
+    ("Escape", r"^. *NAME "),
     ("Enter", "gradient norm"),
-    ("Right", r"^── 30007002 "),
-    ("Left", r"^── 30007001 "),
-    ("Escape", r"^. *ID "),
+    ("Right", r"^── vision-01 30007002 "),
+    ("Left", r"^── llama-00 30007001 "),
+    ("Escape", r"^. *NAME "),
 )
 
 
@@ -130,7 +132,7 @@ def test_what_others_wrote_on_the_screen_goes_with_a_key(screen: FleetScreen) ->
     screen.shows("wall: the machine")
     screen.press("C-l")
     screen.hides("wall: the machine")
-    screen.shows("^> 30007001", "^ vast")
+    screen.shows("^> llama-00", "^ vast")
 
 
 def test_read_only_offers_no_change_and_refuses_it(screen: FleetScreen) -> None:
@@ -152,14 +154,14 @@ def test_it_follows_the_size_of_the_terminal(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.in_order()
     screen.press("Down", "Down")
-    for size, shown in (("40x10", "^> 30007003"), ("30x8", "too small: 40x10"), ("5x2", "too"), ("200x60", "STEPS/S")):
+    for size, shown in (("40x10", "^> lora-02"), ("30x8", "too small: 40x10"), ("5x2", "too"), ("200x60", "STEPS/S")):
         width, height = size.split("x")
         screen.tmux("resize-window", "-x", width, "-y", height)
         screen.shows(shown)
         assert len(screen.text().splitlines()) <= int(height)
     screen.tmux("resize-window", "-x", "80", "-y", "24")
     screen.hides("STEPS/S")
-    screen.shows("^ vast", "^> 30007003", r"^q quit")
+    screen.shows("^ vast", "^> lora-02", r"^q quit")
     screen.press("q")
     screen.shows("status=0")
 
@@ -208,12 +210,12 @@ def test_it_can_be_suspended_and_comes_back(screen: FleetScreen) -> None:
     screen.start("80x24", before="set -m;", then="stty -g > suspended; sleep 0.5; fg;")
     screen.in_order()
     os.killpg(os.getpgid(screen.pid()), signal.SIGTSTP)
-    screen.hides("^> 30007001")
+    screen.hides("^> llama-00")
     suspended = screen.folder / "suspended"
     assert wait_until(lambda: suspended.exists() and suspended.read_text() == (screen.folder / "before").read_text())
-    screen.shows("^> 30007001")
+    screen.shows("^> llama-00")
     screen.press("Down")
-    screen.shows("^> 30007002")
+    screen.shows("^> vision-01")
     screen.press("q")
     screen.ended(0)
 
@@ -221,10 +223,10 @@ def test_it_can_be_suspended_and_comes_back(screen: FleetScreen) -> None:
 def test_in_the_c_locale_all_is_ascii(screen: FleetScreen) -> None:
     screen.start("80x24", LANG="C", LC_ALL="")
     screen.in_order()
-    screen.shows(r"^-- 30007001")
+    screen.shows(r"^-- llama-00 30007001")
     assert screen.text().isascii()
     screen.press("Enter")
-    screen.shows("^health")
+    screen.shows("^state")
     assert screen.text().isascii()
     screen.press("q")
     screen.ended(0)
@@ -233,7 +235,7 @@ def test_in_the_c_locale_all_is_ascii(screen: FleetScreen) -> None:
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "vt100"}], ids=["no-color", "vt100"])
 def test_without_colours_health_is_still_told(screen: FleetScreen, environ: dict[str, str]) -> None:
     screen.start("80x24", **environ)
-    screen.shows("^> 3000", r" error .+$", r" warn .+$", r" \? .+$")
+    screen.shows(r"^> \w+-\d\d ", "🔴 stalled", "🟡 running", "❓ unknown")
     assert not COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
     screen.press("Down", "Up", "End", "q")
     screen.shows("status=0")
@@ -254,21 +256,21 @@ def test_a_terminal_that_cannot_show_it_is_an_error(screen: FleetScreen, name: s
 
 def test_text_that_means_harm_stays_in_its_row(screen: FleetScreen) -> None:
     screen.start("200x60", "hostile")
-    screen.shows("^> 30007000", r"^q quit")
+    screen.shows(r"^>[ *]", r"^q quit")
     lines = screen.text().splitlines()
-    assert [line[2:10] for line in lines[2:17]] == [str(30007000 + number) for number in range(15)]
+    assert all(f" {30007000 + number} " in lines[2 + number] for number in range(15))
     assert lines[0].startswith(" vast ") and lines[59].startswith("q quit")
     # tmux agrees on all widths: health stands in one column
-    assert all("E1/3 70%" in line and line.rstrip().endswith(" ok step 700 of 1000, 9 s/step") for line in lines[2:17])
+    assert all("E1/3 70%" in line and line.rstrip().endswith(" step 700 of 1000, 9 s/step") for line in lines[2:17])
 
 
 def test_keys_that_come_at_once_with_esc_are_not_lost(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.in_order()
     screen.press("?", "Escape", "Down", "Enter", "Escape", "j", "Escape", "NPage", "Escape", "Up")
-    screen.shows(r"^> 300070(0[4-9]|1\d)", "^. *ID ")
+    screen.shows(r"^> \w+-(0[3-9]|1\d)", "^. *NAME ")
     screen.press("Escape", "Home")
-    screen.shows("^> 30007001")
+    screen.shows("^> llama-00")
     screen.press("q")
     screen.ended(0)
 
@@ -277,10 +279,10 @@ def test_sequences_that_terminfo_does_not_know_are_no_keys(screen: FleetScreen) 
     screen.start("80x24")
     screen.in_order()
     screen.tmux("send-keys", "-H", *"1b 5b 42".split())
-    screen.shows("^> 30007002")
+    screen.shows("^> vision-01")
     screen.tmux("send-keys", "-H", *"1b 5b 31 3b 35 44 1b 4f 44 1b 5b 32 30 30 7e".split())
     screen.press("j")
-    screen.shows("^> 30007003", "^ vast")
+    screen.shows("^> lora-02", "^ vast")
     assert "destroy 1 member" not in screen.text()
     screen.press("q")
     screen.ended(0)
@@ -288,8 +290,29 @@ def test_sequences_that_terminfo_does_not_know_are_no_keys(screen: FleetScreen) 
 
 def test_a_message_leaves_its_line_to_the_keys_after_some_seconds(screen: FleetScreen) -> None:
     screen.start("80x24")
-    screen.shows("^> 30007", "^Tab group")
+    screen.shows(r"^> \w+-\d\d ", "^Tab group")
     screen.press("m")
     screen.shows("^mark two or more with Space first")
     screen.hides("^Tab group")
     screen.shows("^Tab group", seconds=30)
+
+
+def test_a_shell_gets_the_terminal_and_gives_it_back(screen: FleetScreen) -> None:
+    screen.start("80x24")
+    screen.in_order()
+    screen.press("$")
+    screen.shows("^on vast://30007001")
+    screen.hides("^> llama-00")
+    screen.type("hello")
+    screen.press("Enter")
+    screen.shows("^> llama-00", "the shell has ended, exit code 3")
+    assert (screen.folder / "typed").read_text() == "hello\n"
+    assert (screen.folder / "of_shell").read_text() == (screen.folder / "before").read_text()
+    screen.press("Down")
+    screen.shows("^> vision-01")
+    screen.press("$")
+    screen.shows("^on vast://30007002")
+    screen.press("C-c")
+    screen.shows("^> vision-01", "the shell has ended, exit code")
+    screen.press("q")
+    screen.ended(0)

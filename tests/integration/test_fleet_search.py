@@ -67,7 +67,7 @@ class Trainings:
         self.running[kind].wait()
 
     def name(self, kind: str) -> str:
-        return f"{script_of(kind)} {self.running[kind].pid}"
+        return f"{script_of(kind)} (pid {self.running[kind].pid})"
 
     def among(self, members: list[dict[str, Any]]) -> dict[str, Any]:
         """Those of these members that are ours, by what they train: others train on this machine, too."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import EPOCH, FakeClock
 from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport, wait_until
-from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, stop_request
+from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, reboot_request, stop_request
 from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
@@ -27,7 +27,9 @@ from training_monitor.vast.instances import (
     Destruction,
     destroy_instance,
     list_instances,
+    reboot_instance,
     show_instance,
+    start_instance,
     stop_instance,
 )
 from training_monitor.vast.rentals import record_rental
@@ -263,6 +265,48 @@ def test_an_instance_that_runs_on_is_named_with_what_vastai_said(
     vast.keeps_running = True
     with pytest.raises(CommandFailed, match=r"instance 7 is not stopped.*\(vastai said: stopping instance 7\.\)"):
         stop(transport)
+
+
+# ---------------------------------------------------------------- start and reboot
+
+
+def test_a_stopped_instance_is_started_and_seen_to_run(vast: VastApi, transport: WatchedTransport) -> None:
+    stop(transport)
+    start_instance("7", transport=transport, clock=FakeClock())
+    assert vast.instances[7]["intended_status"] == vast.instances[7]["actual_status"] == "running"
+    vast.requests.clear()
+    start_instance("7", transport=transport, clock=FakeClock())
+    assert vast.about_instances() == ["GET /api/v0/instances/7/"]  # it runs
+
+
+def test_an_instance_that_stays_stopped_is_a_failure(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop(transport)
+    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
+    vast.keeps_running = True
+    with pytest.raises(CommandFailed, match=r"instance 7 is still stopped.*\(vastai said: starting instance 7\.\)"):
+        start_instance("7", transport=transport, clock=FakeClock())
+
+
+def test_an_instance_is_rebooted_once_and_seen_to_go_down(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
+    reboot_instance("7", transport=transport, clock=FakeClock())
+    shown = "GET /api/v0/instances/7/"
+    assert vast.about_instances() == [shown, reboot_request(7), shown]
+    with pytest.raises(CommandFailed, match="instance 7 is rebooting, not running"):
+        reboot_instance("7", transport=transport, clock=FakeClock())
+    vast.keeps_running = True
+    with pytest.raises(CommandFailed, match="instance 8 was not seen to go down"):
+        reboot_instance("8", transport=transport, clock=FakeClock())
+    assert vast.requests.count(reboot_request(8)) == 1
+    vast.answers[reboot_request(6)] = (403, failure("auth_error", "the key lacks instance_write"))
+    with pytest.raises(AccessDenied, match="instance_write"):
+        reboot_instance("6", transport=transport, clock=FakeClock())
+    with pytest.raises(InstanceNotFound):
+        reboot_instance("99", transport=transport, clock=FakeClock())
 
 
 def test_stopping_a_missing_instance_or_without_a_list_fails(vast: VastApi, transport: WatchedTransport) -> None:

@@ -6,6 +6,7 @@ Served, as vastai 1.9.1 asks for it:
   `next_token` and `total_instances`; both the flat and the paged listing of the CLI read it;
 - `GET /api/v0/instances/ID/`: one; an instance that is gone is `{"instances": null}` with status 200;
 - `PUT /api/v0/instances/ID/`: stops or starts one, 404 where it is not;
+- `PUT /api/v0/instances/reboot/ID/`: it goes down;
 - `DELETE /api/v0/instances/ID/`: destroys one, 404 where it is not;
 - `POST /api/v0/bundles/`: the offers that the body asks for, priced with the disk it asks for (`allocated_storage`), in
   its order, cut at its limit; a condition on what an offer does not say is not met;
@@ -52,7 +53,7 @@ GPU_NAMES = "GET /api/v0/gpu_names/unique/"
 SSH_KEYS, ADD_SSH_KEY = "GET /api/v0/ssh/", "POST /api/v0/ssh/"
 MOST_IN_A_PAGE = 25
 FIRST_CREATED = 70_001
-_INSTANCE = re.compile(r"(GET|DELETE|PUT) /api/v0/instances/(\d+)/?")
+_INSTANCE = re.compile(r"(GET|DELETE|PUT) /api/v0/instances/(?:reboot/)?(\d+)/?")
 _ASK = re.compile(r"PUT /api/v0/asks/(\d+)/?")
 _FAULTS = ("500", "429", "garbage", "hang up")
 
@@ -63,6 +64,10 @@ def destroy_request(number: int) -> str:
 
 def stop_request(number: int) -> str:
     return f"PUT /api/v0/instances/{number}/"
+
+
+def reboot_request(number: int) -> str:
+    return f"PUT /api/v0/instances/reboot/{number}/"
 
 
 def create_request(offer_number: int) -> str:
@@ -146,6 +151,9 @@ def _act(api: VastApi, request: str, after: int, limit: int, sent: Json) -> Answ
     if number not in api.instances:
         return 404, failure("no_such_instance", f"Instance {number} not found")
     if found[1] == "PUT":
+        if "/reboot/" in request:
+            api.instances[number]["actual_status"] = "running" if api.keeps_running else "rebooting"
+            return 200, {"success": True}
         return 200, api.set_state(number, sent["state"])
     api.bill(number, 0.0)
     if not api.keeps_destroyed:

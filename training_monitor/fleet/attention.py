@@ -12,7 +12,7 @@ _STARTING_RANK = 3  # unknown, but nobody has to do anything
 _NO_PRICE = -1.0
 _TOGETHER = 60.0  # seconds between alerts of one kind that are shown as one
 _PRESSING = ("warning", "error")
-_RESULTS = ("stopped", "destroyed", "gone", "refused")
+_RESULTS = ("stopped", "destroyed", "started", "rebooted", "gone", "refused")
 _PRESSING_FROM = {level: number for number, level in enumerate(_PRESSING, 1)}
 
 

@@ -29,7 +29,7 @@ from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.logs.patterns import LogPattern
 from training_monitor.targets.target import parse_target
-from training_monitor.targets.transport import Transport
+from training_monitor.targets.transport import SshTransport, Transport
 from training_monitor.vast.rows import is_stopped
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ RELEASE_SECONDS = 60.0  # between two times that freed memory is given back
 ACCOUNT = ""  # the key of the account's listing; those of members are not empty
 DEFAULT_CONFIG = FleetConfig()
 ACTIONS = ("stop", "destroy")
+MACHINE_ACTIONS = ("start", "reboot")  # of rented machines, from the terminal
 MOST_LOST = 100  # lost instances of the account, and what has left another list, that are shown
 
 
@@ -249,9 +250,28 @@ class FleetMonitor(Engine):
         return member.read_run(self._transport) if member else None
 
     def act(self, action: str, keys: Sequence[str]) -> None:
-        """Begin to `stop` or `destroy` members; the results are reported as alerts. Raises SettingsError."""
+        """Begin to stop or destroy members, or to start or reboot their machines; alerts report the results.
+
+        Raises:
+            SettingsError: another action.
+        """
         for key in dict.fromkeys(keys):
             self._actions.begin(action, key, self._member(key))
+
+    def shell_command(self, key: str) -> list[str]:
+        """Return the command for a shell on the machine of a member.
+
+        Raises:
+            TrainingMonitorError: it has no address now, or is no instance or ssh host.
+        """
+        member = self._member(key)
+        address = member.address() if member else None
+        if address is None:
+            raise TrainingMonitorError(f"{key}: no shell: it is not running, or has no address yet")
+        way = address.connect(self._transport)
+        if not isinstance(way, SshTransport):
+            raise TrainingMonitorError(f"{key}: no shell: it is neither an instance nor an ssh host")
+        return way.shell()
 
     def recent_losses(self, key: str) -> list[float | None]:
         """Return the losses of a member from the last hours, oldest first: cheaper than its samples."""
@@ -426,7 +446,7 @@ class FleetMonitor(Engine):
 
 
 class FleetActions:
-    """Stops or destroys members in threads, one action per member at a time; `tell` gets the results from there."""
+    """Acts on members in threads, one action per member at a time; `tell` gets the results from there."""
 
     def __init__(
         self, tell: Callable[[FleetAlert], None], store: Store | None, transport: Transport | None, clock: Clock
@@ -435,9 +455,9 @@ class FleetActions:
         self._lock, self._under_way = threading.Lock(), set[str]()
 
     def begin(self, action: str, key: str, member: FleetMember | None) -> None:
-        """Begin to `stop` or `destroy` a member. Raises SettingsError for another action."""
-        if action not in ACTIONS:
-            raise SettingsError("action", action, " or ".join(ACTIONS))
+        """Begin an action on a member. Raises SettingsError for an unknown one."""
+        if action not in (*ACTIONS, *MACHINE_ACTIONS):
+            raise SettingsError("action", action, " or ".join((*ACTIONS, *MACHINE_ACTIONS)))
         refusal = _refusal(action, member)
         if member is None or refusal:
             self._say(key, "refused", refusal, "warning")
@@ -455,7 +475,7 @@ class FleetActions:
             self._say(key, "failed", f"to {action} it failed: this machine has no thread left", "error")
 
     def _act(self, action: str, member: FleetMember, place: str) -> None:
-        member.ending = action
+        member.ending = action if action in ACTIONS else None
         kind, text, level = "failed", "", "error"
         try:
             kind, text = self._do(action, member)
@@ -474,9 +494,15 @@ class FleetActions:
 
     def _do(self, action: str, member: FleetMember) -> tuple[str, str]:
         """Do it and return kind and text of the result. Raises TrainingMonitorError."""
-        from training_monitor.vast.instances import destroy_instance, stop_instance
+        from training_monitor.vast.instances import destroy_instance, reboot_instance, start_instance, stop_instance
 
         name = member.target.name
+        if action == "start":
+            start_instance(name, transport=self._transport, clock=self._clock)
+            return "started", "it was told to start, and costs money again"
+        if action == "reboot":
+            reboot_instance(name, transport=self._transport, clock=self._clock)
+            return "rebooted", "it went down, and starts again"
         if action == "destroy":
             done = destroy_instance(name, store=self._store, transport=self._transport, clock=self._clock)
             if not done.acknowledged:
@@ -498,12 +524,12 @@ def _refusal(action: str, member: FleetMember | None) -> str:
     """Return why an action is impossible; empty if it is possible."""
     if member is None:
         return "there is no such member"
-    if member.is_found and (action == "destroy" or member.instance is not None):
+    if member.is_found and (action != "stop" or member.instance is not None):
         return f"{member.target} is a member of its own: choose that one"
     if member.instance is not None:
         return ""
-    if action == "destroy":
-        return f"{member.target} is not rented: there is nothing to destroy"
+    if action != "stop":
+        return f"{member.target} is not rented: there is nothing to {action}"
     is_job = member.spec.job and (not member.is_found or member.job.job_id)
     return "" if is_job else "nothing tells what to stop: it has no job id"
 

@@ -425,8 +425,8 @@ def _is_above(value: float | None, limit: float | None) -> bool:
 
 # In the order of the terminal's menu of orders, which but for `beside` is that of its columns from left to right.
 FLEET_COLUMNS = (
-    FleetColumn("name", "NAME", "text", align="<", widths={10: 10, 92: 16, 115: 24, 152: 40}, letter="n"),
-    FleetColumn("instance_id", "ID", "text", align="<", widths={124: 8, 192: 14, 245: 22, 279: 34}, letter="i"),
+    FleetColumn("name", "NAME", "text", align="<", widths={10: 10, 104: 28, 152: 40}, letter="n"),
+    FleetColumn("instance_id", "ID", "text", align="<", widths={128: 8, 192: 14, 245: 22, 279: 34}, letter="i"),
     FleetColumn("state", "STATUS", "text", align="<", widths={25: 14}, letter="s",
                 page=(10, "Status", "of the machine or job, or the verdict", 1)),
     FleetColumn("gpu_type", "GPU", "text", align="<", widths={81: 8, 218: 12}, optional=True, letter="c",
@@ -454,7 +454,7 @@ FLEET_COLUMNS = (
                 metric=("gpu_memory_utilization_ratio", "Used share of the GPUs' memory.")),
     FleetColumn("disk_util", "DISK%", "percent", "machine", "disk_utilization", 2,
                 seen=lambda reading: percent(reading.disk_percent), listed=disk_listed,
-                widths={136: 5}, optional=True, letter="d", falling=True,
+                widths={140: 5}, optional=True, letter="d", falling=True,
                 page=(80, "Disk %", "of the disk that the training writes to", 2), fact=("in use", "disk {} %"),
                 metric=("disk_utilization_ratio", "Used share of the disk that the training writes to.")),
     FleetColumn("ram_util", "RAM%", "percent", "machine", "ram_utilization", 3,
@@ -500,5 +500,5 @@ FLEET_COLUMNS = (
                 widths={58: 6}, letter="e", page=(120, "ETA", "until the last step", 1),
                 metric=("remaining_seconds", "How long the training will still run, estimated.")),
     FleetColumn("health_status", "HEALTH", "text",
-                align="<", widths={107: 14, 130: 20, 168: 28, 200: 36, 267: 48}, letter="w"),
+                align="<", widths={119: 14, 134: 20, 168: 28, 200: 36, 267: 48}, letter="w"),
 )  # fmt: skip

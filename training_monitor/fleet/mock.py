@@ -16,7 +16,7 @@ from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.core.models import Gpu, JobStatus, Progress
 from training_monitor.core.values import Observation, TrainingStatus
 from training_monitor.fleet.config import FleetConfig
-from training_monitor.fleet.fleet import ACCOUNT, DEFAULT_CONFIG, Account, FleetMonitor
+from training_monitor.fleet.fleet import ACCOUNT, ACTIONS, DEFAULT_CONFIG, Account, FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.metrics import KEPT_LOGS
 from training_monitor.fleet.rows import Seen
@@ -45,6 +45,8 @@ _HIDDEN: dict[int, dict[str, Any]] = {number: {**_STOPPED, "id": number} for num
 _DONE = {  # by action: the status after it, and kind and text of its alert
     "stop": ("stopped", "stopped", "it is stopped; its disk goes on costing"),
     "destroy": ("lost", "destroyed", "it is destroyed"),
+    "start": ("running", "started", "it was told to start, and costs money again"),
+    "reboot": ("running", "rebooted", "it went down, and starts again"),
 }
 
 
@@ -196,16 +198,19 @@ class MockFleet(FleetMonitor):
         super().clear_logs()
 
     def act(self, action: str, keys: Sequence[str]) -> None:
-        """Begin to `stop` or `destroy` members, which takes two seconds."""
+        """Begin an action on members, which takes two seconds."""
         for key in keys:
             if action in _DONE and key in self._members and key not in self._pending and self._ended.get(key) != "lost":
-                self._members[key].ending = action
+                self._members[key].ending = action if action in ACTIONS else None
                 self._pending[key] = action, self.clock.time() + ACT_SECONDS
             else:
                 why = "something else is being done to it" if key in self._pending else f"nobody can {action} it"
                 self._record.add(FleetAlert(self.clock.time(), key, "refused", why, "error"), self._members.get(key))
         self._ask_after(ACT_SECONDS)
         self._tell_listeners()
+
+    def shell_command(self, key: str) -> list[str]:
+        raise TrainingMonitorError("a made-up machine has no shell")
 
     def keys(self) -> list[str]:
         """Return one key: all members are looked at together."""

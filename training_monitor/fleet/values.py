@@ -81,8 +81,8 @@ class FleetAlert(PublicValue):
     """An event of one member of a fleet (`key`; empty: of the fleet).
 
     level: info | warning | error. kind: epoch | finished | failed | lost | stall | recovered | nan | divergence |
-    spike | disk | price | budget | credit | stopped | destroyed | gone (by itself) | refused | rule:NAME, and over:KIND
-    where one of them has ended. `text` does not name the member.
+    spike | disk | price | budget | credit | stopped | destroyed | started | rebooted | gone (by itself) | refused |
+    rule:NAME, and over:KIND where one of them has ended. `text` does not name the member.
     `(key, kind, generation)` identifies the event, also across restarts of the monitor: `generation` is the completed
     epoch or the step of the stall, plus 2**32 times the number of the run. `ended` is when it was seen to be over,
     epoch seconds; None while it continues, and for events without duration. `acknowledged`: a person has seen it.

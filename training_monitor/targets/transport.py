@@ -507,6 +507,27 @@ class SshTransport(Through):
     def words(self, argv: Sequence[str]) -> list[str]:
         return ["ssh", *self.options, "--", self.destination, shlex.join(argv)]
 
+    def shell(self) -> list[str]:
+        """Return the command for a login shell there, on this terminal."""
+        return ["ssh", "-t", *self.options, "--", self.destination]
+
+
+def run_on_terminal(argv: Sequence[str]) -> int:
+    """Run a program with this terminal as its input and output, without a time limit, and return its exit code.
+
+    Ctrl-C is for the program alone. Call it in the main thread. Raises ToolNotFound.
+    """
+    import signal
+    import subprocess
+
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which the program would inherit
+    try:
+        return subprocess.call(argv)
+    except FileNotFoundError:
+        raise ToolNotFound(f"{argv[0]} is not installed here", argv=tuple(argv)) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
 
 def words_of(stream: Stream) -> str:
     """Return what the program of a stream that has ended said of its failure, with what to try."""

@@ -260,10 +260,7 @@ def stop_instance(instance_id: str, *, transport: Transport | None = None, clock
     argv = ["vastai", "stop", "instance", str(number)]
 
     def is_down() -> bool:
-        row = find_instance(instance_id, transport=runner, clock=clock)
-        if row is None:
-            raise _not_found(number)
-        return is_stopped(row)
+        return is_stopped(_row_of(instance_id, runner, clock))
 
     is_down()  # raises if it is gone
     _ask_until(
@@ -275,6 +272,72 @@ def stop_instance(instance_id: str, *, transport: Transport | None = None, clock
         on_event=None,
         clock=clock,
     )
+
+
+def start_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Start a stopped instance, and verify that it is to run: from then on it costs money.
+
+    Whether its machine has free GPUs is seen later: until then its status is `scheduling` or `loading`.
+
+    Raises:
+        InstanceNotFound: it is gone.
+        CommandFailed: after two minutes it is still stopped.
+        AccessDenied: the key does not permit listing or starting.
+        CommandError: the instances could not be listed.
+    """
+    number, runner = _number(instance_id), transport or LocalTransport()
+    argv = ["vastai", "start", "instance", str(number)]
+
+    def is_up() -> bool:
+        row = _row_of(instance_id, runner, clock)
+        return row.get("actual_status") == "running" or row.get("intended_status") == "running"
+
+    if is_up():
+        return
+    _ask_until(
+        lambda: _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"starting instance {number}."),
+        is_up,
+        f"waiting for instance {number} to start",
+        f"instance {number} is still stopped {GONE_SECONDS:g} s after it was to start",
+        hint=f"vastai start instance {number}, or https://cloud.vast.ai/instances/",
+        on_event=None,
+        clock=clock,
+    )
+
+
+def reboot_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Stop and start the container of a running instance, and verify that it went down; its disk is kept.
+
+    The request is sent once, as a second one would reboot it again.
+
+    Raises:
+        InstanceNotFound: it is gone.
+        CommandFailed: it is not running, the service refuses, or it was not seen to go down within two minutes.
+        AccessDenied: the key does not permit listing or rebooting.
+        CommandError: the instances could not be listed.
+    """
+    number, runner = _number(instance_id), transport or LocalTransport()
+    status = _row_of(instance_id, runner, clock).get("actual_status")
+    if status != "running":
+        raise CommandFailed(f"instance {number} is {status or 'without a status'}, not running", target="vast.ai")
+    argv = ["vastai", "reboot", "instance", str(number)]
+    taken, said = _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"Rebooting instance {number}.")
+    if not taken:
+        raise CommandFailed(f"instance {number} is not rebooted; vastai said: {said or 'nothing'}", target="vast.ai")
+    deadline = clock.monotonic() + GONE_SECONDS
+    while _row_of(instance_id, runner, clock).get("actual_status") == "running":
+        if clock.monotonic() >= deadline:
+            what = f"instance {number} was not seen to go down within {GONE_SECONDS:g} s of the accepted reboot"
+            raise CommandFailed(what, target="vast.ai", hint="look at the age of its processes")
+        clock.sleep(FIRST_WAIT)
+
+
+def _row_of(instance_id: str, runner: Transport, clock: Clock) -> dict[str, Any]:
+    """Return an instance as the service describes it. Raises InstanceNotFound if two answers agree that it is gone."""
+    row = find_instance(instance_id, transport=runner, clock=clock)
+    if row is None:
+        raise _not_found(_number(instance_id))
+    return row
 
 
 def _ask_until(

@@ -156,7 +156,7 @@ class World:
     def _vastai(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         if words[1:3] == ("show", "user"):
             return 0, json.dumps({"credit": self.credit}), ""
-        if words[1] in ("destroy", "stop"):
+        if words[1] in ("destroy", "stop", "start", "reboot"):
             number = int(words[3])
             if self.refuses:
                 return 0, "", "failed with error 500: no"
@@ -165,6 +165,12 @@ class World:
             if words[1] == "destroy":
                 del self.rows[number]
                 return 0, f"destroying instance {number}.\n", ""
+            if words[1] == "start":
+                self.rows[number] |= {"actual_status": "loading", "intended_status": "running", "cur_state": "running"}
+                return 0, f"starting instance {number}.\n", ""
+            if words[1] == "reboot":
+                self.rows[number] |= {"actual_status": "rebooting"}
+                return 0, f"Rebooting instance {number}.\n", ""
             self.rows[number] |= {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
             return 0, f"stopping instance {number}.\n", ""
         if self.listing_hangs:

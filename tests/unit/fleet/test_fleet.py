@@ -439,6 +439,33 @@ def test_an_instance_is_stopped_and_seen_stopped() -> None:
     assert update(monitor, world)["vast://1"].status == "stopped"
 
 
+def test_an_instance_is_started_and_rebooted() -> None:
+    world = World(1)
+    monitor = account(world)
+    update(monitor, world)
+    assert acted(monitor, "reboot", "vast://1") == [("vast://1", "rebooted", "info")]
+    assert update(monitor, world)["vast://1"].status == "rebooting"
+    assert acted(monitor, "reboot", "vast://1") == [("vast://1", "failed", "error")]
+    acted(monitor, "stop", "vast://1")
+    assert acted(monitor, "start", "vast://1") == [("vast://1", "started", "info")]
+    assert update(monitor, world)["vast://1"].status == "loading"
+
+
+def test_a_shell_is_opened_on_instances_and_ssh_hosts() -> None:
+    world = World(1)
+    monitor = fleet(world, MemberSpec("vast://1"), MemberSpec("local"), MemberSpec("ssh://me@box"))
+    with pytest.raises(TrainingMonitorError, match="vast://1: no shell: it is not running, or has no address yet"):
+        monitor.shell_command("vast://1")
+    update(monitor, world)
+    for key, destination in (("vast://1", "root@"), ("ssh://me@box", "me@box")):
+        command = monitor.shell_command(key)
+        assert command[:2] == ["ssh", "-t"] and command[-2] == "--" and command[-1].startswith(destination)
+    with pytest.raises(TrainingMonitorError, match="neither an instance nor an ssh host"):
+        monitor.shell_command("local")
+    with pytest.raises(TrainingMonitorError, match="no shell"):
+        monitor.shell_command("nobody")
+
+
 def test_what_could_not_be_done_is_told_with_the_reason() -> None:
     world = World(1)
     monitor = account(world)
@@ -461,8 +488,9 @@ def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
     ]
     assert acted(monitor, "stop", "local#process:run") == [("local#process:run", "failed", "error")]
     assert "there is no job" in monitor.snapshot().alerts[-1].text
+    assert acted(monitor, "reboot", "local") == [("local", "refused", "warning")]
     with pytest.raises(SettingsError):
-        monitor.act("reboot", ["local"])
+        monitor.act("paint", ["local"])
 
 
 def test_an_instance_is_not_stopped_and_destroyed_at_once_by_whatever_names() -> None:

@@ -188,6 +188,19 @@ def test_what_cannot_be_done_is_refused() -> None:
     ]  # fmt: skip
 
 
+def test_a_stopped_member_can_be_started_and_rebooted_and_has_no_shell() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    for action, status in (("stop", "stopped"), ("start", "running"), ("reboot", "running")):
+        fleet.act(action, [key("healthy")])
+        clock.elapsed += 3.0
+        fleet.update_all_metrics()
+        assert row(fleet, "healthy").status == status
+    assert [kind for who, kind in alerts(fleet) if who == key("healthy")] == ["stopped", "started", "rebooted"]
+    with pytest.raises(TrainingMonitorError, match="no shell"):
+        fleet.shell_command(key("healthy"))
+
+
 def test_a_stopped_member_can_be_destroyed() -> None:
     clock = FakeClock()
     fleet = MockFleet(clock=clock)

@@ -29,4 +29,4 @@ def render(snapshot: FleetSnapshot, view: FleetView, width: int, height: int, re
 
 def a_command(name: str, members: Sequence[str] = ()) -> Do:
     """The command of that name, as `update` gives it."""
-    return Do(name, tuple(members) if name in ("stop", "destroy") else None)
+    return Do(name, tuple(members) if name in ("stop", "destroy", "start", "reboot") else None)

@@ -56,7 +56,7 @@ def test_eighty_columns_keep_state_progress_gpu_and_cost() -> None:
     gpus = (Gpu(0, utilization=99.0), Gpu(1, utilization=0.0))
     assert titles(member(1, gpus=gpus), 80) == "NAME STATUS PROGRESS GPU% LOW% LOSS $/H TOTAL ETA".split()
     unknown = dict.fromkeys("gpu_type gpu_util memory_util cost_per_hour total_cost".split())
-    elsewhere = member(1, instance_id="local", name="finetune_llama.py (pid 13)", **unknown)
+    elsewhere = member(1, instance_id="local", name="train_slow.py (pid 13032)", **unknown)
     assert titles(elsewhere, 80) == "NAME STATUS PROGRESS LOSS ETA HEALTH".split()
 
 
@@ -148,6 +148,8 @@ def test_the_reason_is_brief_where_there_is_little_room() -> None:
     assert shown("HEALTH", member(1, gpu_util=2.0), 20) == "GPU at 2 %"
     assert shown("HEALTH", member(1, gpu_util=2.0), 60) == "GPU at only 2 %; step 700 of 1000, 9 s/step"
     assert shown("HEALTH", member(1), 20) == "" and shown("HEALTH", member(1), 31) == "step 700 of 1000, 9 s/step"
+    unsure = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
+    assert shown("HEALTH", unseen(1, "running", verdict=unsure), 16) == unsure.reason
     assert shown("HEALTH", member(1, verdict=HANGS), 60) == "no step for 15m, limit 7m30s: GPUs idle"
 
 

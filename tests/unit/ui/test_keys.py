@@ -300,7 +300,7 @@ def test_l_changes_between_one_log_and_all() -> None:
 # ---------------------------------------------------------------- stop and destroy
 
 
-@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy")])
+@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy"), ("U", "start"), ("R", "reboot")])
 def test_one_member_is_acted_on_once_its_id_was_typed(key: str, action: str) -> None:
     view, commands = press(START, key, *f"{action} 30007001", "enter")
     assert commands == [a_command(action, (ROWS[0].key,))]
@@ -371,7 +371,7 @@ def test_a_member_that_left_cannot_be_acted_on_from_its_detail_screen() -> None:
 
 
 @pytest.mark.parametrize("screen", ["main", "detail"])
-@pytest.mark.parametrize("key", ["x", "D"])
+@pytest.mark.parametrize("key", ["x", "D", "U", "R", "$"])
 def test_read_only_refuses_to_change_anything(key: str, screen: str) -> None:
     view, commands = press(replace(READ_ONLY, screen=screen), key)
     assert commands == [] and view.screen == screen and view.request is None and "read-only" in view.message
@@ -386,7 +386,7 @@ def answered(kind: str, key: str, later: float = 1.0) -> FleetSnapshot:
     return replace(SNAPSHOT, alerts=(*SNAPSHOT.alerts, alert))
 
 
-@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy")])
+@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy"), ("U", "start"), ("R", "reboot")])
 def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> None:
     view, commands = press(START, key, *f"{action} {ROWS[0].instance_id}", "enter", "q")
     assert [command.name for command in commands] == [action]
@@ -445,3 +445,14 @@ def test_a_click_on_an_alert_selects_its_member_and_on_the_page_the_alert() -> N
     page = render(SNAPSHOT, ALERTS, 80, 24, recent).view
     assert update(page, "click 5 4", SNAPSHOT)[0].alert == 2
     assert update(page, "click 5 20", SNAPSHOT)[0].alert == 0
+
+
+# ---------------------------------------------------------------- a shell
+
+
+def test_a_key_asks_for_a_shell_on_the_machine_of_the_selected_member() -> None:
+    first = SNAPSHOT.rows[0].key
+    assert press(replace(START, selected=first), "$")[1] == [Do("shell", first)]
+    assert press(replace(START, selected=first, screen="detail"), "$")[1] == [Do("shell", first)]
+    view, commands = press(START, "$", snapshot=replace(SNAPSHOT, rows=()))
+    assert commands == [] and view.message == "nothing is selected"

@@ -374,3 +374,18 @@ def test_curves_without_a_value_are_left_out() -> None:
         assert "loss" in text and "GPU %" not in text and "steps/s" not in text
     text = drawn(render(SNAPSHOT, view, 200, 60, lambda key: [replace(each, values={}) for each in recent(key)]))
     assert "the last 1h00m: GPU use, loss and speed are not known" in text
+
+
+# ---------------------------------------------------------------- the comparison
+
+
+def test_a_comparison_says_why_a_value_is_not_known_or_leaves_its_column_out() -> None:
+    def some(key: str) -> list[FleetSample]:
+        left_out = ("gpu_utilization", "loss") if key == ROWS[1].key else ("gpu_utilization",)
+        return [replace(each, values={**each.values, **dict.fromkeys(left_out)}) for each in recent(key)]
+
+    view = replace(START, screen="comparison", marked=frozenset(row.key for row in ROWS[:2]))
+    text = drawn(render(SNAPSHOT, view, 200, 30, some))
+    assert "GPU%" not in text.splitlines()[2]
+    assert "left out, as they are not known of any: GPU% (no GPU was seen)" in text
+    assert "run-2 30007002: LAST LOSS, BEST, AT STEP (no loss was seen); SAME STEP (no looks around that step)" in text

@@ -23,6 +23,7 @@ from training_monitor.ui.fleet.pages import (
 from training_monitor.ui.fleet.view import TABLE, FleetView, follow, marked_rows, member_row
 from training_monitor.ui.kit.keys import (
     BACK,
+    CLOSE_HELP,
     HELP,
     QUIT,
     REDRAW,
@@ -45,7 +46,15 @@ from training_monitor.ui.kit.loop import Session, run_screen
 from training_monitor.ui.kit.terminal import terminal_glyphs
 from training_monitor.ui.kit.view import Do, asked, go_back, opened, said
 
-_ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
+_ANSWERS = (
+    "stopped",
+    "destroyed",
+    "started",
+    "rebooted",
+    "gone",
+    "failed",
+    "refused",
+)  # alert kinds that report the result of an action
 
 Act = Callable[[FleetView, FleetSnapshot], FleetView]
 
@@ -177,6 +186,11 @@ def _quit(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     return replace(view, todo=(Do("quit"),))
 
 
+def _shell(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    row = member_row(snapshot, view.selected) if view.screen == "detail" else TABLE.selected(snapshot, view)
+    return said(view, "nothing is selected") if row is None else replace(view, todo=(Do("shell", row.key),))
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -187,6 +201,9 @@ _PAUSE = Key("p", "ask no more until p is pressed again", _pause, "pause")
 _CHANGES = (
     Key("x", "stop the marked members, or the selected one", _ask("stop"), "stop", changes=True),
     Key("D", "destroy the marked members, or the selected one", _ask("destroy"), "destroy", changes=True),
+    Key("U", "start the machines of the marked members, or the selected one", _ask("start"), changes=True),
+    Key("R", "reboot the machines of the marked members, or the selected one", _ask("reboot"), changes=True),
+    Key("$", "a shell on the selected machine, and then this screen again", _shell, "shell", changes=True),
 )
 _MAIN: tuple[Key[Any, Any], ...] = (
     _QUIT,
@@ -237,7 +254,7 @@ APP: App[FleetView, FleetSnapshot] = App(
         "comparison": Screen(draw_comparison, _PAGE),
         "alerts": Screen(draw_alerts, _ALERTS, section="alerts", click=_click_alert),
         "totals": Screen(draw_totals, _PAGE),
-        "help": Screen(None, tuple(key for key in _PAGE if key is not HELP)),
+        "help": Screen(None, (CLOSE_HELP, *(key for key in _PAGE[1:] if key is not HELP))),
         "confirm": Screen(draw_confirm, question_keys(_confirm), "> ", "stop and destroy", changes=True),
     },
     {"k": "up", "j": "down", "g": "home", "G": "end"},
@@ -278,6 +295,9 @@ class _FleetSession(Session[FleetView, FleetSnapshot]):
         snapshot = self._fleet.snapshot()
         return snapshot, follow(view, snapshot.rows)
 
+    def step_aside(self, command: Do) -> list[str]:
+        return self._fleet.shell_command(command.about)
+
     def obey(self, view: FleetView, command: Do) -> FleetView:
         match command:
             case Do("refresh"):
@@ -288,6 +308,6 @@ class _FleetSession(Session[FleetView, FleetSnapshot]):
                 self._fleet.acknowledge(identities)
             case Do("clear"):
                 self._fleet.clear_logs()
-            case Do(action, keys):  # stop or destroy
+            case Do(action, keys):  # stop, destroy, start or reboot
                 self._fleet.act(action, keys)
         return view

@@ -28,6 +28,7 @@ from training_monitor.ui.kit.charts import draw_curve
 from training_monitor.ui.kit.gpus import gpu_line
 from training_monitor.ui.kit.page import page, question, wrapped
 from training_monitor.ui.kit.text import (
+    NOT_KNOWN,
     Glyphs,
     broken,
     cells,
@@ -95,6 +96,19 @@ def _of(title: str, show: Callable[[RunComparison], str]) -> Column[_Compared]:
     return Column(title, ">", lambda each, width: show(each.run))
 
 
+_WHY_UNKNOWN = {  # by column
+    "LAST STEP": "no step was seen",
+    "LAST LOSS": "no loss was seen",
+    "TOTAL": "it is not rented, or its cost is not known",
+    "BEST": "no loss was seen",
+    "AT STEP": "no loss was seen",
+    "SAME STEP": "no looks around that step",
+    "TREND/1K": "too few looks with a loss",
+    "STEPS/S": "no speed was seen",
+    "GPU%": "no GPU was seen",
+    "$/1K": "it is not rented, or its price is not known",
+    _CURVE: "fewer than two looks with a loss",
+}
 _COLUMNS: tuple[Column[_Compared], ...] = (
     Column("MEMBER", "<", lambda each, width: clip_middle(safe(each.name, each.glyphs), width, each.glyphs)),
     _of("LAST STEP", lambda run: format_whole(run.last_step)),
@@ -119,16 +133,34 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     names = {row.key: label(row) for row in marked_rows(snapshot, view)}
     samples = {key: view.recent(key) for key in names}
     runs = compare_runs(samples)
+    compared = [
+        _Compared(names[run.key], run, [each.values.get("loss") for each in samples[run.key]], view.glyphs)
+        for run in runs
+    ]
+    missing = [[column.title for column in _COLUMNS if column.show(each, 8) == NOT_KNOWN] for each in compared]
+    of_all = [title for title in _WHY_UNKNOWN if all(title in titles for titles in missing)]
     longest = max((len(name) for name in names.values()), default=0)
-    layout = fit_columns(_COLUMNS, _STEPS, view.width, {"MEMBER": max(8, longest)}, _CURVE)
+    needs = {"MEMBER": max(8, longest), **dict.fromkeys(of_all, 0)}
+    layout = fit_columns(_COLUMNS, _STEPS, view.width, needs, _CURVE)
     styles = {"MEMBER": "bold", _CURVE: "good"}
     body: Body = [heading_line(layout, view, margin="")]
-    for run in runs:
-        losses = [sample.values.get("loss") for sample in samples[run.key]]
-        body.append(row_line("", layout, _Compared(names[run.key], run, losses, view.glyphs), styles, view))
-    told = (f"compared steps: {describe_compared(runs)}", _ALONE)
+    body += [row_line("", layout, each, styles, view) for each in compared]
+    told = [f"compared steps: {describe_compared(runs)}", _ALONE]
+    told += [f"left out, as they are not known of any: {_reasons(of_all)}"] if of_all else []
+    shown = {column.title for column, _ in layout}
+    for each, titles in zip(compared, missing):
+        if gaps := [title for title in titles if title in shown and title not in of_all]:
+            told.append(f"{each.name}: {_reasons(gaps)}")
     body += [[], *(line for text in told for line in wrapped(text, "dim", view))]
     return page(view, [("comparison", "bold")], body)
+
+
+def _reasons(titles: Sequence[str]) -> str:
+    """Say why values are not known: GPU% (no GPU was seen)."""
+    by_reason: dict[str, list[str]] = {}
+    for title in titles:
+        by_reason.setdefault(_WHY_UNKNOWN[title], []).append(title)
+    return "; ".join(f"{', '.join(of)} ({why})" for why, of in by_reason.items())
 
 
 # ---------------------------------------------------------------- alerts, and the confirmation
@@ -251,7 +283,11 @@ def _asked_lines(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView,
 def describe_act(action: str, rows: Sequence[TrainingMetrics]) -> str:
     """Describe what stopping or destroying some members means, and what they cost."""
     one, rented = len(rows) == 1, any(map(is_rented, rows))
-    if action == "stop":
+    if action == "start":
+        means = "The machine runs and costs again, if its GPUs are free." if one else "The machines run and cost again."
+    elif action == "reboot":
+        means = "The container starts again: what runs in it ends, its disk stays."
+    elif action == "stop":
         means = ("Its training ends." if one else "Their trainings end.") + _DISK_COSTS * rented
     else:
         gone = "The machine and its disk are" if one else "The machines and their disks are"

@@ -309,7 +309,9 @@ def show_health(member: Member, width: int) -> str:
     health, state = member.health, member.row.state()
     whole = safe(health.reason.removeprefix(f"{state}: "), member.glyphs)
     brief = "" if health.brief == state else safe(health.brief, member.glyphs)
-    return whole if width >= _REASON_FROM or cells(whole) <= width else brief
+    if width >= _REASON_FROM or cells(whole) <= width or not (brief or health.level == "healthy"):
+        return whole
+    return brief
 
 
 def _show_id(member: Member, width: int) -> str:

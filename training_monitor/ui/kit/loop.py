@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from training_monitor.core.engine import Engine, start_thread
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.targets.transport import run_on_terminal
 from training_monitor.ui.kit.keys import App, update
 from training_monitor.ui.kit.page import render_screen
 from training_monitor.ui.kit.terminal import Terminal, open_terminal
@@ -47,6 +48,14 @@ class Session(Generic[V, S]):
 
     def drawn(self, view: V) -> None:
         """Take note of the view that was drawn."""
+
+    def step_aside(self, command: Any) -> list[str]:
+        """Return the program that gets the terminal for a command `shell`; may take a while.
+
+        Raises:
+            TrainingMonitorError: there is none.
+        """
+        raise NotImplementedError
 
     def obey(self, view: V, command: Any) -> V:
         """Execute a command and return the view after it.
@@ -140,6 +149,10 @@ def _obeyed(session: Session[V, S], view: V, command: Any, terminal: Terminal) -
         terminal.redraw()
         return view
     try:
+        if isinstance(command, Do) and command.name == "shell":
+            with terminal.lent():
+                code = run_on_terminal(session.step_aside(command))
+            return said(view, f"the shell has ended{f', exit code {code}' if code else ''}")
         return session.obey(view, command)
     except TrainingMonitorError as error:
         return said(view, str(error))

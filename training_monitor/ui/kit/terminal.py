@@ -217,8 +217,16 @@ class Terminal:
     One thread may use it while the main thread handles signals: `lock` is held by whoever calls curses.
     """
 
-    def __init__(self, window: curses.window, bell: Bell, lock: threading.RLock) -> None:
+    def __init__(
+        self,
+        window: curses.window,
+        bell: Bell,
+        lock: threading.RLock,
+        give_back: Callable[[], None] = lambda: None,
+        take: Callable[[], None] = lambda: None,
+    ) -> None:
         self._window, self.bell, self._lock = window, bell, lock
+        self._give_back, self._take = give_back, take
         self._left = False
         self._drawn: tuple[Line, ...] = ()
         self._size = _FALLBACK_SIZE
@@ -241,6 +249,16 @@ class Terminal:
         with self._lock:
             self._drawn = ()
             self._window.clear()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Give the terminal back for a while, and then take it over again and draw all of it."""
+        self._give_back()
+        try:
+            yield
+        finally:
+            self._take()
+            self.redraw()
 
     def draw(self, lines: tuple[Line, ...]) -> None:
         """Show a frame; only lines that differ from the last one are written. Nothing is, once it was given back."""
@@ -355,7 +373,7 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
                 with _handled(stops):
                     if has_mouse:
                         _tell(_MOUSE_ON)
-                    yield Terminal(window, bell, lock)
+                    yield Terminal(window, bell, lock, give_back, take)
             finally:
                 atexit.unregister(give_back)
     finally:

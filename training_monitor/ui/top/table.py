@@ -63,9 +63,9 @@ class Cell:
 
 
 def status_text(row: RunRow) -> str:
-    """Format the status of a run, with how long a stalled one has been without a step: FAILED, slow, stalled 5m."""
+    """Format the status of a run, of one that goes on with the age of its last step: FAILED, RUNNING 3s, stalled 5m."""
     word, silence = status_word(row), known_number(row.verdict.seconds_without_step)
-    if word == "stalled" and silence is not None:
+    if word in (RUNNING, "slow", "stalled") and silence is not None:
         return f"{word} {format_age(silence)}"
     return UNKNOWN_WORD if word == UNKNOWN else word
 
