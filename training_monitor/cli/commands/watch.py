@@ -44,7 +44,7 @@ from training_monitor.core.fields import keys_of
 from training_monitor.core.models import Event, JobStatus, Progress
 from training_monitor.core.outcomes import TerminationPlan, WatchReport
 from training_monitor.core.shown import shown, shown_lines
-from training_monitor.core.units import format_bytes
+from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import LogUpdate, TrainingStatus, WatchedJob
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
@@ -284,6 +284,8 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
     running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
     stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
     parts = [running, *progress_parts(status.progress, speed, stalled=stalled)]
+    if status.is_running and verdict.seconds_without_step is not None and not stalled:
+        parts.append(f"last step {format_duration(verdict.seconds_without_step)} ago")
     if status.status is JobStatus.PENDING:
         parts = [format_standing(status.status, status.progress, status.message)]
     say("  ".join(parts))

@@ -73,7 +73,11 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
         age = format_age(snapshot.timestamp - row.explained.at)
         told.append(("why", f"{age} ago, before {row.explained.job_id or 'it'} was ended: {row.explained.text}", ""))
         told.append(("nodes", describe_nodes(row.explained.suspect_nodes, row.explained.faulty_nodes), "warning"))
-    return [(name, text, level) for name, text, level in told if text]
+    return [
+        (name, text, level)
+        for name, text, level in told
+        if text and not (name in ("message", "error") and text in health.reason)
+    ]
 
 
 def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:

@@ -149,7 +149,9 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     told += [f"left out, as they are not known of any: {_reasons(of_all)}"] if of_all else []
     shown = {column.title for column, _ in layout}
     for each, titles in zip(compared, missing):
-        if gaps := [title for title in titles if title in shown and title not in of_all]:
+        if not each.run.samples:
+            told.append(f"{each.name}: nothing is remembered of it yet")
+        elif gaps := [title for title in titles if title in shown and title not in of_all]:
             told.append(f"{each.name}: {_reasons(gaps)}")
     body += [[], *(line for text in told for line in wrapped(text, "dim", view))]
     return page(view, [("comparison", "bold")], body)

@@ -308,10 +308,10 @@ def show_health(member: Member, width: int) -> str:
     """Format why the member is in its state: the reason, in brief where there is little room for it."""
     health, state = member.health, member.row.state()
     whole = safe(health.reason.removeprefix(f"{state}: "), member.glyphs)
-    brief = "" if health.brief == state else safe(health.brief, member.glyphs)
+    brief = "" if health.brief == state else health.brief.removeprefix(f"{state}: ").removeprefix(f"{state}, ")
     if width >= _REASON_FROM or cells(whole) <= width or not (brief or health.level == "healthy"):
         return whole
-    return brief
+    return safe(brief, member.glyphs)
 
 
 def _show_id(member: Member, width: int) -> str:

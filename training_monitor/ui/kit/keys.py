@@ -173,7 +173,7 @@ REFRESH: Key[Any, Any] = Key("r", "look now, also while paused", do("refresh"), 
 REDRAW: Key[Any, Any] = Key("Ctrl-L", "draw the screen anew", do("redraw"))
 HELP: Key[Any, Any] = Key("?", "this help", open_page("help"), "help")
 BACK: Key[Any, Any] = Key("Esc", "back", go_back, "back", named=("escape", "enter"))
-CLOSE_HELP: Key[Any, Any] = Key("?", "back", go_back, "back", named=("?", "escape", "enter"))
+CLOSE_HELP: Key[Any, Any] = Key("Esc ?", "back", go_back, "back", named=("escape", "enter", "?"))
 ERASES: tuple[Key[Any, Any], ...] = (
     Key("Backspace", "erase the last character", lambda view, _: type_text(view, view.typed[:-1])),
     Key("Ctrl-U", "erase all that was typed", lambda view, _: type_text(view, "")),
