@@ -171,9 +171,9 @@ def moves(act: Callable[[By], Act[Any, Any]], *, ends: bool = True) -> tuple[Key
 QUIT: Key[Any, Any] = Key("q", "quit; Ctrl+C does, too", do("quit"), "quit")
 REFRESH: Key[Any, Any] = Key("r", "look now, also while paused", do("refresh"), "refresh")
 REDRAW: Key[Any, Any] = Key("Ctrl-L", "draw the screen anew", do("redraw"))
-HELP: Key[Any, Any] = Key("?", "this help", open_page("help"), "help")
+HELP: Key[Any, Any] = Key("?", "this help; once more closes it", open_page("help"), "help")
 BACK: Key[Any, Any] = Key("Esc", "back", go_back, "back", named=("escape", "enter"))
-CLOSE_HELP: Key[Any, Any] = Key("Esc ?", "back", go_back, "back", named=("escape", "enter", "?"))
+CLOSE_HELP: Key[Any, Any] = Key("Esc", "back", go_back, "back", named=("escape", "enter", "?"))
 ERASES: tuple[Key[Any, Any], ...] = (
     Key("Backspace", "erase the last character", lambda view, _: type_text(view, view.typed[:-1])),
     Key("Ctrl-U", "erase all that was typed", lambda view, _: type_text(view, "")),
