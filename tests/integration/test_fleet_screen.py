@@ -314,5 +314,6 @@ def test_a_shell_gets_the_terminal_and_gives_it_back(screen: FleetScreen) -> Non
     screen.shows("^on vast://30007002")
     screen.press("C-c")
     screen.shows("^> vision-01", "the shell has ended, exit code")
+    pid = screen.pid()
     screen.press("q")
-    screen.ended(0)
+    assert wait_until(lambda: pid not in pids())

@@ -178,7 +178,7 @@ KEYS = (
 def test_every_key_that_looks_is_answered(screen: TopScreen, size: str) -> None:
     screen.fill()
     screen.open(size)
-    alive = r"^>\+alive +RUNNING +\S+ +4.00/s +1[45]m.* training"
+    alive = r"^>\+alive +RUNNING \d\S+ +\S+ +4.00/s +1[45]m.* training"
     screen.shows("  6 runs", alive, r"\d RUNNING, 1 CANCELED, 1 FINISHED", "q quit")
     for key, *shown in KEYS:
         screen.press(key)
@@ -350,7 +350,7 @@ def test_l_hits_all_that_are_running_and_none_that_only_look_so(screen: TopScree
     screen.press("l")
     screen.shows("a signal to 2 RUNNING runs", f"alive: PID {first.pid}", f"beside: PID {second.pid}")
     screen.press("Enter")
-    screen.type("yes")
+    screen.type("signal 2")
     screen.press("Enter")
     assert first.wait(30) == second.wait(30) == -signal.SIGTERM
     screen.shows(r"3 KILLED")
@@ -418,7 +418,7 @@ def test_a_real_training_applies_what_is_edited_and_its_output_is_followed(scree
     screen.process(sys.executable, str(screen.folder / "train.py"), str(screen.runs / "real"))
     assert wait_until(lambda: list(screen.runs.rglob("progress.json")), 60)
     screen.open("120x30")
-    screen.shows(r"^>.real +(RUNNING|starting) +0% +\S+ +\S+ +\d\S+ +\d+% +0\.\d+ +- +training +1/3")
+    screen.shows(r"^>.real +(RUNNING \d\S+|RUNNING|starting) +0% +\S+ +\S+ +\d\S+ +\d+% +0\.\d+ +- +training +1/3")
     screen.press("e")
     screen.shows("learning_rate +0.1 +float")
     screen.press("Down", "Down", "Up", "Home")
@@ -475,9 +475,9 @@ def test_the_viewer_follows_scrolls_and_searches(screen: TopScreen) -> None:
     ):
         screen.press(key)
         screen.shows(shown)
-    screen.press("/")
+    screen.press("b")
     screen.type("LINE 250")
-    screen.shows("^/LINE 250_")
+    screen.shows("^backwards: LINE 250_")
     screen.press("Enter")
     screen.shows("found LINE 250", "^alive line 2509$")
     screen.press("n")
@@ -485,9 +485,15 @@ def test_the_viewer_follows_scrolls_and_searches(screen: TopScreen) -> None:
     screen.press("N")
     screen.shows("^alive line 2509$")
     screen.press("g", "n")
-    screen.shows("^alive line 1$", "no LINE 250 before here; n searches from the end")
+    screen.shows("^alive line 1$", "no LINE 250 before here; searching again begins at the end")
     screen.press("n")
     screen.shows("found LINE 250, from the end on", "^alive line 2509$")
+    screen.press("g", "/")
+    screen.type("line 2")
+    screen.press("Enter")
+    screen.shows("found line 2", "^alive line 2$")
+    screen.press("n")
+    screen.shows("found line 2", "^alive line 20$")
     screen.press("Escape")
     screen.shows(r"^>\+alive")
     screen.press("q")
@@ -503,7 +509,7 @@ def test_a_log_of_five_gigabytes_is_opened_at_its_end_at_once(screen: TopScreen)
     screen.open()
     screen.press("o")
     screen.shows("large stdout +100% .*4.7 GiB", "^the last line")
-    screen.press("/")
+    screen.press("b")
     screen.type("large line 77")
     screen.press("Enter")
     screen.shows(r"large stdout +\d+%, .* of 4.7 GiB searched for large line 77; Esc ends it")
@@ -543,3 +549,18 @@ def test_a_service_that_closed_its_streams_still_collects(screen: TopScreen) -> 
     assert wait_until(lambda: (screen.runs.parent / "csv" / "done_overall.csv").exists())
     top.send_signal(signal.SIGTERM)
     assert top.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(("key", "shown"), [("O", "alive stdout +100%"), ("E", r"^  learning_rate|^> learning_rate")])
+def test_in_tmux_output_and_variables_open_in_a_pane_of_their_own(screen: TopScreen, key: str, shown: str) -> None:
+    screen.fill()
+    screen.open("160x40")
+    screen.shows(r"^>\+alive")
+    screen.press(key)
+    assert wait_until(lambda: len(screen.tmux("list-panes").splitlines()) == 2)
+    screen.shows(shown)  # the new pane is the active one
+    screen.press("q")
+    assert wait_until(lambda: len(screen.tmux("list-panes").splitlines()) == 1)
+    screen.shows(r"^>\+alive")
+    screen.press("q")
+    screen.ended(0)
