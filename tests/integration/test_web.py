@@ -243,7 +243,7 @@ def test_a_member_its_charts_and_the_cost(page: Served) -> None:
     assert [chart["field"] for chart in series["charts"]][:2] == ["loss", "steps_per_second"]
     assert series["samples"] >= 30 and all('width="500"' in chart["svg"] for chart in series["charts"])
     cost = page.ask(f"/api/cost?{window}").json
-    assert cost["members"][0]["price"].startswith("$") and cost["chart"]["points"]
+    assert cost["members"][0]["price"].startswith("$") and cost["charts"][0]["points"]
     for query in ("begin=1", f"begin={now}&end={now}", "begin=nan&end=1e999&width=1", window.replace("500", "9e9")):
         assert page.ask(f"/api/series?id={row['id']}&{query}").status == 400
     assert page.ask(f"/api/series?id=0&{window}").status == 404

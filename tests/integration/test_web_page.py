@@ -36,6 +36,8 @@ SET = """const it = document.querySelector(arguments[0]); it.value = arguments[1
 it.dispatchEvent(new Event(arguments[2]))"""
 COLUMN = "return [...document.querySelectorAll('tbody tr')].map((row) => row.children[arguments[0]].innerText)"
 MEMBER = "llama-00"
+CUT = """return [...document.querySelectorAll('.frame')]
+.filter((it) => it.scrollWidth > it.clientWidth + 1).map((it) => it.ariaLabel)"""
 WIDTH = "return document.documentElement.scrollWidth"
 BY_STEP = "[aria-label='Metrics by step']"
 
@@ -105,6 +107,25 @@ def test_every_view_shows_what_it_should_without_a_complaint(browser: Browser, p
     assert browser.complaints() == []
     elsewhere = [url for url in browser.addresses() if not url.startswith((f"http://{page.host}/", "data:", "about:"))]
     assert elsewhere == []
+
+
+def test_no_table_is_cut_off_and_a_narrow_page_has_what_is_asked_most(browser: Browser, page: Served) -> None:
+    begin(browser, page)
+    browser.wait("all members", lambda: len(browser.all("tbody tr")) == 12)
+    for width, heads in (
+        (1440, {"Loss", "GPU", "Mem %", "Disk %", "$/h", "Total", "ETA"}),
+        (820, {"Loss", "GPU %"}),
+        (390, {"Loss"}),
+    ):
+        browser.resize(width, 800)
+        browser.wait("it fits", lambda: browser.run(CUT) == [])
+        shown = {head.rstrip("▲") for head in browser.texts("thead th")}
+        assert heads | {"Health", "Name", "Progress"} <= shown, (width, shown)
+    [others] = [each for each in browser.texts("tbody tr") if "lora-08" in each]
+    assert all(word in others for word in ("GPU % ", "ETA ", "$/h $0.5", "Total $", "Disk % 96.4")), others
+    go(browser, "#/cost")
+    browser.wait("a table", lambda: len(browser.all("tbody tr")) > 5)
+    assert browser.run(CUT) == []
 
 
 def test_the_table_searches_sorts_and_filters(browser: Browser, page: Served) -> None:

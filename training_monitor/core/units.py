@@ -11,7 +11,7 @@ from training_monitor.core.regex import regex
 
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 FLAT = 0.02  # of its size: what changes by less is drawn as a flat line
-_MIDDLE = 0.49
+_MIDDLE, _LINE = 0.49, "─"
 _LARGEST = sys.float_info.max
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _TIME = regex(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -121,14 +121,16 @@ def format_sparkline(values: Sequence[float | None], width: int, *, ascii: bool 
 
     A cell is the mean of the known values in its part of the series; a short series is stretched. A cell is blank
     without known values, and `!` with nan or an infinity among them. A series that changes by less than FLAT of its
-    size is drawn in the middle, so that noise does not look like a change.
+    size is a line in the middle, so that noise does not look like a change.
 
     >>> format_sparkline([1, 2, None, 4], 4, ascii=True)
     '_- #'
     """
-    blocks = _ASCII_BLOCKS if ascii else _BLOCKS
+    shares = scaled(values, width)
+    is_flat = {share for share in shares if share is not None and share == share} == {_MIDDLE}
+    blocks = _ASCII_BLOCKS if ascii else _LINE if is_flat else _BLOCKS
     drawn = []
-    for share in scaled(values, width):
+    for share in shares:
         if share is None or share != share:
             drawn.append(" " if share is None else "!")
         else:

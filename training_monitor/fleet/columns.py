@@ -32,8 +32,8 @@ class FleetColumn:
         widths: in cells, by the cells that the whole table takes with them; the first of all columns come first.
         cell: how the table shows a known value. optional: it is left out where no member has a value.
         letter: sorts by it; falling: from the greatest value on, where that is the worst.
-        page: on the web page, as (place from the left, title, what it is, where there is room for it: 0 everywhere, 1
-            from a tablet on, 2 on wide screens).
+        page: on the web page, as (place from the left, title, what it is, how soon it gives way on a narrow screen: 0
+            last, 2 first).
         fact: on the page of one member, as (name, how it is shown there); columns of one name are shown together.
         metric: of Prometheus, as (name without its prefix, help).
     """

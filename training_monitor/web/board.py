@@ -35,6 +35,7 @@ from training_monitor.web.pages import (
     event_of,
     head_of,
     id_of,
+    is_known,
     member_page,
     names_of,
     row_of,
@@ -126,12 +127,21 @@ class Board:
     # ------------------------------------------------------------ charts
 
     def series(self, name: str, window: Window) -> dict[str, Any]:
-        """Return the charts of a member, with the numbers behind them. Raises Refused."""
+        """Return the charts of a member, with the numbers behind them. Raises Refused.
+
+        `unknown` are the titles of the charts for which no value is known in that time.
+        """
         row = _find(self.fleet.snapshot(), name)
         samples, problem = self._samples(row.key, window, [chart.field for chart in CHARTS])
         points = {chart: points_of(samples, chart.field, window.begin, window.end) for chart in CHARTS}
-        charts = [draw_page(chart, each, window) for chart, each in points.items()]
-        return {"begin": window.begin, "end": window.end, "samples": len(samples), "problem": problem, "charts": charts}
+        return {
+            "begin": window.begin,
+            "end": window.end,
+            "samples": len(samples),
+            "problem": problem,
+            "charts": [draw_page(chart, each, window) for chart, each in points.items() if is_known(each)],
+            "unknown": [chart.title for chart, each in points.items() if not is_known(each)],
+        }
 
     def run(self, name: str, width: int) -> dict[str, Any]:
         """Return what the progress file of a member has now, and why it cannot be read. Raises Refused.
@@ -169,7 +179,11 @@ class Board:
         if rows and window.end >= snapshot.timestamp - NOW_SECONDS:
             points = [*(point for point in points if point.timestamp < window.end), _rate_of(rows, window.end)]
         hidden = snapshot.summary.hidden_dollars_per_hour
-        return {**page, "hidden": format_price(hidden) if hidden else None, "chart": draw_page(_RATE, points, window)}
+        return {
+            **page,
+            "hidden": format_price(hidden) if hidden else None,
+            "charts": [draw_page(_RATE, points, window)] if is_known(points) else [],
+        }
 
     def _read_cost(self, rows: Sequence[TrainingMetrics], window: Window) -> dict[str, Any]:
         read = {row.key: self._samples(row.key, window, _COST_FIELDS) for row in rows[:MOST_PRICED]}

@@ -141,7 +141,7 @@ def _join(part: Sequence[FleetSample], field: str) -> Point:
 
 
 def draw_chart(points: Sequence[Point], chart: Chart, window: Window) -> str:
-    """Return a line chart as SVG; `points` are oldest first, as of `points_of`."""
+    """Return a line chart as SVG; `points` are oldest first, as of `points_of`. It has a scale if a value is finite."""
     known = [(low, high) for each in points if (low := each.low) is not None and (high := each.high) is not None]
     bottom, top, ticks = _axis(
         min([low for low, _ in known] + ([] if chart.least is None else [chart.least]), default=0.0),
@@ -151,13 +151,13 @@ def draw_chart(points: Sequence[Point], chart: Chart, window: Window) -> str:
     frame = _Frame(replace(window, end=max(window.end, window.begin + 1)), bottom, top)
     runs = [*_runs(points, inf if window.by_step else GAP)]
     parts = [
-        *_grid(frame, ticks, chart.show),
+        *_grid(frame, ticks if known else (), chart.show),
         *(_band(frame, run) for run in runs if len(run) > 1),
         *(_line(frame, run) for run in runs),
         *(_mark(frame, point, chart) for point in points if point.value is not None),
     ]
     if not known:
-        why = "no value is finite" if window.by_step else "nothing is known of this time"
+        why = "no value is finite" if any(each.count for each in points) else "no value is known"
         parts.append(_text(width / 2, height / 2, why, "middle"))
     told = escape(describe_points(points, chart), quote=True)
     return (

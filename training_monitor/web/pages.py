@@ -15,6 +15,7 @@ from training_monitor.core.masking import redact
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_duration, plural
+from training_monitor.fleet.columns import FleetColumn
 from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.runs.rows import describe_attempts
@@ -22,7 +23,7 @@ from training_monitor.runs.values import MetricHistory, Run
 from training_monitor.ui.fleet.facts import describe_nodes, named_facts, texts_of
 from training_monitor.ui.fleet.main import at_least
 from training_monitor.ui.fleet.view import COLUMNS, ORDERS, FleetView, Member, format_progress, member_of
-from training_monitor.ui.kit.text import format_price, format_total
+from training_monitor.ui.kit.text import NOT_KNOWN, format_percent, format_price, format_total
 from training_monitor.web.charts import Chart, Point, Window, describe_point, draw_chart
 
 MOST_TEXT, MOST_EXPLANATION = 1000, 2500  # characters
@@ -33,6 +34,9 @@ _LAST = 1e308  # sorts behind all numbers, as nan does on the terminal
 
 # From left to right: the part of a column that is about the page, and the column.
 HEADS = sorted(((each.page, each) for each in FLEET_COLUMNS if each.page), key=lambda head: head[0])
+# What people look for first, and so what a narrow page shows in columns of their own.
+_ASKED = ("PROGRESS", "LOSS", "GPU%", "ETA", "$/H", "TOTAL")
+ASKED = 1000  # the rank behind those; that of columns for wide screens only is twice as high or more
 _SHOW = {column.title: column.show for column in COLUMNS} | {
     "PROGRESS": lambda member, _: format_progress(member.row),
     "STATUS": lambda member, _: member.row.state(),
@@ -60,6 +64,12 @@ def number_of(value: float | None) -> float | str | None:
 
 
 # ---------------------------------------------------------------- the fleet
+
+
+def rank_of(column: FleetColumn) -> int:
+    """Return how soon a column gives way where a page is narrow: the highest first."""
+    place, _, _, room = column.page or (0, "", "", 0)
+    return _ASKED.index(column.title) if column.title in _ASKED else ASKED * max(1, room) + place
 
 
 def head_of(snapshot: FleetSnapshot) -> dict[str, Any]:
@@ -173,15 +183,17 @@ def member_page(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) 
     return {
         **row_of(row, snapshot, view),
         "words": [[name, clean(text, MOST_EXPLANATION), level] for name, text, level in texts_of(row, snapshot, view)],
-        "facts": [["status", clean(row.status)], *_plain_facts(row, member)],
+        "facts": [*_plain_facts(row, member)],
         "log": [clean(line) for line in row.recent_logs],
     }
 
 
 def _plain_facts(row: TrainingMetrics, member: Member) -> Iterator[list[str]]:
-    """Yield the terminal's facts but for those that it draws with signs."""
-    kept = (fact for fact in named_facts(row, member) if fact[0] not in ("status", "progress"))
-    yield from ([clean(name), clean(text)] for name, text in kept)
+    """Yield the terminal's facts, those that it draws with signs as plain text."""
+    percent = row.progress_percentage()
+    plain = {"status": row.status, "progress": NOT_KNOWN if percent is None else f"{format_percent(percent)} %"}
+    facts = ((name, plain.get(name, text)) for name, text in named_facts(row, member))
+    yield from ([clean(name), clean(text)] for name, text in facts if text != NOT_KNOWN)
 
 
 def run_page(run: Run, width: int) -> dict[str, Any]:
@@ -196,7 +208,7 @@ def run_page(run: Run, width: int) -> dict[str, Any]:
     return {
         "begin": window.begin if steps else None,
         "end": window.end,
-        "charts": [draw_page(chart, points, window) for chart, points in charts if points],
+        "charts": [draw_page(chart, points, window) for chart, points in charts if is_known(points)],
         "attempt": clean(describe_attempts(run) or run.attempt),
         "settings": [[clean(name), clean(value)] for name, value in run.config.items()],
     }
@@ -209,6 +221,11 @@ def history_points(history: MetricHistory) -> list[Point]:
         limit = value if value is not None and isfinite(value) else None
         found.append(Point(step, value, limit, limit, 1))
     return found
+
+
+def is_known(points: Iterable[Point]) -> bool:
+    """Return whether any of the points has a value: a chart without one shows nothing."""
+    return any(point.value is not None for point in points)
 
 
 def draw_page(chart: Chart, points: Sequence[Point], window: Window) -> dict[str, Any]:

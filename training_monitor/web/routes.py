@@ -19,7 +19,7 @@ from training_monitor.web.access import Refused, is_act
 from training_monitor.web.board import LEAST_SPAN, MOST_SPAN, Board
 from training_monitor.web.charts import Window
 from training_monitor.web.door import Door
-from training_monitor.web.pages import HEADS
+from training_monitor.web.pages import ASKED, HEADS, rank_of
 from training_monitor.web.stream import Feed
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "static")
@@ -198,13 +198,14 @@ def _file(name: str, kind: str) -> Reply:
 
 def _me(web: Web, request: Request) -> Reply:
     columns = [
-        {"title": title, "meaning": meaning, "number": each.align == ">", "room": room, "name": each.title}
-        for (_, title, meaning, room), each in HEADS
+        {"title": title, "meaning": meaning, "number": each.align == ">", "rank": rank_of(each), "name": each.title}
+        for (_, title, meaning, _), each in HEADS
     ]
     return json_reply(
         {
             "title": web.title,
             "columns": columns,
+            "asked": ASKED,
             "allow_write": web.board.allow_write,
             "forgery_token": web.door.forgery_token(request.session),
         }

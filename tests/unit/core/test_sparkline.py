@@ -16,9 +16,10 @@ def test_the_lowest_is_at_the_bottom_and_what_is_not_known_is_blank(subtests: py
         ([1, 2, None, 4], 4, "▁▃ █", "_- #"),
         ([1, 3, 5, 7], 2, "▁█", "_#"),
         ([1, 3], 4, "▁▁██", "__##"),
-        ([5], 3, "▄▄▄", "---"),
-        ([0.0, 0, -0.0], 3, "▄▄▄", "---"),
-        ([None, 2, None, 2], 2, "▄▄", "--"),
+        ([5], 3, "───", "---"),
+        ([5, 5.01, None, 5], 4, "── ─", "-- -"),
+        ([0.0, 0, -0.0], 3, "───", "---"),
+        ([None, 2, None, 2], 2, "──", "--"),
         ([None, None], 2, "  ", "  "),
         ([], 3, "   ", "   "),
         ([1], 0, "", ""),
@@ -52,4 +53,4 @@ def test_whatever_the_numbers_are_it_is_as_wide_as_asked(subtests: pytest.Subtes
         for width in [1, 2, 7, 1000]:
             with subtests.test(values=values, width=width):
                 line = format_sparkline(values, width)
-                assert len(line) == width and set(line) <= set("▁▂▃▄▅▆▇█!")
+                assert len(line) == width and set(line) <= set("▁▂▃▄▅▆▇█─!")

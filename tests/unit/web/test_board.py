@@ -23,12 +23,24 @@ def test_the_newest_price_of_the_fleet_is_of_the_members_that_are_shown() -> Non
     assert watch.monitor.snapshot().summary.hidden_dollars_per_hour == 2.0
     now = watch.world.clock.time()
     cost = Board(watch.monitor).cost(Window(now - 60, now))
-    prices = [text for _, text in cost["chart"]["points"]]
+    prices = [text for _, text in cost["charts"][0]["points"]]
     assert prices[-1] == prices[0] == "$0.500 per hour" and cost["hidden"] == "$2.000"
     del watch.world.rows[30]
     watch.look()
     after = Board(watch.monitor).cost(Window(now, watch.world.clock.time()))
-    assert after["chart"]["points"][-1][1] == "$0.000 per hour"
+    assert after["charts"][0]["points"][-1][1] == "$0.000 per hour"
+
+
+def test_charts_of_unknown_values_are_left_out_and_named() -> None:
+    watch = Watch(30, specs=(MemberSpec("vast://30"),), whole_account=False)
+    watch.look()
+    now = watch.world.clock.time()
+    found = Board(watch.monitor).series(id_of("vast://30"), Window(now - 60, now))
+    shown, unknown = [each["title"] for each in found["charts"]], found["unknown"]
+    assert "Cost" in shown and unknown == ["Speed"] and len(shown) + len(unknown) == 5
+    nothing = Board(watch.monitor).series(id_of("vast://30"), Window(now - 9000, now - 8000))
+    assert nothing["charts"] == [] and len(nothing["unknown"]) == 5
+    assert Board(watch.monitor).cost(Window(now - 9000, now - 8000))["charts"] == []
 
 
 class Writing(MockFleet):

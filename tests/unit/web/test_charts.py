@@ -78,11 +78,19 @@ def test_every_point_tells_its_numbers_in_local_time() -> None:
     assert title == "2026-02-02 03:40:00  2.000 nats (1.000 to 3.000)"
 
 
-def test_what_is_not_known_is_said() -> None:
-    for points in ((), points_of(samples([None] * 5), "loss", NOW, NOW + 100)):
-        svg = drawn(points)
-        assert "nothing is known of this time" in [each.text for each in svg.iter(f"{SVG}text")]
+def test_a_chart_without_a_finite_value_has_no_scale() -> None:
+    for values, said in (([], "known"), ([None] * 5, "known"), ([nan, inf], "finite")):
+        svg = drawn(points_of(samples(values), "loss", NOW, NOW + 100))
+        labels = [each.text for each in svg.iter(f"{SVG}text")]
+        assert f"no value is {said}" in labels and not any((text or "").replace(".", "").isdigit() for text in labels)
         assert svg.attrib["aria-label"] == "Loss: nothing is known" and not lines_of(svg)
+
+
+def test_equal_values_are_a_flat_line() -> None:
+    for values in ([0.5] * 4, [0.0] * 4, [1e6] * 4):
+        svg = drawn(points_of(samples(list(values)), "loss", NOW, NOW + 100))
+        [line] = lines_of(svg)
+        assert len({each.split()[1] for each in line[1:].split("L")}) == 1
 
 
 def test_a_chart_by_step_names_steps_and_connects_what_is_far_apart() -> None:

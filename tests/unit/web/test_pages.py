@@ -69,6 +69,12 @@ def test_unknown_is_not_zero() -> None:
     assert tiles["Credit"] == "$80.12"
 
 
+def test_facts_leave_out_what_is_unknown() -> None:
+    facts = dict(member_page(member(1, gpu_type=None, step=None, epochs_done=None), SNAPSHOT, VIEW)["facts"])
+    assert not {"GPU", "step", "progress"} & facts.keys() and "-" not in facts.values()
+    assert dict(member_page(member(1), SNAPSHOT, VIEW)["facts"])["progress"] == "70.0 %"
+
+
 def test_late_looks_are_shown_above_the_table() -> None:
     said = "looks are 40s late: too many members to ask every 10s"
     assert [head_of(replace(SNAPSHOT, late=late))["lateness"] for late in (None, 0.0, 40.0)] == ["", "", said]
@@ -173,6 +179,7 @@ def test_a_run_has_a_chart_for_each_metric_losses_first() -> None:
         "val_loss": MetricHistory((20,), (3.0,)),
         "loss": MetricHistory((0, 5, 10, 30), (4.0, nan, None, -inf)),
         "empty": MetricHistory(),
+        "unknown": MetricHistory((1, 2), (None, None)),
     }
     page = run(history=history, config={"lr": 0.1, "name": "x"})
     assert [each["title"] for each in page["charts"]] == ["val_loss", "loss", "lr"]

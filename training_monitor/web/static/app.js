@@ -211,21 +211,25 @@ function fleetView() {
   const empty = make("p", { class: "dim" });
   const lines = new Map(); // id: its row of the table
   words.value = table.words;
-  const columns = [{ title: "Health", meaning: "worst first" }, { title: "Name", meaning: "name, and why it has this health" },
-    ...me.columns, { title: "Seen", meaning: "how long ago it answered last", number: true, room: 2 }];
-  for (const column of columns) {
+  const [health, name, seen] = [{ title: "Health", meaning: "worst first" }, { title: "Name", meaning: "name, and why it has this health" },
+    { title: "Seen", meaning: "how long ago it answered last", number: true, rank: Infinity }];
+  const optional = [...me.columns.map((column, at) => ({ ...column, at })), seen]; // the lowest rank is the last to give way
+  let layout = []; // the columns that are shown, from left to right
+  let fitted = ""; // what the layout was chosen for
+  let mostRank = Infinity; // of the values in the line for those without a column
+  for (const column of [health, name, ...optional]) {
     const button = make("button", { type: "button", title: `${column.meaning}; sort by it`, onclick: () => sortBy(column.title) }, column.title);
     column.head = make("th", { scope: "col", class: classOf(column) }, button);
-    heads.append(column.head);
   }
+  const grid = make("table", { class: "members" }, make("caption", { class: "unseen" }, "Members of the fleet"), make("thead", {}, heads), body);
+  const frame = make("div", { class: "frame", role: "region", "aria-label": "Members", tabindex: "0" }, grid);
+  new ResizeObserver(() => frame.isConnected && update()).observe(frame);
   const node = make("div", { class: "fleet" }, make("h1", { class: "unseen" }, "Fleet"), sums,
     make("div", { class: "bar" }, make("label", {}, "Search", words), groupLabel, counts, count),
-    make("div", { class: "frame", role: "region", "aria-label": "Members", tabindex: "0" },
-      make("table", { class: "members" }, make("caption", { class: "unseen" }, "Members of the fleet"), make("thead", {}, heads), body)),
-    empty);
+    frame, empty);
 
   function classOf(column) {
-    return [column.number ? "number" : "", column.room ? `room${column.room}` : ""].join(" ").trim();
+    return column.number ? "number" : "";
   }
 
   function sortBy(title) {
@@ -258,24 +262,55 @@ function fleetView() {
     showCounts();
     showSums();
     showGroups();
-    for (const column of columns) {
+    for (const column of [health, name, ...optional]) {
       const isSorted = column.title === table.sort;
       if (isSorted) column.head.setAttribute("aria-sort", table.isDown ? "descending" : "ascending");
       else column.head.removeAttribute("aria-sort");
     }
     const rows = live.order.map((id) => live.rows.get(id)).filter((row) => row && isShown(row)).sort(compare);
     if (table.sort === "Health" && table.isDown) rows.reverse();
-    const shown = rows.map(lineOf);
     for (const id of lines.keys()) if (!live.rows.has(id)) lines.delete(id);
-    if (shown.length !== body.children.length || shown.some((line, at) => line !== body.children[at])) keepingFocus(() => body.replaceChildren(...shown));
+    fit(rows);
     put(count, rows.length === live.order.length ? `${rows.length} members` : `${rows.length} of ${live.order.length} members`);
     put(empty, rows.length ? "" : live.head === null ? "Asking." : live.order.length ? "Nothing matches." : "No member is to be shown.");
+  }
+
+  // Show the columns that fit, the most asked first; a line of each row has the values of the others.
+  function fit(rows) {
+    const known = optional.filter((column) => column === seen || live.order.some((id) => live.rows.get(id)?.cells[column.at][1] != null));
+    const width = frame.clientWidth; // asked once: each time after a change, it lays out all rows
+    const sign = JSON.stringify([width, known.map((column) => column.title)]);
+    if (sign === fitted) fill(rows, layout);
+    if (sign === fitted && grid.offsetWidth <= width + 1) return;
+    fitted = sign;
+    mostRank = width < 600 ? me.asked : width < 1000 ? 2 * me.asked : Infinity;
+    fill(rows, [health, name, ...known]);
+    grid.style.width = "0"; // each column takes the least that it needs
+    const widthOf = (column) => column.head.getBoundingClientRect().width;
+    let room = width - widthOf(health) - widthOf(name);
+    const kept = new Set();
+    for (const column of [...known].sort((a, b) => a.rank - b.rank)) {
+      room -= widthOf(column);
+      if (room < 0) break;
+      kept.add(column);
+    }
+    grid.style.width = "";
+    fill(rows, [health, name, ...known.filter((column) => kept.has(column))]);
+  }
+
+  function fill(rows, columns) {
+    if (columns.length !== layout.length || columns.some((column, at) => column !== layout[at])) {
+      layout = columns;
+      keepingFocus(() => heads.replaceChildren(...columns.map((column) => column.head)));
+    }
+    const shown = rows.map(lineOf);
+    if (shown.length !== body.children.length || shown.some((line, at) => line !== body.children[at])) keepingFocus(() => body.replaceChildren(...shown));
   }
 
   function keepingFocus(change) {
     const focused = document.activeElement;
     change();
-    if (body.contains(focused)) focused.focus({ preventScroll: true });
+    if (grid.contains(focused)) focused.focus({ preventScroll: true });
   }
 
   function showCounts() {
@@ -313,25 +348,35 @@ function fleetView() {
 
   function lineOf(row) {
     let line = lines.get(row.id);
-    if (line?.row === row && line.isConnected === live.isConnected) return line.node;
+    if (line?.row === row && line.isConnected === live.isConnected && line.layout === layout) return line.node;
     if (!line) {
       line = { node: make("tr"), link: make("a", { href: `#/member/${row.id}` }) };
       lines.set(row.id, line);
     }
-    Object.assign(line, { row, isConnected: live.isConnected });
+    Object.assign(line, { row, isConnected: live.isConnected, layout });
     line.node.className = [row.level, row.stale_since == null ? "" : "stale"].join(" ").trim();
     put(line.link, row.name);
+    const others = optional.filter((column) => column !== seen && !layout.includes(column) && row.cells[column.at][1] != null
+      && (column.rank < mostRank || row.why.includes(column.name)));
     line.node.replaceChildren(
       make("td", {}, badge(row.level)),
-      make("th", { scope: "row", class: "member-name" }, line.link, make("span", { class: "reason" }, row.reason)),
-      ...me.columns.map((column, at) => cell(row, column, row.cells[at][0])),
-      make("td", { class: `number room2${row.why.includes("SEEN") ? " why" : ""}`, "data-seen": row.seen ?? "" },
-        row.seen == null ? "never" : duration(serverNow() - row.seen)));
+      make("th", { scope: "row", class: "member-name" }, line.link, make("span", { class: "reason" }, row.reason),
+        others.length ? make("span", { class: "others" }, ...others.flatMap((column) => [other(row, column), " "])) : null),
+      ...layout.slice(2).map((column) => column === seen ? seenCell(row) : cell(row, column)));
     return line.node;
   }
 
-  function cell(row, column, text) {
-    const isWhy = row.why.includes(column.name);
+  function other(row, column) {
+    return make("span", row.why.includes(column.name) ? { class: "why" } : {}, `${column.title} `, make("b", {}, row.cells[column.at][0]));
+  }
+
+  function seenCell(row) {
+    return make("td", { class: `number${row.why.includes("SEEN") ? " why" : ""}`, "data-seen": row.seen ?? "" },
+      row.seen == null ? "never" : duration(serverNow() - row.seen));
+  }
+
+  function cell(row, column) {
+    const isWhy = row.why.includes(column.name), text = row.cells[column.at][0];
     const node = make("td", { class: [classOf(column), isWhy ? "why" : ""].join(" ").trim() });
     const mark = isWhy ? make("span", { class: "mark" }, make("span", { class: "unseen" }, " (this is why)")) : null;
     if (column.name !== "PROGRESS") node.append(text, ...(mark ? [mark] : []));
@@ -396,7 +441,7 @@ function chartPanel(load, first = null) {
     try {
       const found = await load({ begin, end, width, offset });
       if (number !== asked) return; // a later question was asked meanwhile
-      const shown = found.charts ?? [found.chart];
+      const shown = found.charts;
       for (const chart of shown) draw(chart, found);
       for (const [field, { node }] of figures) {
         if (found.problem || shown.some((chart) => chart.field === field)) continue;
@@ -405,7 +450,8 @@ function chartPanel(load, first = null) {
       }
       const [from, to] = first ? [begin, end] : [found.begin, found.end];
       const span = from == null ? "" : `${label(from)} to ${label(to)}`;
-      put(said, [span, found.samples == null ? "" : `${found.samples} samples`, found.problem ?? ""].filter(Boolean).join(", "));
+      const unknown = found.unknown?.length ? `unknown: ${found.unknown.join(", ")}` : "";
+      put(said, [span, found.samples == null ? "" : `${found.samples} samples`, unknown, found.problem ?? ""].filter(Boolean).join(" · "));
     } catch (error) {
       if (number === asked) put(said, `The charts could not be loaded: ${error.message}`);
     }
@@ -433,7 +479,7 @@ function chartPanel(load, first = null) {
     figure.svg = document.importNode(parsed, true);
     figure.plot.replaceChildren(figure.svg, figure.selection);
     const last = chart.points.at(-1);
-    figure.idle = last ? `${label(last[0])} · ${last[1]}` : "nothing is known";
+    figure.idle = `${label(last[0])} · ${last[1]}`;
     put(figure.readout, figure.idle);
     if (figure.details.open) fill(figure);
   }
