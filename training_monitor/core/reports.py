@@ -131,8 +131,21 @@ class EfaClusterReport(EfaReport):
     per_node: list[NodeEfaReport]
 
 
+class OneGpuReport(TypedDict):
+    """One GPU of a node, as nvidia-smi reports it: per cent, MB, watts; None is unknown."""
+
+    index: int | None
+    util: float | None
+    mem_used: float | None
+    mem_total: float | None
+    power_draw: float | None
+
+
 class NodeGpuReport(TypedDict):
-    """The GPUs of one node; `pod` is the pod's full name or the target string, `problem` the error without advice."""
+    """The GPUs of one node; `pod` is the pod's full name or the target string, `problem` the error without advice.
+
+    `util` is the mean of its GPUs, memory and power are their sums; `gpus` has each of them.
+    """
 
     pod: str
     util: float | None
@@ -140,6 +153,7 @@ class NodeGpuReport(TypedDict):
     mem_total: float | None
     power_draw: float | None
     gpu_count: int | None
+    gpus: list[OneGpuReport]
     error: str | None
     problem: str | None
 

@@ -24,6 +24,7 @@ from training_monitor.core.reports import (
     JobReport,
     NodeEfaReport,
     NodeGpuReport,
+    OneGpuReport,
     PodReport,
     report_of,
 )
@@ -250,6 +251,16 @@ def _node_report(node: NodeGpus, answer: Answer[Any]) -> NodeGpuReport:
         mem_total=known_sum(gpu.memory_total_mb for gpu in node.gpus),
         power_draw=known_sum(gpu.power_draw_watts for gpu in node.gpus),
         gpu_count=len(node.gpus) if node.gpus else None,
+        gpus=[
+            OneGpuReport(
+                index=gpu.index,
+                util=gpu.utilization,
+                mem_used=gpu.memory_used_mb,
+                mem_total=gpu.memory_total_mb,
+                power_draw=gpu.power_draw_watts,
+            )
+            for gpu in node.gpus
+        ],
         error=answer.error or node.error,
         problem=answer.failure.what if answer.failure else node.error,
     )

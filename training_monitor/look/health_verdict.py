@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from training_monitor.core.models import Gpu, JobStatus, RayResources
-from training_monitor.core.reports import HealthReport
+from training_monitor.core.reports import HealthReport, NodeGpuReport, OneGpuReport
 from training_monitor.core.results import PodState
 from training_monitor.core.units import average, format_bytes, format_duration, name_some
 from training_monitor.core.values import Observation, Verdict
@@ -310,14 +310,13 @@ def format_training_health(report: HealthReport) -> str:
     average = "?" if gpu["avg_utilization"] is None else f"{gpu['avg_utilization']:.0f} %"
     lowest = f", lowest {gpu['lowest_utilization']:.0f} %" if gpu["lowest_utilization"] is not None else ""
     lines.append(f"  GPUs         {_known(gpu['total_gpus'])}, average utilization {average}{lowest}")
-    widest = max((len(node["pod"]) for node in gpu["per_node"]), default=0)
+    widest = max(len("GPU 10"), *(len(node["pod"]) for node in gpu["per_node"]))
     for node in gpu["per_node"]:
         unread = SEE_BELOW if node["pod"] in report["silent"] else node["problem"]
-        util = "?" if node["util"] is None else f"{node['util']:.0f} %"
-        power = _whole(node["power_draw"])
-        memory = f"{_whole(node['mem_used'])}/{_whole(node['mem_total'])} MB"
-        reading = f"{util:>5}  {memory}  {power} W"
-        lines.append(f"    {node['pod']:<{widest}}  {unread or reading}")
+        lines.append(f"    {node['pod']:<{widest}}  {unread or _gpu_reading(node)}")
+        if len(node["gpus"]) > 1:
+            names = (f"GPU {_known(each['index'])}" for each in node["gpus"])
+            lines += [f"      {name:<{widest}}{_gpu_reading(each)}" for name, each in zip(names, node["gpus"])]
     lines.append(
         f"  Network      {report['efa']['transport']}"
         + (f", {report['efa']['channels']}" if report["efa"]["channels"] else "")
@@ -338,6 +337,12 @@ def format_training_health(report: HealthReport) -> str:
     for issue, remedy in zip(report["issues"], report["remedies"]):
         lines += [f"  ! {issue}", f"      {remedy}"]
     return "\n".join(lines)
+
+
+def _gpu_reading(gpu: NodeGpuReport | OneGpuReport) -> str:
+    util = "?" if gpu["util"] is None else f"{gpu['util']:.0f} %"
+    memory = f"{_whole(gpu['mem_used'])}/{_whole(gpu['mem_total'])} MB"
+    return f"{util:>5}  {memory}  {_whole(gpu['power_draw'])} W"
 
 
 def _known(value: object) -> str:

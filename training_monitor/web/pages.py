@@ -12,10 +12,11 @@ from math import isfinite
 from typing import Any
 
 from training_monitor.core.masking import redact
+from training_monitor.core.models import Gpu
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_duration, plural
-from training_monitor.fleet.columns import FleetColumn
+from training_monitor.fleet.columns import FleetColumn, share
 from training_monitor.fleet.metrics import FLEET_COLUMNS, Health, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.runs.rows import describe_attempts
@@ -184,8 +185,23 @@ def member_page(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) 
         **row_of(row, snapshot, view),
         "words": [[name, clean(text, MOST_EXPLANATION), level] for name, text, level in texts_of(row, snapshot, view)],
         "facts": [*_plain_facts(row, member)],
+        "gpus": [_gpu_of(gpu) for gpu in row.gpus] if len(row.gpus) > 1 else [],
         "log": [clean(line) for line in row.recent_logs],
     }
+
+
+def _gpu_of(gpu: Gpu) -> dict[str, Any]:
+    """Return one of several GPUs: its name, its utilization in per cent (None: unknown), and what is known of it."""
+    use, memory = gpu.utilization, share(gpu.memory_used_mb, gpu.memory_total_mb)
+    texts = (
+        "use unknown" if use is None else f"{format_percent(use)} %",
+        "" if memory is None else f"memory {format_percent(memory)} %",
+        "" if gpu.power_draw_watts is None else f"{gpu.power_draw_watts:.0f} W",
+        "" if gpu.temperature_celsius is None else f"{gpu.temperature_celsius:.0f} C",
+        gpu.error or "",
+    )
+    name = f"GPU {'?' if gpu.index is None else gpu.index}"
+    return {"name": name, "percent": number_of(use), "text": clean(", ".join(filter(None, texts)))}
 
 
 def _plain_facts(row: TrainingMetrics, member: Member) -> Iterator[list[str]]:

@@ -94,6 +94,16 @@ def test_pods_have_short_names_unless_those_are_equal() -> None:
     assert [each["pod"] for each in report["gpu"]["per_node"]] == ["k8s://a/main", "k8s://b/main"]
 
 
+def test_each_of_several_gpus_has_its_line() -> None:
+    idle = IDLE.replace("0, GPU-1", "1, GPU-2", 1).replace("-- processes --\n", "")
+    report, _ = report_of(worker=WELL, gpu=idle + GPU)
+    node = report["gpu"]["per_node"][0]
+    assert [(each["index"], each["util"], each["mem_used"]) for each in node["gpus"]] == [(1, 0, 70000), (0, 97, 70000)]
+    text = format_training_health(report)
+    assert "\n      GPU 1" in text and "   0 %  70000/81559 MB  650 W\n" in text
+    assert text.count("GPU 0") == 1  # the other node has only one
+
+
 def documented(report: dict[str, Any], kind: Any) -> None:
     assert set(report) == set(kind.__annotations__), kind
 

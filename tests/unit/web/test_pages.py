@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.hostile.texts import HOSTILE, harm_in
 from tests.unit.ui.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
+from training_monitor.core.models import Gpu
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
@@ -73,6 +74,14 @@ def test_facts_leave_out_what_is_unknown() -> None:
     facts = dict(member_page(member(1, gpu_type=None, step=None, epochs_done=None), SNAPSHOT, VIEW)["facts"])
     assert not {"GPU", "step", "progress"} & facts.keys() and "-" not in facts.values()
     assert dict(member_page(member(1), SNAPSHOT, VIEW)["facts"])["progress"] == "70.0 %"
+
+
+def test_each_of_several_gpus_has_its_own_bar() -> None:
+    busy = Gpu(0, utilization=99.0, memory_used_mb=50.0, memory_total_mb=100.0, temperature_celsius=70.0)
+    gpus = member_page(member(1, gpus=(busy, Gpu(1, utilization=0.0), Gpu(None, error="lost"))), SNAPSHOT, VIEW)["gpus"]
+    assert [(each["name"], each["percent"]) for each in gpus] == [("GPU 0", 99.0), ("GPU 1", 0.0), ("GPU ?", None)]
+    assert [each["text"] for each in gpus] == ["99.0 %, memory 50.0 %, 70 C", "0.0 %", "use unknown, lost"]
+    assert member_page(member(1, gpus=(busy,)), SNAPSHOT, VIEW)["gpus"] == []
 
 
 def test_late_looks_are_shown_above_the_table() -> None:

@@ -71,6 +71,13 @@ function badge(level, text = "") {
     count, make("span", { class: "word" }, said));
 }
 
+function shareBar(percent) {
+  if (typeof percent !== "number") return null; // not known
+  const bar = make("i", { class: "share" });
+  bar.style.setProperty("--share", `${Math.min(100, Math.max(0, percent))}%`);
+  return bar;
+}
+
 async function ask(path, options = {}) {
   const reply = await fetch(path, options);
   const value = await reply.json().catch(() => ({ error: `the server answered with status ${reply.status}` }));
@@ -381,9 +388,7 @@ function fleetView() {
     const mark = isWhy ? make("span", { class: "mark" }, make("span", { class: "unseen" }, " (this is why)")) : null;
     if (column.name !== "PROGRESS") node.append(text, ...(mark ? [mark] : []));
     else {
-      const bar = make("i");
-      if (row.percent != null) bar.style.setProperty("--share", `${Math.min(100, Math.max(0, row.percent))}%`);
-      node.append(make("div", { class: "progress" }, make("span", {}, text, mark), row.percent == null ? null : bar));
+      node.append(make("div", { class: "progress" }, make("span", {}, text, mark), shareBar(row.percent)));
     }
     return node;
   }
@@ -564,13 +569,14 @@ function memberView(id) {
   const name = make("h1"), health = make("span"), acts = make("div", { class: "acts" });
   const words = make("dl", { class: "words" }), facts = make("dl", { class: "facts" });
   const log = make("pre", { tabindex: "0", "aria-label": "End of the log" });
-  const attempts = make("div");
+  const attempts = make("div"), gpus = make("dl", { class: "gpus" });
+  const gpuSection = make("section", { hidden: true }, make("h2", {}, "GPUs"), gpus);
   const panel = chartPanel((window_) => ask(`/api/series?${query({ id, ...window_ })}`), HOUR);
   const run = runSection(id);
   const problem = make("p", { class: "dim", role: "status" });
   const node = make("div", {}, make("p", {}, make("a", { href: "#/" }, "← Fleet")),
     make("div", { class: "title" }, name, health, acts), problem, words,
-    make("h2", {}, "Charts"), panel.node, run.node, make("h2", {}, "Facts"), facts, attempts,
+    make("h2", {}, "Charts"), panel.node, run.node, gpuSection, make("h2", {}, "Facts"), facts, attempts,
     make("h2", {}, "End of the log"), make("div", { class: "frame" }, log));
   const page = { title: "Member", node, update, tick: () => { panel.tick(); run.tick(); } };
   let loaded = null, loading = false;
@@ -607,6 +613,8 @@ function memberView(id) {
   function fill(found) {
     words.replaceChildren(...found.words.flatMap(([title, text, level]) => [make("dt", {}, title), make("dd", { class: level }, text)]));
     facts.replaceChildren(...found.facts.map(([title, text]) => make("div", {}, make("dt", {}, title), make("dd", {}, text))));
+    gpuSection.hidden = !found.gpus.length;
+    gpus.replaceChildren(...found.gpus.map((gpu) => make("div", {}, make("dt", {}, gpu.name), make("dd", {}, shareBar(gpu.percent), gpu.text))));
     put(log, found.log.join("\n") || "no log lines yet");
     if (acts.children.length !== Object.keys(found.acts).length) {
       acts.replaceChildren(...Object.keys(found.acts).map((action) => make("button", { type: "button", class: "danger",
