@@ -78,12 +78,48 @@ def test_texts_and_names_are_masked_and_escaped() -> None:
     assert document["metrics"] == {"loss***": "ok  ***\nnext"}
 
 
+WAIT = {
+    "verdict": "failed", "state": "stalled", "name": "train", "step": 5, "total_steps": 9, "handle": "mine",
+    "condition": None, "conditions": ["step=7", "finished"],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("document", "line"),
     [
         ({"verdict": "failed", "reason": "loss is\nnan"}, "FAILED: loss is nan"),
         ({"verdict": "warning", "issues": ["a", "b"]}, "WARNING: a; b"),
         ({"verdict": "unknown"}, "UNKNOWN"),
+        (
+            {
+                "verdict": "failed",
+                "reason": "no step for 5m",
+                "jobs": [
+                    {
+                        "name": "pid 7",
+                        "pid": 7,
+                        "script": "train.py",
+                        "verdict": "failed",
+                        "state": "stalled",
+                        "reason": "no step for 5m",
+                    },
+                    {"name": "b", "pid": 8, "script": "x.py", "verdict": "ok", "state": "running", "reason": "step 3"},
+                ],
+            },
+            "train.py (pid 7) STALLED: no step for 5m; b RUNNING: step 3",
+        ),
+        (
+            {**WAIT, "outcome": "interrupted", "reason": "the waiting was stopped: mine can be taken up"},
+            "train is stalled at step 5 of 9; waiting for step=7 or finished is not over; call again with handle mine",
+        ),
+        (
+            {**WAIT, "outcome": "met", "condition": "step=7", "reason": "step 7 of 9", "state": "running", "step": 7},
+            "train is running at step 7 of 9; step=7 holds: step 7 of 9",
+        ),
+        (
+            {**WAIT, "outcome": "missed", "reason": "no step for 5m"},
+            "train is stalled at step 5 of 9; it ended or stalled before step=7 or finished: no step for 5m",
+        ),
         ({"jobs": [], "exit_status": 3, "said": "not listed: Ray"}, "UNKNOWN: not listed: Ray"),
         ({"done": False, "would": "stop a"}, "NOTHING WAS DONE: stop a"),
         ({"caution": "x", "jobs": [1], "step": None, "name": "a"}, "jobs: 1 entry, step: null, name: a"),

@@ -135,9 +135,17 @@ def error_of(error: TrainingMonitorError) -> Table:
 
 
 def summarize(document: Mapping[str, Any]) -> str:
-    """Return one line: an explanation, the verdict and its reason, or else what the document holds."""
+    """Return one line: an explanation, the verdict and its reason, or else what the document holds.
+
+    Of several trainings it names each, the worst first; of a wait it says how the training is, and what the wait is.
+    """
     if "culprits" in document:
         return _one_line(f"confidence {document.get('confidence')}: {document.get('explanation')}")
+    if "outcome" in document and "conditions" in document:
+        return _one_line(_summarize_wait(document))
+    several = [each for each in _trainings(document) if each.get("verdict")]
+    if len(several) > 1:
+        return _one_line("; ".join(map(_summarize_training, several)))
     if "verdict" in document:
         verdict = str(document["verdict"]).upper()
         reason = document.get("reason") or "; ".join(document.get("issues", ()))
@@ -147,6 +155,33 @@ def summarize(document: Mapping[str, Any]) -> str:
     if "would" in document:
         return _one_line(f"NOTHING WAS DONE: {document['would']}")
     return _one_line(", ".join(_told(document)) or "nothing")
+
+
+def _trainings(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = document.get("jobs", document.get("members"))
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _summarize_training(job: Mapping[str, Any]) -> str:
+    name, script = job.get("name") or job.get("job_id") or "?", job.get("script")
+    if script and name == f"pid {job.get('pid')}":
+        name = f"{script} ({name})"
+    return f"{name} {str(job.get('state') or job['verdict']).upper()}: {job.get('reason') or job['verdict']}"
+
+
+def _summarize_wait(wait: Mapping[str, Any]) -> str:
+    """Say of a wait what it shows of the training; that a wait is not over says nothing about the training."""
+    step, total = wait.get("step"), wait.get("total_steps")
+    at = "" if step is None else f" at step {step}{f' of {total}' if total else ''}"
+    training, asked = wait.get("name") or wait.get("target"), " or ".join(wait["conditions"])
+    endings = {
+        "met": f"{wait.get('condition')} holds: {wait.get('reason')}",
+        "missed": f"it ended or stalled before {asked}: {wait.get('reason')}",
+        "interrupted": f"waiting for {asked} is not over; call again with handle {wait.get('handle')}",
+        "timeout": f"no {asked} within the timeout: {wait.get('reason')}",
+    }
+    said = endings.get(str(wait["outcome"]), f"unknown whether {asked}: {wait.get('reason')}")
+    return f"{training} is {wait.get('state')}{at}; {said}"
 
 
 def _told(document: Mapping[str, Any]) -> Iterator[str]:
