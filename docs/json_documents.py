@@ -209,12 +209,6 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "check": reports.CheckReport,
     "why": ExplanationReport,
     "wait": (
-        document(
-            "WaitDocument",
-            "How a training ended, or that it stalls or time ran out; `duration` in seconds.",
-            reports.MonitorReport,
-            _TARGET,
-        ),
         outcomes.WaitReport,
         document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
     ),

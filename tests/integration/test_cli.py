@@ -125,7 +125,7 @@ def test_stall_is_1_when_silent_and_0_when_not(job: str) -> None:
 
 def test_wait_says_why_it_returned(pod: Pod, job: str) -> None:
     done = cli("wait", "head", job, "--timeout", "0.5", "--interval", "0.2", "--json")
-    assert done.returncode == 3 and json.loads(done.stdout)["status"] == "TIMEOUT"
+    assert done.returncode == 3 and json.loads(done.stdout)["outcome"] == "timeout"
     done = cli("wait", "head", start_process_job("head", "echo step 5; sleep 0.5", "ends"))
     assert done.returncode == 0 and "SUCCEEDED at step 5" in done.stdout
 

@@ -129,7 +129,7 @@ def test_a_process_job_from_its_start_to_its_stop(local: Place) -> None:
     [shown] = document("status", "local", job_id)["jobs"]
     assert listed["job_id"] == shown["job_id"] == job_id and (listed["metrics"], shown["metrics"]) == (None, {})
     assert document("logs", "local", job_id, "--tail", "1")["text"] == "step 3/9 loss=0.3\n"
-    assert document("wait", "local", job_id, "--timeout", "0.5", "--interval", "0.2", status=3)["status"] == "TIMEOUT"
+    assert document("wait", "local", job_id, "--timeout", "0.5", "--interval", "0.2", status=3)["outcome"] == "timeout"
     assert document("stop", "local", job_id, "--stop-grace", "1")["status"] == "STOPPED"
     assert error("stop", "local", "process:nobody", status=2)["kind"] == "JobNotFound"
 

@@ -86,7 +86,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Callable[[Any], object] | None]] = {
     "health": (("health", "{}", "--json"), of_health),
     "gpu": (("gpu", "{}", "--json"), lambda said: (said["gpu_count"], said["error"])),
     "fleet": (("fleet", f"{{}}#{RUNNING}", "--once", "--json", "--no-history"), of_fleet),
-    "wait": (("wait", "{}", DONE, "--timeout", "60", "--json"), lambda said: said["status"]),
+    "wait": (("wait", "{}", DONE, "--timeout", "60", "--json"), lambda said: said["outcome"]),
     "doctor": (("doctor", "{}", "--json"), of_doctor),
 }
 

@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
         return _list_waits(args)
     if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
         raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint with it")
-    if args.conditions or args.handle or args.leave_after:
+    if args.conditions or args.handle or args.leave_after or args.json:
         return _wait_for_conditions(args)
     return _wait_for_end(args)
 
@@ -65,17 +65,16 @@ def _wait_for_end(args: Namespace) -> int:
     job, interval = replace(meant.job, name=meant.name), USUAL_INTERVAL if args.interval is None else args.interval
     options: dict[str, Any] = {"on_view": lambda view: None}  # only the end is printed
     report = monitor_job(site.target, job, interval, args.timeout, args.stall_after, **options)
-    if not print_json(args, report):
-        step_text = "?" if report["final_step"] is None else report["final_step"]
-        say(
-            f"{report['job_id']} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
-            f"{report['reason']}"
-        )
+    step_text = "?" if report["final_step"] is None else report["final_step"]
+    say(
+        f"{report['job_id']} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
+        f"{report['reason']}"
+    )
     return {"SUCCEEDED": OK, "TIMEOUT": UNKNOWN, "UNKNOWN": UNKNOWN}.get(report["status"], BAD)
 
 
 def _wait_for_conditions(args: Namespace) -> int:
-    """Wait for --for, or go on with a wait by its handle."""
+    """Wait for --for (default: finished), or go on with a wait by its handle; all of these have one JSON document."""
     from training_monitor.supervision.kept_waits import new_handle
 
     handle = args.handle or new_handle()
@@ -103,7 +102,7 @@ def _wait(args: Namespace, handle: str) -> WaitReport:
     begins = any(each is not None for each in (args.what, args.timeout, args.interval, args.stall_after))
     if args.handle and not (args.conditions or begins):
         return continue_wait(handle, on_look=news.tell, stopping=stopping)
-    if not (args.conditions or args.leave_after):
+    if args.handle and not (args.conditions or args.leave_after):
         raise SettingsError("--for", None, "what to wait for; --handle alone goes on with a wait")
     return wait_for(
         args.target,
