@@ -247,6 +247,16 @@ def test_mail_has_one_subject_and_no_header_of_the_senders_making(mail: MailServ
     assert len(mail.box.recipients) == 1
 
 
+def test_mail_has_the_end_of_a_log_as_a_file(mail: MailService) -> None:
+    notice = Notice("failed", "Failed", (("Job", "run"),), log="step 1\nlöss nan\ntoken=hf_Abcdefghijkl0123456789")
+    assert TrainingNotifier([email(mail), replace(email(mail), log_lines=0)]).notify(None, notice).success
+    [message] = mail.box.messages
+    [file] = message.iter_attachments()
+    assert file.get_filename() == "end-of-log.txt" and file.get_content().split() == "step 1 löss nan token=***".split()
+    body = message.get_body()
+    assert body and "Job: run" in body.get_content() and "löss" not in body.get_content()
+
+
 def test_a_subject_with_line_ends_is_one_header_at_the_door_too(mail: MailService) -> None:
     server = MailServer("127.0.0.1", mail.port, "plain", "me@example.org", MAIL_PASSWORD)
     send_mail(server, "me@example.org", ["you@example.org"], "a\nBcc: eve@example.org\r\n\r\nb", ".\n.x\n")

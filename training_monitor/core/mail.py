@@ -26,6 +26,7 @@ def send_mail(
     subject: str,
     text: str,
     *,
+    attached: tuple[str, str] | None = None,
     timeout: float = REQUEST_SECONDS,
 ) -> None:
     """Send one message through a mail server.
@@ -36,6 +37,7 @@ def send_mail(
         recipients: addresses.
         subject: control characters are replaced by spaces, so that it cannot inject headers.
         text: the plain body.
+        attached: the name and the text of a file.
         timeout: seconds for the whole conversation.
 
     Raises:
@@ -44,6 +46,8 @@ def send_mail(
     where = f"the mail server {server.host}:{server.port}"
     try:
         message = _message(sender, recipients, subject, text)
+        if attached:
+            message.add_attachment(attached[1], filename=attached[0])
         clients: list[smtplib.SMTP] = []
         finish_within(timeout, lambda: _hand_in(clients, server, message, timeout), lambda: break_off(clients))
     except smtplib.SMTPResponseException as error:

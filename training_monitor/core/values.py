@@ -154,7 +154,8 @@ class LossAnalysis(PublicValue):
 
 
 PRIORITIES = ("low", "normal", "high", "urgent")
-_TOLD = ("title", "text", "training", "target", "command")  # of a notice
+_TOLD = ("title", "text", "training", "target", "command", "log")  # of a notice
+MOST_LOG_LINES, MOST_LOG_LINE = 50, 500  # of a notice; lines, characters of one
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -309,7 +310,8 @@ class Notice(PublicValue):
 
     `fields` are labels and values, one line each; `text` follows them. `(job_id, kind, generation)` identifies what
     happened, for deduplication. priority: low | normal | high | urgent. `training` is the display name of what it is
-    about, `target` where that runs, and `command` what to type next in a shell on `host`, the sending machine.
+    about, `target` where that runs, and `command` what to type next in a shell on `host`, the sending machine. `log` is
+    the end of its log, at most MOST_LOG_LINES lines.
     """
 
     kind: str
@@ -323,6 +325,7 @@ class Notice(PublicValue):
     target: str | None = None
     command: str | None = None
     host: str | None = None
+    log: str = ""
 
     def __post_init__(self) -> None:
         if self.priority not in PRIORITIES:
@@ -330,8 +333,15 @@ class Notice(PublicValue):
         fields = tuple((redact(name), redact_named(name, value)) for name, value in self.fields)
         masked: dict[str, object] = {"fields": fields}
         masked |= {name: redact(text) for name in _TOLD if (text := getattr(self, name))}
+        masked["log"] = last_log_lines(str(masked.get("log", "")), MOST_LOG_LINES)  # cut after it was masked
         for name, value in masked.items():
             object.__setattr__(self, name, value)
+
+
+def last_log_lines(text: str, count: int) -> str:
+    """Return the last lines of a log, each cut to MOST_LOG_LINE characters, without empty lines at the end."""
+    lines = text.rstrip().splitlines()[-count:] if count else []
+    return "\n".join(line[:MOST_LOG_LINE] for line in lines)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

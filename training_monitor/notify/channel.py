@@ -18,9 +18,9 @@ from training_monitor.core.advice import Advice, find_advice
 from training_monitor.core.errors import CommandFailed, RestError, TrainingMonitorError, last_lines
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.masking import MASK
-from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, text
+from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, text, whole
 from training_monitor.core.shown import shown_lines
-from training_monitor.core.values import PRIORITIES, Notice
+from training_monitor.core.values import MOST_LOG_LINES, PRIORITIES, Notice
 from training_monitor.notify.notice_text import PLAIN, Markup, render
 from training_monitor.targets.transport import Transport
 
@@ -50,6 +50,9 @@ URL = Kind("an http or https URL", _read_url, is_secret=True)
 TOKEN = text("a token without spaces", "[!-~]+", is_secret=True)
 
 
+LOG_LINES = whole(f"a whole number from 0 to {MOST_LOG_LINES}", least=0, most=MOST_LOG_LINES)
+
+
 # ---------------------------------------------------------------- channels
 
 
@@ -77,6 +80,7 @@ class Channel(PublicValue):
 
     Attributes:
         minimum_priority: of the notices that it takes.
+        log_lines: of the end of a log, in the notice of a failure; 0: none.
     """
 
     name: ClassVar[str]
@@ -86,6 +90,7 @@ class Channel(PublicValue):
     markup: ClassVar[Markup] = PLAIN
     advice: ClassVar[tuple[Advice, ...]] = ()  # by the words of its answers
     minimum_priority: Annotated[str, choice(*PRIORITIES)] = "low"
+    log_lines: Annotated[int, LOG_LINES] = MOST_LOG_LINES
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -22,6 +22,7 @@ _OF_MACHINES = (
 _OF_CREDIT = ("credit_low", "fleet_credit", "fleet_budget")
 _OF_REACHING = ("unreachable", "state_unwritable", "fleet_unreachable", "fleet_state_unwritable")
 _TITLE_UNITS = 200
+_LOG_HEAD = "Last lines of the log:\n"
 # A web address, or one character with the marks and skin tone that belong to it.
 _PIECE = regex(r"https?://[\w./?=&%#~+:-]+|.[\u0300-\u036f\u20e3\ufe0f\U0001f3fb-\U0001f3ff]{0,5}", re.DOTALL)
 
@@ -58,7 +59,8 @@ def word_for(job: WatchedJob) -> str:
 class Markup:
     """The markup of a channel. `limit` is in UTF-16 units, as messengers count.
 
-    `bold` surrounds the title and `code` a command, which then is escaped by `escape_code` instead of `escape`.
+    `bold` surrounds the title, `code` a command and `block` the lines of a log; in the last two, `escape_code` replaces
+    `escape`.
     """
 
     limit: int
@@ -66,6 +68,7 @@ class Markup:
     bold: tuple[str, str] = ("", "")
     code: tuple[str, str] = ("", "")
     escape_code: Callable[[str], str] = str
+    block: tuple[str, str] = ("", "")
 
 
 def escape_html(piece: str) -> str:
@@ -88,14 +91,32 @@ def render(notice: Notice, markup: Markup) -> str:
 
 
 def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str:
-    """Render subject and fields, one on each line, the text below them, and the command, which is never cut."""
+    """Render subject and fields, one on each line, the text, as much of the log as fits, and the uncut command."""
     about = [(label, value) for label, value in (("Training", notice.training), ("Target", notice.target)) if value]
     lines = "\n".join(f"{shown(label)}: {' '.join(shown(value).split())}" for label, value in (*about, *notice.fields))
     text = "\n\n".join(part for part in (lines, shown_lines(notice.text)) if part).strip()
     left = markup.limit if limit is None else limit
     command = _render_command(notice, markup, left // 2)
-    said = _escape_within(text, left - _units(f"{command}\n\n" if command else ""), markup.escape)
-    return "\n\n".join(part for part in (said, command) if part)
+    left -= _units(f"{command}\n\n" if command else "")
+    said = _escape_within(text, left, markup.escape)
+    log = _render_log(notice.log, markup, left - _units(f"{said}\n\n"))
+    return "\n\n".join(part for part in (said, log, command) if part)
+
+
+def _render_log(log: str, markup: Markup, limit: int) -> str:
+    """Render the last lines of a log, as many as fit, in a block; "" without any."""
+    begin, end = markup.block
+    escape = markup.escape_code if begin else markup.escape
+    text = shown_lines(log).replace("``", "`\u200b`") if "`" in begin else shown_lines(log)  # a block ends at three
+    left, kept = limit - _units(f"{_LOG_HEAD}{begin}{end}"), list[str]()
+    for line in reversed(text.splitlines()):
+        piece = _escape_within(line, left, escape)
+        if left <= 1 or (kept and piece.endswith("…") and not line.endswith("…")):
+            break
+        kept.append(piece)
+        left -= _units(piece) + 1
+    lines = "\n".join(reversed(kept))
+    return f"{_LOG_HEAD}{begin}{lines}{end}" if kept else ""
 
 
 def _render_command(notice: Notice, markup: Markup, limit: int) -> str:

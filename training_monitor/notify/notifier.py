@@ -18,7 +18,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import PLAIN_MESSAGE, Store
-from training_monitor.core.values import PRIORITIES, Delivery, Notice
+from training_monitor.core.values import PRIORITIES, Delivery, Notice, last_log_lines
 from training_monitor.notify.channel import Channel, Doors
 from training_monitor.notify.people import NotifiedUser
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -147,7 +147,8 @@ class TrainingNotifier:
 
     def _send(self, channel: Channel, user: NotifiedUser, notice: Notice) -> TrainingMonitorError | None:
         try:
-            channel.send(notice, channel.recipient(user), self._doors)
+            shown = replace(notice, log=last_log_lines(notice.log, channel.log_lines))
+            channel.send(shown, channel.recipient(user), self._doors)
         except (RestError, CommandError) as error:
             return error
         except Exception as error:  # a faulty channel must not end the watch; the error's text may contain a secret

@@ -20,7 +20,8 @@ _Fields = list[tuple[str, str]]
 class About:
     """What a notice is about: a job, how far it is, its newest complete checkpoint, and the machine rented for it.
 
-    `generation` is which start of the job it was, or which of several events of a kind.
+    `generation` is which start of the job it was, or which of several events of a kind. `loss` is the newest, `log` the
+    end of its log.
     """
 
     job: str
@@ -29,6 +30,8 @@ class About:
     checkpoint_step: int | None = None
     instance: str = ""
     generation: int = 0
+    loss: float | None = None
+    log: str = ""
 
 
 def stall_detected(about: About, *, reason: str, grace_seconds: float | None, is_spared: bool = False) -> Notice:
@@ -88,18 +91,22 @@ def checkpoint_ignored(about: About, *, reason: str) -> Notice:
 
 def finished(about: About, *, runtime: float | None = None, cost: float | None = None) -> Notice:
     """Report that a run ended well. runtime: seconds; cost: dollars."""
-    return _notice("finished", "🎉 Training Finished", about, [*_progress(about), *_spent(runtime, cost)])
+    fields = [*_progress(about), *_loss(about), *_spent(runtime, cost)]
+    return _notice(
+        "finished", "🎉 Training Finished", about, fields, "" if about.checkpoint_step is None else _saved(about)
+    )
 
 
-def failed(about: About, *, reason: str, explanation: str | None = None) -> Notice:
-    """Report that a run failed, and why."""
-    fields = [*_progress(about), ("Reason", reason), *_why(explanation)]
-    return _notice("failed", "❌ Training Failed", about, fields, _saved(about), "high")
+def failed(about: About, *, reason: str, explanation: str | None = None, runtime: float | None = None) -> Notice:
+    """Report that a run failed, and why, with the end of its log. runtime: seconds."""
+    fields = [*_progress(about), *_loss(about), *_spent(runtime), ("Reason", reason), *_why(explanation)]
+    return replace(_notice("failed", "❌ Training Failed", about, fields, _saved(about), "high"), log=about.log)
 
 
-def ended(about: About, *, reason: str) -> Notice:
-    """Report that a run has ended without evidence that it failed or finished."""
-    return _notice("ended", "⏹️ Training Ended", about, [*_progress(about), ("Reason", reason)], _saved(about))
+def ended(about: About, *, reason: str, runtime: float | None = None) -> Notice:
+    """Report that a run has ended without evidence that it failed or finished. runtime: seconds."""
+    fields = [*_progress(about), *_loss(about), *_spent(runtime), ("Reason", reason)]
+    return replace(_notice("ended", "⏹️ Training Ended", about, fields, _saved(about)), log=about.log)
 
 
 def loss_nan(about: About) -> Notice:
@@ -255,6 +262,10 @@ def _progress(about: About) -> _Fields:
     percent = f" ({100 * step // total_steps}%)" if step is not None and total_steps else ""
     shown = f"{'?' if step is None else step}/{'?' if total_steps is None else total_steps}"
     return [("Progress", shown + percent)]
+
+
+def _loss(about: About) -> _Fields:
+    return [] if about.loss is None else [("Loss", f"{about.loss:.4g}")]
 
 
 def _step(step: int | None) -> str:

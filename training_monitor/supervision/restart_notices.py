@@ -28,12 +28,12 @@ class RestartNotices:
         self._outbox, self._target, self._job_name = outbox, target, job_name
         self._about, self._command = about or target, command
         self._reason, self._explanation = "its supervisor went on with it", ""
-        self._progress = Progress()
+        self._progress, self._log = Progress(), ""
 
     def show(self, event: Event) -> None:
         """Process one event."""
         if event.view:
-            self._progress = event.view.progress
+            self._progress, self._log = event.view.progress, event.view.log_tail or self._log
         if event.kind == "detected":
             self._reason, self._explanation = event.text, ""
         if event.kind == "explained":
@@ -57,7 +57,7 @@ class RestartNotices:
 
     def _notice(self, event: Event) -> Notice | None:
         job = job_progress(self._progress)
-        about = templates.About(self._job_name, job.step, job.total_steps)
+        about = templates.About(self._job_name, job.step, job.total_steps, loss=self._progress.loss, log=self._log)
         if event.kind == "started" and event.attempt > 1:
             told: dict[str, Any] = {"explanation": self._explanation, "attempt": event.attempt}
             told["resumes_from"] = event.checkpoint or "the start"

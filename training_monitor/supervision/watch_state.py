@@ -174,7 +174,8 @@ def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfi
     about = _about(status, job)
     if end == "finished":
         return templates.finished(about, runtime=status.runtime, cost=_cost(status, config))
-    return templates.failed(about, reason=reason) if end == "failed" else templates.ended(about, reason=reason)
+    told = templates.failed if end == "failed" else templates.ended
+    return told(about, reason=reason, runtime=status.runtime)
 
 
 def _reached(status: TrainingStatus, config: WatchConfig) -> tuple[float, ...]:
@@ -207,7 +208,15 @@ def _cost(status: TrainingStatus, config: WatchConfig) -> float | None:
 def _about(status: TrainingStatus, job: str) -> About:
     done, newest = job_progress(status.progress), newest_complete(status.checkpoints or ())
     saved = newest.step if newest else status.progress.checkpoint_step
-    return About(job, done.step, done.total_steps, saved, generation=status.generation)
+    return About(
+        job,
+        done.step,
+        done.total_steps,
+        saved,
+        generation=status.generation,
+        loss=status.progress.loss,
+        log=status.recent_output,
+    )
 
 
 NOT_STALLING = StallAnalysis(False, None, "none", "not judged yet", "continue")

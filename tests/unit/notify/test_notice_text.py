@@ -50,6 +50,36 @@ def test_what_means_something_to_a_channel_is_escaped(subtests: pytest.Subtests)
             assert render(Notice("message", "", text=text), markup) == expected
 
 
+def test_the_end_of_a_log_is_a_block_before_the_command(subtests: pytest.Subtests) -> None:
+    notice = Notice("failed", "T", log="a <b>\n``` @everyone\n", command="training-monitor check local")
+    for markup, block in (
+        (TELEGRAM, "<pre>a &lt;b&gt;\n``` @everyone</pre>"),
+        (SLACK, "```\na &lt;b&gt;\n`\u200b`` @everyone\n```"),
+        (DISCORD, "```\na <b>\n`\u200b`` @everyone\n```"),
+        (PLAIN, "a <b>\n``` @everyone"),
+    ):
+        with subtests.test(block=block):
+            assert f"Last lines of the log:\n{block}\n\nNext: " in render(notice, markup)
+
+
+def test_of_a_long_log_the_last_lines_fit_below_the_limit(subtests: pytest.Subtests) -> None:
+    log = "\n".join(f"{number} <&> {'x' * 90}" for number in range(200))
+    for name, markup in MARKUPS.items():
+        with subtests.test(name):
+            said = render(
+                Notice("failed", "T", (("Reason", "r"),), "text", log=log, command="training-monitor check"), markup
+            )
+            assert units(said) <= markup.limit and "\n199 " in said.replace("<pre>", "\n") and "check" in said
+            assert "\n100 " not in said
+    [cut] = [Notice("failed", "T", log="y" * 9000)]
+    assert len(cut.log) == 500
+
+
+def test_secrets_of_a_log_are_masked_before_it_is_cut() -> None:
+    notice = Notice("failed", "T", log="\n".join(["password=hunter2hunter2"] * 60 + [""]))
+    assert notice.log == "\n".join(["password=***"] * 50)
+
+
 def test_titles_and_fields_are_escaped_too() -> None:
     notice = Notice("failed", "<i>&", (("a<b", "c\n`d`\n"),))
     assert render(notice, TELEGRAM) == "<b>&lt;i&gt;&amp;</b>\n\na&lt;b: c `d`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ class Line:
     name: str = "line"
     failures: list[Exception] = field(default_factory=list)
     minimum_priority: str = "low"
+    log_lines: int = 50
     sent: list[tuple[str, Notice]] = field(default_factory=list)
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
@@ -86,6 +87,14 @@ def test_a_channel_takes_only_what_is_important_enough() -> None:
     notifier = TrainingNotifier([pager, chat])
     taken = [notifier.notify(None, "x", priority).channel for priority in ("low", "normal", "high", "urgent")]
     assert taken == ["chat", "chat", "pager", "pager"]
+
+
+def test_a_channel_gets_as_many_lines_of_a_log_as_its_setting_allows() -> None:
+    for count, log in ((50, "a\nb\nc"), (2, "b\nc"), (0, "")):
+        line = Line(log_lines=count)
+        TrainingNotifier([line]).deliver(None, replace(FAILED, log="a\nb\nc\n\n"))
+        [(_, notice)] = line.sent
+        assert notice.log == log
 
 
 def test_a_channel_that_breaks_in_an_unknown_way_is_only_passed_over() -> None:

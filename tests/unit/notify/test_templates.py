@@ -66,6 +66,19 @@ def test_an_end_is_told_in_these_words() -> None:
     assert kept.text == "The model stays where it is: no upload is planned."
 
 
+def test_an_end_has_steps_loss_time_and_the_newest_checkpoint() -> None:
+    about = About("llama", 10, 40, checkpoint_step=8, loss=0.12345, log="last words")
+    found = [
+        templates.finished(about, runtime=3900),
+        templates.failed(about, reason="why", runtime=3900),
+        templates.ended(about, reason="why", runtime=3900),
+    ]
+    for notice in found:
+        fields = [("Progress", "10/40 (25%)"), ("Loss", "0.1235"), ("Runtime", "1h05m")]
+        assert notice.fields[:3] == tuple(fields) and "Latest checkpoint: step 8" in notice.text
+    assert [notice.log for notice in found] == ["", "last words", "last words"]
+
+
 def every_notice() -> list[Notice]:
     run, at, saved = About("run"), About("run", 10, 40), About("run", checkpoint_step=5)
     rented = About("run", instance="vast://7")

@@ -436,6 +436,12 @@ def test_a_run_that_runs_or_that_cannot_be_seen_has_not_ended(is_running: bool |
     assert decide_end(ended(is_running=is_running, verdict=Verdict(state, "unknown", "why"))) is None
 
 
+def test_a_failure_is_told_with_the_end_of_its_log() -> None:
+    status = dataclasses.replace(ended(runtime=60.0), recent_output="step 5\nOut of memory")
+    notice = end_notice("failed", "why", status, WatchConfig(), "job")
+    assert notice.log == "step 5\nOut of memory" and ("Runtime", "1m00s") in notice.fields
+
+
 def test_the_cost_of_a_finished_run_is_told() -> None:
     notice = end_notice("finished", "", ended(runtime=7200.0), WatchConfig(cost_per_hour=2.5), "job")
     assert ("Cost", "$5.00") in notice.fields

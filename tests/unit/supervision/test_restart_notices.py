@@ -32,6 +32,7 @@ def told(bench: Bench, tmp_path: Path, *behaviours: Behaviour) -> list[str]:
     assert all(notice.job_id and notice.job_id.startswith("local process:train-attempt-") for notice in found)
     assert all((notice.training, notice.target) == ("train", "local") for notice in found)
     assert all(str(notice.command).startswith("training-monitor logs local process:train-attempt-") for notice in found)
+    assert all(bool(notice.log) == (notice.kind in ("failed", "ended")) for notice in found)
     return [f"{notice.kind}: {dict(notice.fields).get('Resumes from', '')}" for notice in found]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from training_monitor.core.errors import ToolNotFound, TrainingMonitorError
 from training_monitor.core.values import Notice
-from training_monitor.notify.channel import Channel, Doors, run
+from training_monitor.notify.channel import LOG_LINES, Channel, Doors, run
 from training_monitor.notify.notice_text import Markup, escape_html, one_line, render_body
 
 _URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
@@ -20,6 +20,7 @@ class Desktop(Channel):
 
     name = "desktop"
     markup = Markup(1000, escape_html)
+    log_lines: Annotated[int, LOG_LINES] = field(default=0, kw_only=True)  # it shows few lines
 
     @property
     def program(self) -> str:

@@ -35,7 +35,7 @@ class _Discord(Channel):
     """What its two channels have in common."""
 
     name = "discord"
-    markup = Markup(2000, _escape, ("**", "**"), ("```\n", "\n```"))
+    markup = Markup(2000, _escape, ("**", "**"), ("```\n", "\n```"), block=("```\n", "\n```"))
     advice = advice_of(
         (
             rf"{_CODE}220001\b|thread_name or thread_id",

@@ -11,6 +11,7 @@ from training_monitor.core.advice import advice_of
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.masking import MASK
 from training_monitor.core.settings_table import MISFIT, Example, Kind, Place, Variable, items, text
+from training_monitor.core.shown import shown_lines
 from training_monitor.core.values import Notice
 from training_monitor.notify.channel import Channel, Doors
 from training_monitor.notify.notice_text import one_line, render
@@ -127,5 +128,6 @@ class Email(Channel):
         from training_monitor.core.mail import send_mail
 
         recipients = [to] if isinstance(to, str) else to
-        text = render(notice, self.markup)
-        send_mail(self.server, self.sender, recipients, one_line(notice), text, timeout=doors.timeout)
+        text, log = render(replace(notice, log=""), self.markup), shown_lines(notice.log)
+        more = {"attached": ("end-of-log.txt", log)} if log else {}
+        send_mail(self.server, self.sender, recipients, one_line(notice), text, timeout=doors.timeout, **more)

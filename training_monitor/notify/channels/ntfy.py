@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from training_monitor.core.advice import advice_of
 from training_monitor.core.settings_table import Example, Variable
 from training_monitor.core.values import Notice
-from training_monitor.notify.channel import TOKEN, URL, Channel, Doors
+from training_monitor.notify.channel import LOG_LINES, TOKEN, URL, Channel, Doors
 from training_monitor.notify.notice_text import Markup, one_line, render_body
 
 _PRIORITY = {"low": "2", "normal": "3", "high": "4", "urgent": "5"}
@@ -39,6 +39,7 @@ class Ntfy(Channel):
     token: Annotated[str, TOKEN, Variable("TRAINING_MONITOR_NTFY_TOKEN"), Example("token-of-the-topic")] | None = field(
         default=None, repr=False
     )
+    log_lines: Annotated[int, LOG_LINES] = field(default=0, kw_only=True)  # whoever knows the name of a topic reads it
 
     def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         from training_monitor.core.rest import request

@@ -23,7 +23,7 @@ class SlackWebhook(Channel):
     """
 
     name = "slack"
-    markup = Markup(4000, escape_html, ("*", "*"), ("`", "`"), escape_html)
+    markup = Markup(4000, escape_html, ("*", "*"), ("`", "`"), escape_html, ("```\n", "\n```"))
     advice = advice_of(
         (r"is_archived", "unarchive the channel, or make a webhook for another one"),
         (

@@ -30,7 +30,7 @@ class Telegram(Channel):
     """
 
     name, own, default = "telegram", "telegram_id", "chat_id"
-    markup = Markup(4096, escape_html, ("<b>", "</b>"), ("<code>", "</code>"), escape_html)
+    markup = Markup(4096, escape_html, ("<b>", "</b>"), ("<code>", "</code>"), escape_html, ("<pre>", "</pre>"))
     advice = advice_of(
         (r"(?:upgraded|migrated) to a supergroup", "put the new id of the group into the settings: chat_id"),
         (r"bot was kicked", "add the bot to the group again"),
