@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from math import fsum
+from math import ceil, fsum
 from typing import Any
 
 from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
@@ -18,15 +18,17 @@ from training_monitor.fleet.fleet import ACTIONS, FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds, TrainingMetrics
 from training_monitor.fleet.prometheus import format_metrics
-from training_monitor.fleet.trends import project_cost
+from training_monitor.fleet.trends import add_costs, cost_by_day, project_cost
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.jobs.attempts import training_name
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.supervision.restart import find_run
 from training_monitor.ui.fleet.pages import confirmation_phrase, describe_act
 from training_monitor.ui.fleet.view import FleetView
 from training_monitor.ui.kit.text import UNICODE, format_price, format_total
+from training_monitor.vast.training_request import QueuedJob
 from training_monitor.web.access import Refused
-from training_monitor.web.charts import CHARTS, Chart, Point, Window, points_of, sum_points
+from training_monitor.web.charts import CHARTS, Chart, Point, Window, format_time, points_of, sum_points
 from training_monitor.web.pages import (
     alerts_of,
     attempts_page,
@@ -41,6 +43,7 @@ from training_monitor.web.pages import (
     row_of,
     run_page,
 )
+from training_monitor.web.queue import MOST_JOBS, queue_page
 from training_monitor.web.stream import State
 
 LEAST_SPAN, MOST_SPAN = 10.0, 400 * 86_400.0  # seconds that a chart shows
@@ -48,6 +51,7 @@ MOST_PRICED = 100  # members whose cost is read; the dearest
 COST_SECONDS = 30.0  # for which the cost is not read again
 NOW_SECONDS = 30.0  # a chart that ends this short a time ago ends now
 AHEAD_HOURS = 24.0
+_DAY = 86_400.0
 
 _COST_FIELDS = ("cost_per_hour", "total_cost", "eta_seconds")  # those of `project_cost`
 _RATE = Chart("cost_per_hour", "Price of the fleet", "per hour", format_price, 0.0)
@@ -59,6 +63,7 @@ class Board:
     Args:
         history: where the fleet's samples are stored; None: only those of the last hours are known.
         namespace: of pods without one.
+        queue: of trainings on rented machines; None: it is not shown.
     """
 
     def __init__(
@@ -68,11 +73,12 @@ class Board:
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
         history: History | None = None,
         namespace: str = "default",
+        queue: TrainingQueue | None = None,
         allow_write: bool = False,
     ) -> None:
         self.fleet, self.allow_write = fleet, allow_write
         self._view = FleetView(glyphs=UNICODE, thresholds=thresholds)
-        self._history, self._namespace = history, namespace
+        self._history, self._namespace, self._queue = history, namespace, queue
         self._cost_lock, self._costs = threading.Lock(), dict[float, tuple[float, dict[str, Any]]]()
 
     def state(self) -> State:
@@ -195,8 +201,21 @@ class Board:
             "left_out": len(rows[MOST_PRICED:]),
             "problem": next(iter(problems), None),
             "members": [_cost_of(row, read[row.key][0]) for row in rows[:MOST_PRICED]],
+            "days": _costs_by_day(samples, window),
         }
         return {"page": page, "points": sum_points(samples, "cost_per_hour", window.begin, window.end)}
+
+    # ------------------------------------------------------------ the queue
+
+    def queue(self) -> dict[str, Any]:
+        """Return the newest jobs of the queue; none where there is no queue. Raises Refused: it cannot be read."""
+        damaged, jobs = dict[str, TrainingMonitorError](), list[QueuedJob]()
+        try:
+            if self._queue is not None:
+                jobs = self._queue.list_jobs(limit=MOST_JOBS, on_damaged=damaged.__setitem__)
+        except TrainingMonitorError as error:
+            raise Refused(503, f"the queue cannot be read: {clean(error)}") from error
+        return queue_page(jobs, [*damaged], time.time())
 
     # ------------------------------------------------------------ acts
 
@@ -244,6 +263,20 @@ def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
     if row is None:
         raise Refused(404, "this member is not in the fleet, or not any more")
     return row
+
+
+def _costs_by_day(machines: Sequence[Sequence[FleetSample]], window: Window) -> list[tuple[str, str]]:
+    """Return what some machines cost on each local day of a time, the newest first; + is at least so much."""
+    first = ((window.begin + window.utc_offset) // _DAY + 1) * _DAY - window.utc_offset
+    midnights = [first + _DAY * number for number in range(ceil((window.end - first) / _DAY))]
+    bounds = [window.begin, *midnights, window.end]
+    costs = [cost_by_day([samples], bounds) for samples in machines]
+    sums = [add_costs(each[day] for each in costs) for day in range(len(bounds) - 1)]
+    return [
+        (format_time(begin, window.utc_offset, "%Y-%m-%d"), f"{format_total(cost.dollars)}{'+' * cost.at_least}")
+        for begin, cost in reversed([*zip(bounds, sums)])
+        if cost.dollars is not None
+    ]
 
 
 def _cost_of(row: TrainingMetrics, samples: Sequence[FleetSample]) -> dict[str, Any]:

@@ -285,6 +285,7 @@ ROUTES: dict[str, Route] = {
     "/api/series": Route({"GET": _series}),
     "/api/run": Route({"GET": _run}),
     "/api/cost": Route({"GET": lambda web, request: json_reply(web.board.cost(_window(request.query)))}),
+    "/api/queue": Route({"GET": lambda web, request: json_reply(web.board.queue())}),
     "/metrics": Route({"GET": lambda web, request: Reply(web.board.metrics().encode("utf-8", "replace"), _PROMETHEUS)}),
     "/api/act": Route({"POST": _act}),
     "/api/acknowledge": Route({"POST": _acknowledge}),

@@ -63,6 +63,7 @@ def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: Flee
     from training_monitor.core.best_effort_store import BestEffortStore
     from training_monitor.core.malloc import use_few_arenas
     from training_monitor.fleet import History
+    from training_monitor.rent import TrainingQueue
     from training_monitor.web.access import LOOPBACK
     from training_monitor.web.board import Board
     from training_monitor.web.door import Door, load_key
@@ -86,6 +87,7 @@ def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: Flee
         thresholds=config.thresholds,
         history=None if args.mock or args.no_history else History(store, keep_days=config.keep_days),
         namespace=args.namespace,
+        queue=None if args.mock else TrainingQueue(store),
         allow_write=args.allow_write,
     )
     feed = Feed(board.state)

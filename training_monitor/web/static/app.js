@@ -11,6 +11,7 @@ const SILENT_SECONDS = 30; // without a word of the server
 const BEHIND_SECONDS = 60; // beyond the fleet's interval
 const RETRY_SECONDS = 2;
 const ACT_SECONDS = 60; // a person's acts are reported at most this often
+const QUEUE_SECONDS = 30;
 const OLDEST_CHART_SECONDS = 30; // unless the looks are further apart
 const HOUR = 3600, DAY = 24 * HOUR;
 const SPANS = [["15 min", 900], ["1 h", HOUR], ["6 h", 6 * HOUR], ["24 h", DAY], ["7 d", 7 * DAY], ["31 d", 31 * DAY]];
@@ -781,14 +782,20 @@ function costView() {
     return found;
   }, DAY);
   const heads = ["Price per hour", "Spent", "Next 24 h", "To completion"].map((title) => make("th", { scope: "col", class: "number" }, title));
+  const days = make("tbody"), byDay = make("section", { hidden: true }, make("h2", {}, "By day"),
+    make("div", { class: "frame narrow" }, make("table", {}, make("thead", {}, make("tr", {},
+      make("th", { scope: "col" }, "Day"), make("th", { scope: "col", class: "number" }, "Spent"))), days)),
+    make("p", { class: "dim" }, "+: at least so much; not every machine was watched all the time."));
   const node = make("div", {}, make("h1", {}, "Cost"), panel.node, make("h2", {}, "By member"),
     make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Cost by member" },
-      make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Member"), ...heads)), body)), said);
+      make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Member"), ...heads)), body)), said, byDay);
 
   function fill(found) {
     body.replaceChildren(...found.members.map((member) => make("tr", {},
       make("th", { scope: "row" }, make("a", { href: `#/member/${member.id}` }, member.name)),
       ...[member.price, member.spent, member.ahead, member.to_completion].map((text) => make("td", { class: "number" }, text)))));
+    byDay.hidden = !found.days.length;
+    days.replaceChildren(...found.days.map(([day, text]) => make("tr", {}, make("th", { scope: "row" }, day), make("td", { class: "number" }, text))));
     const left = found.left_out ? ` The ${found.left_out} cheapest members are left out.` : "";
     const hidden = found.hidden ? ` Instances that are not shown, ${found.hidden} per hour, are not counted here.` : "";
     put(said, found.members.length ? `Dollars; - is unknown.${left}${hidden}` : "No member has a known price.");
@@ -798,13 +805,48 @@ function costView() {
   return { title: "Cost", node, update: () => {}, tick: panel.tick };
 }
 
+// The trainings for rented machines; its link is there where the queue holds some.
+function queueView() {
+  const body = make("tbody"), said = make("p", { class: "dim", role: "status" });
+  const numbers = ["Step", "Spent", "Budget", "Age"];
+  const heads = ["Job", "State", "Step", "Spent", "Budget", "Age", "GPU", "Machine"];
+  const node = make("div", {}, make("h1", {}, "Queue"), make("p", { class: "dim" }, "Trainings for rented machines, the newest first."),
+    make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Queue" },
+      make("table", { class: "queue" }, make("thead", {}, make("tr", {}, ...heads.map((title) =>
+        make("th", { scope: "col", class: numbers.includes(title) ? "number" : "" }, title)))), body)), said);
+  let loadedAt = 0;
+
+  async function load() {
+    loadedAt = seconds();
+    try {
+      const { jobs, damaged } = await ask("/api/queue");
+      body.replaceChildren(...jobs.map((job) => make("tr", { class: `${job.level} ${job.over ? "stale" : ""}`.trim() },
+        make("th", { scope: "row" }, job.id, ...job.notes.map((note) => make("span", { class: "reason" }, note))),
+        make("td", { class: job.level === "error" ? "why" : "" }, job.state),
+        ...[job.step, job.spent, job.budget, job.age].map((text) => make("td", { class: "number" }, text)),
+        make("td", {}, job.gpu), make("td", {}, job.machine))));
+      put(said, [jobs.length ? "" : "The queue is empty.", damaged.length ? `Not readable: ${damaged.join(", ")}.` : ""].join(" ").trim());
+    } catch (error) {
+      put(said, error.message);
+    }
+  }
+
+  load();
+  return { title: "Queue", node, update: () => {}, tick: () => { if (live.isConnected && seconds() - loadedAt >= QUEUE_SECONDS) load(); } };
+}
+
+async function showQueueLink() {
+  const { jobs, damaged } = await ask("/api/queue").catch(() => ({ jobs: [], damaged: [] }));
+  find("queue-link").hidden = !jobs.length && !damaged.length;
+}
+
 // ---------------------------------------------------------------- views by address
 
 function route() {
   const hash = location.hash;
   if (hash === "#main") return find("main").focus();
   const member = /^#\/member\/([0-9a-f]{16})$/.exec(hash);
-  const open = hash === "#/alerts" ? alertsView : hash === "#/cost" ? costView : member ? () => memberView(member[1]) : fleetView;
+  const open = hash === "#/alerts" ? alertsView : hash === "#/cost" ? costView : hash === "#/queue" ? queueView : member ? () => memberView(member[1]) : fleetView;
   for (const dialog of document.querySelectorAll("dialog")) dialog.close(); // it belongs to the view before
   const isFirst = view === null;
   const main = find("main");
@@ -835,6 +877,7 @@ async function begin() {
   reportActs();
   connect();
   route();
+  showQueueLink();
   setInterval(() => { showConnection(); view?.tick?.(); }, 1000);
 }
 
