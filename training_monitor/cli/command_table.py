@@ -80,7 +80,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "set up": {
         "mcp": "a server for MCP clients, on stdin and stdout: a tool for each look, and acts if you allow them",
-        "demo": "watch a real training process crash, hang and recover (20 s, needs nothing)",
+        "demo": "watch a real training process crash, hang and recover (about half a minute, needs nothing)",
         "doctor": "which tools, contexts and keys work here, and what to do",
         "notify": "prove the channels that notices go by, send one, or list those sent",
         "skill": "the skill for AI agents: print it, or put it where they look",

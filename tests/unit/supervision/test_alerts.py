@@ -439,7 +439,7 @@ def test_a_run_that_runs_or_that_cannot_be_seen_has_not_ended(is_running: bool |
 def test_a_failure_is_told_with_the_end_of_its_log() -> None:
     status = dataclasses.replace(ended(runtime=60.0), recent_output="step 5\nOut of memory")
     notice = end_notice("failed", "why", status, WatchConfig(), "job")
-    assert notice.log == "step 5\nOut of memory" and ("Runtime", "1m00s") in notice.fields
+    assert notice.log == "step 5\nOut of memory" and ("Runtime", "1m") in notice.fields
 
 
 def test_the_cost_of_a_finished_run_is_told() -> None:

@@ -1,4 +1,4 @@
-"""`demo`: watch a real training process crash, hang and recover (20 s, needs nothing)."""
+"""`demo`: watch a real training process crash, hang and recover (about half a minute, needs nothing)."""
 
 from __future__ import annotations
 
