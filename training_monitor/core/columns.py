@@ -22,10 +22,9 @@ class Columns:
     __slots__ = ("_count", "_kept", "_names")
 
     def __init__(self, names: Sequence[str], rows: Iterable[Sequence[object]] = ()) -> None:
-        self._names, self._count = names, 0
-        self._kept: list[Any] = [None] * len(names)  # by name: an equal value, or a _Changing of all rows
-        for row in rows:
-            self.append(row)
+        columns = [*map(list, zip(*rows, strict=True))] or [list[object]() for _ in names]
+        self._names, self._count = names, len(columns[0])
+        self._kept: list[Any] = [*map(_keep, columns)]  # by name: an equal value, or a _Changing of all rows
 
     def __len__(self) -> int:
         return self._count
@@ -53,12 +52,12 @@ class Columns:
         """Return the values of one name, oldest first."""
         return self._all_of(self._kept[self._names.index(name)])
 
-    def all(self) -> list[Sequence[Any]]:
-        """Return the values of each name, in the order of the names."""
-        return [*map(self._all_of, self._kept)]
+    def all(self, part: slice = slice(None)) -> list[Sequence[Any]]:
+        """Return the values of each name, in the order of the names, in all rows or some."""
+        return [self._all_of(kept, part) for kept in self._kept]
 
-    def _all_of(self, kept: Any) -> Sequence[Any]:
-        return kept.all() if isinstance(kept, _Changing) else [kept] * self._count
+    def _all_of(self, kept: Any, part: slice = slice(None)) -> Sequence[Any]:
+        return kept.all(part) if isinstance(kept, _Changing) else [kept] * len(range(self._count)[part])
 
 
 class _Changing:
@@ -73,8 +72,8 @@ class _Changing:
         self.values.append(value)
         return True
 
-    def all(self) -> Sequence[Any]:
-        values: list[Any] = self.values
+    def all(self, part: slice = slice(None)) -> Sequence[Any]:
+        values: list[Any] = self.values[part]
         return values
 
 
@@ -98,8 +97,8 @@ class _Numbers(_Changing):
             return False
         return True
 
-    def all(self) -> Sequence[Any]:
-        code, values = self.values.typecode, self.values.tolist()
+    def all(self, part: slice = slice(None)) -> Sequence[Any]:
+        code, values = self.values.typecode, self.values[part].tolist()
         unknown = _NOT_KNOWN[code]
         if self.kind is float and code != "d":
             return [None if each == unknown else float(each) for each in values]
@@ -112,13 +111,29 @@ def _fits(value: Any, code: str) -> bool:
     return -_WHOLE[code] < value < _WHOLE[code] and (type(value) is int or (value.is_integer()))
 
 
+def _keep(values: list[Any]) -> Any:
+    """Return what is kept of a column: the value that all rows have, else a _Changing of them."""
+    if not values or (values.count(values[0]) == len(values) and len({*map(type, values)}) == 1):
+        return values[0] if values else None
+    return _pack(values)
+
+
 def _pack(values: list[Any]) -> _Changing:
-    kinds = {type(each) for each in values if each is not None}
-    if kinds not in ({int}, {float}):
+    known = [each for each in values if each is not None]
+    kinds = {*map(type, known)}
+    if kinds not in ({int}, {float}) or (code := _narrowest(known)) is None:
         return _Changing(values)
     [kind] = kinds
-    for code in _WHOLE if kind is int else _NOT_KNOWN:
-        if all(each is None or _fits(each, code) for each in values):
-            whole = kind is float and code != "d"
-            return _Numbers(kind, code, (int(each) if whole and each is not None else each for each in values))
-    return _Changing(values)
+    whole = kind is float and code != "d"
+    return _Numbers(kind, code, (int(each) if whole and each is not None else each for each in values))
+
+
+def _narrowest(known: list[Any]) -> str | None:
+    """Return the narrowest type of an array that has room for numbers of one type; None if there is none."""
+    is_float = isinstance(known[0], float)
+    if not is_float or all(map(float.is_integer, known)):
+        least, most = min(known), max(known)
+        code = next((code for code, limit in _WHOLE.items() if -limit < least and most < limit), None)
+        if code or not is_float:
+            return code
+    return None if _NOT_KNOWN["d"] in known else "d"

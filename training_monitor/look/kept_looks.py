@@ -91,9 +91,10 @@ class Looks:
         """
         if self.last and self.last.timestamp >= observation.timestamp:
             self._seen = _rows_of(each for each in self.all() if each.timestamp < observation.timestamp)
-        statuses = zip(self._seen.column("timestamp"), self._seen.column("status"))
-        waited_at = max((at for at, status in statuses if status is JobStatus.PENDING), default=None)
-        if waited_at is not None and observation.runtime is not None and observation.status is not JobStatus.PENDING:
+        statuses, is_waiting = self._seen.column("status"), observation.status is JobStatus.PENDING
+        if observation.runtime is not None and not is_waiting and JobStatus.PENDING in statuses:
+            times = zip(self._seen.column("timestamp"), statuses)
+            waited_at = max(at for at, status in times if status is JobStatus.PENDING)
             observation = replace(observation, runtime=min(observation.runtime, observation.timestamp - waited_at))
         self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
         self.last = observation
@@ -129,10 +130,11 @@ class Looks:
         if count > MOST_LOOKS:
             store.keep_looks(self.key, [each.timestamp for each in thin_looks(self._stored(), MOST_LOOKS)])
 
-    def all(self) -> tuple[Observation, ...]:
-        """Return the observations, oldest first."""
-        found = tuple(object.__new__(Observation) for _ in range(len(self._seen)))
-        for name, column in zip(_NAMES, self._seen.all()):  # one field of all of them at a time is quickest
+    def all(self, newest: int | None = None) -> tuple[Observation, ...]:
+        """Return the observations, or only so many of the newest, oldest first."""
+        columns = self._seen.all(slice(-newest if newest else None, None))
+        found = tuple(object.__new__(Observation) for _ in columns[0])
+        for name, column in zip(_NAMES, columns):  # one field of all of them at a time is quickest
             deque(map(getattr(Observation, name).__set__, found, column), maxlen=0)
         return found
 
