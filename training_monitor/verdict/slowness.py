@@ -85,8 +85,10 @@ class _Series:
 
     def _smoothed(self) -> list[float]:
         """Return each advance averaged with the neighbour that makes it faster: a single pause stays single."""
-        last = len(self.calm)
-        return [min(self.mean(max(0, at - 1), at + 1), self.mean(at, min(last, at + 2))) for at in range(last)]
+        seconds, steps = self.seconds, self.steps
+        pairs = [(c - a) / (d - b) for a, b, c, d in zip(seconds, steps, seconds[2:], steps[2:])]
+        pairs = [self.calm[0].step_time, *pairs, self.calm[-1].step_time]
+        return [log(min(before, after)) for before, after in zip(pairs, pairs[1:])]
 
     def mean(self, begin: int, end: int) -> float:
         """Return the logarithm of the mean step time."""

@@ -167,7 +167,7 @@ def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> No
     if is_first:
         run.first_step_at = run.since = made
     else:
-        steps, is_watched = place - (run.position or 0.0), all(each.gap is None for each in run.waiting[1:])
+        steps, is_watched = place - (run.position or 0.0), _is_watched(run)
         usual = _usual_step_time(run) if is_watched and age is None and look.seen.log_age is None else None
         if is_watched and made > run.position_at:
             run.advances.append(Advance(run.position_at, made, steps))
@@ -191,8 +191,15 @@ def _least_age(look: Look) -> float:
     return age or 0.0
 
 
+def _is_watched(run: Run) -> bool:
+    """Whether no look since the last movement has a gap before it."""
+    if len(run.waiting) == 2:  # most have seen a new step
+        return run.waiting[1].gap is None
+    return all(each.gap is None for each in run.waiting[1:])
+
+
 def _move(run: Run, made: float) -> None:
-    if all(each.gap is None for each in run.waiting[1:]):
+    if _is_watched(run):
         run.moves.append(Move(run.since, max(made, run.since), *_pause_within(run, made)))
     run.since = made
 
