@@ -1,6 +1,6 @@
 """How well and how soon the judge tells stalled and slow jobs from healthy ones, on simulated polling traces.
 
-    python3 bench/stall.py [--seed 0] [--count 15] [--families hang] [--verbose]
+    python3 bench/stall.py [--seed 0] [--count 15] [--families hang] [--verbose] [--renew-for 0]
 
 Each trace of stall_traces.py is replayed as a watcher lives it: after each poll the judge is asked about all looks so
 far. A faulty trace is detected if any poll after its fault says stalled or slow; the delay, in seconds, runs from the
@@ -10,7 +10,8 @@ after it was detected has recovered falsely.
 
 Printed per family as the table of docs/verdicts.md, then in one line for each detector: precision = detected /
 (detected + false alarms), recall, F1, and the median delay of hangs; then the delays by what could be seen of the jobs.
-The baselines are a fixed timeout and the rules of the earlier detector.
+The baselines are a fixed timeout and the rules of the earlier detector. With --renew-for, the judge does as in a fleet:
+it judges a training that only makes further steps by all looks no sooner than after so many seconds (there: 120).
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from stall_traces import Trace, generate  # noqa: E402
 
 from training_monitor import Observation  # noqa: E402
-from training_monitor.verdict.judge import judge
+from training_monitor.core.values import LossAnalysis, Verdict
+from training_monitor.verdict.judge import judge, renew
+from training_monitor.verdict.loss import analyze_loss
 from training_monitor.verdict.stall import WINDOW
 from training_monitor.verdict.stall_history import thin_looks
 
 Detector = Callable[[list[Observation], float], "str | None"]
+NO_LOSS = LossAnalysis(None, "not analyzed", None, None)
 
 
 @dataclass
@@ -55,10 +59,20 @@ class Outcome:
         return self.hit[0] - self.trace.fault_at if self.hit else None
 
 
-def current(samples: list[Observation], now: float) -> str | None:
+def current(renew_for: float = 0.0) -> Detector:
     """The judge: why the job stalls or is slow, None if it does not."""
-    found = judge(samples, now=now)
-    return f"{found.state} ({found.confidence}): {found.reason}" if found.state in ("stalled", "slow") else None
+    known: list[tuple[Verdict, LossAnalysis, float]] = []  # the last verdict, and when it was made from all looks
+
+    def ask(samples: list[Observation], now: float) -> str | None:
+        found, (before, loss, judged_at) = None, known[0] if known else (None, None, 0.0)
+        if before and loss and now - judged_at < renew_for:
+            found = renew(before, loss, samples[-2], samples[-1])
+        if found is None or loss is None:
+            found, loss, judged_at = judge(samples, now=now), analyze_loss(samples) if renew_for else NO_LOSS, now
+        known[:] = [(found, loss, judged_at)]
+        return f"{found.state} ({found.confidence}): {found.reason}" if found.state in ("stalled", "slow") else None
+
+    return ask
 
 
 def fixed_timeout(seconds: float = 300.0) -> Detector:
@@ -85,6 +99,10 @@ def earlier(samples: list[Observation], now: float) -> str | None:
         return None
     ratio = (told[0].eta_seconds - told[-1].eta_seconds) / (told[-1].timestamp - told[0].timestamp)
     return f"ETA does not converge ({ratio:.2f})" if ratio < 0.5 else None
+
+
+def replay_judge(trace: Trace, renew_for: float) -> Outcome:
+    return replay(trace, current(renew_for))
 
 
 def replay(trace: Trace, ask: Detector) -> Outcome:
@@ -194,13 +212,14 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=15, help="traces of each family")
     parser.add_argument("--families", default="", help="only families whose name matches this")
+    parser.add_argument("--renew-for", type=float, default=0.0, help="seconds for which renewed verdicts suffice")
     parser.add_argument("--verbose", action="store_true", help="print each trace that is judged wrongly")
     arguments = parser.parse_args()
     started = time.perf_counter()
     traces = list(generate(arguments.seed, arguments.families, arguments.count))
     simulated = time.perf_counter() - started
     with Pool() as pool:
-        outcomes = pool.map(partial(replay, ask=current), traces, chunksize=4)
+        outcomes = pool.map(partial(replay_judge, renew_for=arguments.renew_for), traces, chunksize=4)
     asked = time.perf_counter() - started - simulated
     print_families(outcomes)
     if arguments.verbose:

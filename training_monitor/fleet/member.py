@@ -5,7 +5,8 @@ is looked at in the same round trip.
 
 A look costs as little as possible: only new log lines are read, and of a line redrawn by a progress bar only the last
 drawing. At most the last FIRST_PARSED or PARSED characters are parsed for progress. The verdict is renewed every
-JUDGE_SECONDS. Observations go to the store.
+JUDGE_SECONDS, and of a training that only makes further steps from all observations every RENEW_SECONDS. Observations
+go to the store.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ from training_monitor.verdict.limits import WatchConfig
 if TYPE_CHECKING:
     from training_monitor.runs.values import Run
 
-JUDGE_SECONDS = 30.0
+JUDGE_SECONDS, RENEW_SECONDS = 30.0, 120.0  # between two judgements; for a training that only makes further steps
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 FIND_NAMED_SECONDS = 300.0  # between two searches for a named training that was not found
 MOST_BESIDE = 20  # trainings beside a member, running ones first, that are looked at
+SPEED_LOOKS = 30  # of which the speed is counted where a log does not show it: ten minutes, and looks after restarts
 KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
 KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
 ROW_SECONDS = 5.0
@@ -414,7 +416,7 @@ class FleetMember:
             look = replace(look, process=replace(look.process, running=None))  # something still writes the log
         if absent is None:
             self._state.open_looks(self.target, self.job, look)
-        status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
+        status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS, renew_for=RENEW_SECONDS)
         return TargetReading(
             timestamp=now,
             status=self._complete(status, absent),
@@ -443,7 +445,7 @@ class FleetMember:
         progress = status.progress
         if progress.steps_per_second is None:
             if self._speed[0] is not self._state.looks.last:
-                self._speed = self._state.looks.last, speed_of(self._state.looks.all())
+                self._speed = self._state.looks.last, speed_of(self._state.looks.all(SPEED_LOOKS))
             progress = replace(progress, steps_per_second=self._speed[1])
         message = status.message if absent is None else absent
         is_same = progress is status.progress and message is status.message

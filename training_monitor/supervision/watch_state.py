@@ -32,7 +32,7 @@ from training_monitor.notify import templates
 from training_monitor.notify.templates import About
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
-from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge
+from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge, renew
 from training_monitor.verdict.limits import WatchConfig
 from training_monitor.verdict.loss import analyze_loss
 
@@ -227,8 +227,8 @@ class WatchState:
     """Everything a watcher knows about one run: `generation` counts its starts.
 
     `looks` are its observations, kept in the store under `look_key`; the saved record contains neither them nor the
-    verdict, which follows from them, nor `written_at`: when a streamed log was last written to, epoch seconds. A record
-    of another `layout` is not read.
+    verdict, which follows from them, nor `written_at`: when a streamed log was last written to, epoch seconds.
+    `judged_at` is when the verdict was last made from all observations. A record of another `layout` is not read.
     """
 
     cursor: LogCursor | None = None
@@ -244,6 +244,7 @@ class WatchState:
     is_running: bool | None = None
     generation: int = 0
     verdict: Verdict = field(default=NOBODY_LOOKED, init=False)
+    judged_at: float | None = field(default=None, init=False)
     loss: LossAnalysis | None = None
     alerts: Told = Told()
     layout: int = LAYOUT
@@ -292,11 +293,15 @@ class WatchState:
         if self.looks.key != self.look_key:
             self.looks = Looks(self.looks.store, self.look_key, self.looks.most)
 
-    def take_look(self, look: Look, now: float, config: WatchConfig, *, judge_every: float = 0.0) -> TrainingStatus:
+    def take_look(
+        self, look: Look, now: float, config: WatchConfig, *, judge_every: float = 0.0, renew_for: float = 0.0
+    ) -> TrainingStatus:
         """Add one look, judge the run by all of them, and return its status, but for the totals and output of its log.
 
-        Looks less than `judge_every` seconds apart keep the verdict: judging costs as much as a long log. A look that
-        does not find the log that was read before is not an observation: it cannot tell whether the run makes steps.
+        Looks less than `judge_every` seconds apart keep the verdict: judging costs as much as a long log. For
+        `renew_for` seconds, a run that only makes further steps is not judged by all observations, see `renew`. A look
+        that does not find the log that was read before is not an observation: it cannot tell whether the run makes
+        steps.
         """
         restarted = bool(look.process and look.process.identity and self.identity not in (None, look.process.identity))
         if look.process and look.process.identity:
@@ -316,9 +321,21 @@ class WatchState:
         if restarted or fell_back or ended or (is_due and not is_blind):
             if not is_blind:
                 self.looks.add(self._observe(look, progress, now))
-            seen = self.looks.all()
-            self.verdict, self.loss = self.judge(now, config, seen), analyze_loss(seen)
+            is_same = not (restarted or fell_back or ended or is_blind) and self.judged_at is not None
+            is_new = is_same and 0.0 <= now - (self.judged_at or 0.0) < renew_for
+            if not (is_new and last and self._renew(last, config)):
+                seen, self.judged_at = self.looks.all(), now
+                self.verdict, self.loss = self.judge(now, config, seen), analyze_loss(seen)
         return self._status(look, progress, step, now)
+
+    def _renew(self, before: Observation, config: WatchConfig) -> bool:
+        """Renew the verdict by the last observation alone; return whether that is enough."""
+        last = self.looks.last
+        found = last and renew(self.verdict, self.loss, before, last, config.stall_policy)
+        if not last or not found:
+            return False
+        self.verdict, self.loss = found, self.loss and replace(self.loss, last=last.loss or self.loss.last)
+        return True
 
     def _observe(self, look: Look, progress: Progress, now: float) -> Observation:
         """Return the observation; a log that was not looked at lately gives its own times."""

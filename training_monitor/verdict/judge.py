@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.units import format_duration
-from training_monitor.core.values import Observation, StallAnalysis, Verdict
-from training_monitor.verdict.loss import analyze_loss
+from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, Verdict
+from training_monitor.verdict.loss import analyze_loss, needs_analysis
 from training_monitor.verdict.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall, format_silence
 
 STATES = (
@@ -32,6 +33,11 @@ NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
 UNNAMED_FAILURES = ("none", "unknown")
 LEFT_SECONDS = 120.0  # after which the log may be that of a dead process, if no process has it open and it never grew
 QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok
+AS_FAST = 1.3  # times its usual step time: a training whose steps take longer may become slow
+_state_of = attrgetter(
+    *("status", "exit_code", "message", "resume", "is_running", "finished", "failure", "process", "boot", "phase"),
+    *("total_steps", "suspended", "gpu_errors", "oom_kills", "unseen_output", "bar_held"),
+)  # what may change a verdict, of an observation with a new step
 
 
 def not_seen(why: str) -> Verdict:
@@ -51,6 +57,40 @@ def judge(observations: Sequence[Observation], *, now: float, policy: StallPolic
     if not seen:
         return NOBODY_LOOKED
     return _judge_end(seen, policy) or _judge_running(seen, now, policy)
+
+
+def renew(
+    found: Verdict,
+    loss: LossAnalysis | None,
+    before: Observation,
+    last: Observation,
+    policy: StallPolicy = DEFAULT_POLICY,
+) -> Verdict | None:
+    """Return a verdict with the numbers of a new observation that shows new steps, and nothing else that is new.
+
+    That costs a hundredth of `judge`, which knows more: of the past, and of what changes slowly. Ask it now and then.
+
+    Args:
+        found: the verdict up to the observation `before`, and `loss` what `analyze_loss` returned then.
+
+    Returns:
+        None if only `judge` can tell: no step was made, steps take longer than usual, or anything else has changed.
+    """
+    stall = found.stall
+    if stall is None or (found.state, found.verdict) != ("running", "ok") or stall.signals["proof"] != "step":
+        return None
+    signals, waited = stall.signals, last.log_age if last.step_age is None else last.step_age
+    usual, limit = signals["step_time"], signals["pause_limit"]
+    if None in (usual, before.step, last.step) or _state_of(before) != _state_of(last) or all_steps_done(last):
+        return None
+    steps, seconds, waited = (last.step or 0) - (before.step or 0), last.timestamp - before.timestamp, waited or 0.0
+    ratio = min(1.0, signals["speed_ratio"] or 1.0)
+    is_slow = steps <= 0 or AS_FAST * ratio < 1.0 or seconds > AS_FAST * ratio * usual * steps
+    if is_slow or waited > min(seconds, limit / 2.0) or needs_analysis(loss, last.loss):
+        return None
+    signals = {**signals, "seconds_without_step": waited, "since": last.timestamp - waited}
+    stall = replace(stall, current_step=last.step, signals=signals)
+    return replace(_judge_progress(last, stall, policy), seconds_without_step=waited, limit_seconds=limit, stall=stall)
 
 
 # ---------------------------------------------------------------- ended, or not begun

@@ -45,6 +45,15 @@ def analyze_loss(samples: Sequence[Observation]) -> LossAnalysis:
     return LossAnalysis(None, "nothing stands out" if len(finite) >= LEAST else "too few losses to judge", last, best)
 
 
+def needs_analysis(before: LossAnalysis | None, loss: float | None) -> bool:
+    """Return whether a new loss may need an analysis: it is not finite, it may be a spike, or something stood out."""
+    if before is None or before.kind is not None:
+        return True
+    if loss is None or before.best is None:  # a best block is there long before the first spike
+        return loss is not None and not isfinite(loss)
+    return not loss - before.best <= SPIKE_SHARE * abs(before.best)
+
+
 def _by_step(samples: Sequence[Observation]) -> list[float]:
     losses: list[float] = []
     step: int | None = None

@@ -288,6 +288,19 @@ def test_verdicts_hold_between_judgements_and_restarts_are_judged() -> None:
     assert (status.generation, len(watched.state.looks.all()), status.progress.step) == (1, 3, 1)
 
 
+def test_only_new_steps_renew_a_verdict_without_a_judgement_by_all_looks() -> None:
+    watched, judged = Watched(), list[float]()
+    for number in range(1, 41):
+        watched.write(f"step {10 * number}/9999 loss {'nan' if number == 38 else '0.5'}\n")
+        watched.now += 30
+        status = watched.state.take_look(running(), watched.now, CONFIG, judge_every=30, renew_for=120)
+        assert status.stall.current_step == 10 * number and status.verdict
+        assert (status.verdict.verdict == "failed") is (number == 38)
+        if watched.state.judged_at == watched.now:
+            judged.append(number)
+    assert judged == [1, 2, *range(6, 38, 4), 38, 39] and len(watched.state.looks.all()) == 40
+
+
 def test_what_another_command_has_just_seen_is_judged_with_the_first_look() -> None:
     watched = Watched()
     watched.write("step 5/99 loss 0.5\n")

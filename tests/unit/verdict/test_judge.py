@@ -10,7 +10,8 @@ import pytest
 from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.verdict.failure import classify_failure
-from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge
+from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge, renew
+from training_monitor.verdict.loss import analyze_loss
 from training_monitor.verdict.stall import stall_policy
 
 START = 1_750_000_000.0
@@ -596,3 +597,89 @@ def test_a_buffered_bar_is_no_stall_while_processes_work() -> None:
 def test_one_look_at_an_idle_one_is_unknown() -> None:
     verdict = judge([unseen(9000.0, cpu_seconds=25.0, cpu_cores=0.0, written_bytes=0)], now=9000.0)
     assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "one look does not show" in verdict.reason
+
+
+# ---------------------------------------------------------------- renewed by the newest look alone
+
+
+RUNNING: dict[str, Any] = {"total_steps": 1000, "loss": 2.0, "log_age": 1.0, "is_running": True, "process": "7 1 b"}
+
+
+def renewed(watched: Watched, seconds: float = 30.0, **seen: Any) -> Verdict | None:
+    """What the next look alone says: five further steps in 30 s, unless it has `seen` something else."""
+    before = watched.looks[-1]
+    last = replace(before, **{"timestamp": before.timestamp + seconds, "step": (before.step or 0) + 5, **seen})
+    return renew(watched.verdicts[-1], analyze_loss(watched.looks), before, last)
+
+
+def test_renew_returns_the_verdict_of_judge_when_a_training_makes_steps() -> None:
+    watched = Watched(**RUNNING).train(1800, pace=1 / 6)
+    found = renewed(watched)
+    whole = watched.train(30, pace=1 / 6).verdicts[-1]
+    assert found and found.stall and whole.stall and whole.state == "running"
+    said = ("state", "verdict", "reason", "confidence", "recommendation", "seconds_without_step", "limit_seconds")
+    assert [getattr(found, each) for each in said] == [getattr(whole, each) for each in said]
+    assert (found.stall.current_step, found.stall.is_stalling) == (watched.looks[-1].step, False)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"step": None},
+        {"step": 300},  # no new one
+        {"step": 303},  # fewer than usual
+        {"step": 1000},  # the last one
+        {"step": 10},
+        {"total_steps": 2000},
+        {"loss": float("nan")},
+        {"loss": float("inf")},
+        {"loss": 2.6},  # may be a spike
+        {"log_age": 200.0},
+        {"step_age": 200.0},
+        {"is_running": False},
+        {"is_running": None},
+        {"status": JobStatus.FAILED},
+        {"exit_code": 1},
+        {"failure": CUDA},
+        {"finished": True},
+        {"message": "evicted"},
+        {"resume": "continue it"},
+        {"process": "8 1 b"},
+        {"boot": "c"},
+        {"phase": "evaluation"},
+        {"suspended": (7,)},
+        {"gpu_errors": ("GPU 0: lost",)},
+        {"oom_kills": 1},
+        {"unseen_output": True},
+        {"bar_held": True},
+    ],
+)
+def test_renew_leaves_a_look_to_judge_when_anything_but_the_step_is_new(seen: dict[str, Any]) -> None:
+    watched = Watched(**RUNNING).train(1800, pace=1 / 6)
+    assert watched.looks[-1].step == 300 and renewed(watched) and renewed(watched, **seen) is None
+
+
+def test_renew_leaves_to_judge_what_does_not_simply_run() -> None:
+    watched = Watched(**RUNNING).train(1800, pace=1 / 6)
+    nan = replace(watched.looks[-1], timestamp=watched.now + 30.0, step=305, loss=float("nan"))
+    watched.looks.append(nan)
+    watched.verdicts.append(judge(watched.looks, now=nan.timestamp))
+    assert watched.verdicts[-1].verdict == "failed" and renewed(watched, loss=2.0) is None
+    for young in (Watched(**RUNNING).train(30), Watched(**RUNNING).wait(600)):
+        assert renewed(young) is None
+    stalled = Watched(**RUNNING).train(1800, pace=1 / 6).wait(3600, **IDLE)
+    assert stalled.verdicts[-1].state == "stalled" and renewed(stalled) is None
+
+
+def test_renewed_verdicts_find_a_slowdown_at_the_same_look() -> None:
+    watched = Watched(**{**RUNNING, "total_steps": 10**6})
+    kept, loss, judged_at, states = NOBODY_LOOKED, analyze_loss([]), 0.0, list[str]()
+    for pace in (*[1.0] * 120, *[0.5] * 60):
+        watched.train(30, pace=pace)
+        seen, now = watched.looks, watched.now
+        found = renew(kept, loss, seen[-2], seen[-1]) if now - judged_at < 120.0 else None
+        if found is None:
+            found, loss, judged_at = watched.verdicts[-1], analyze_loss(seen), now
+        kept = found
+        states.append(kept.state)
+    assert states == [each.state for each in watched.verdicts] and {"running", "slow"} <= {*states}
