@@ -44,12 +44,13 @@ from training_monitor.core.malloc import use_few_arenas
 from training_monitor.core.results import CommandResult
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.member import JUDGE_SECONDS
+from training_monitor.fleet.member import JUDGE_SECONDS, RENEW_SECONDS
 from training_monitor.ui.fleet.app import APP
 from training_monitor.ui.fleet.view import FleetView
 from training_monitor.ui.kit.page import render_screen
 
 MB = 2**20
+CYCLE = round(RENEW_SECONDS / 10.0)  # looks ten seconds apart, of which one judges by all observations
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -152,16 +153,13 @@ class Cost(NamedTuple):
     text: float
 
 
-def measure_members(members: int, rounds: int, pause: float = 0.0, hours: float = 0.0) -> Cost:
-    """Measure looks at members that were watched for some hours before, in a process of its own.
-
-    A third of the looks ten seconds apart renews the verdict, so `rounds` is how many times three looks are measured.
-    """
+def measure_members(members: int, cycles: int, pause: float = 0.0, hours: float = 0.0) -> Cost:
+    """Measure whole cycles of looks at members that were watched for some hours before, in a process of its own."""
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure_members, (members, rounds, pause, hours))
+        return pool.apply(_measure_members, (members, cycles, pause, hours))
 
 
-def _measure_members(members: int, rounds: int, pause: float, hours: float) -> Cost:
+def _measure_members(members: int, cycles: int, pause: float, hours: float) -> Cost:
     use_few_arenas()  # as `training-monitor fleet` does
     warm = FleetMonitor(whole_account=True, transport=(small := SlowWorld(1, 2, pause=0.0)), clock=small.clock)
     warm.update_all_metrics()  # imports and patterns are not a member's
@@ -170,7 +168,7 @@ def _measure_members(members: int, rounds: int, pause: float, hours: float) -> C
     before = resident(os.getpid()) * MB
     fleet = FleetMonitor(whole_account=True, transport=world, clock=world.clock)
     taken, looks = [], max(2, round(hours * 3600 / JUDGE_SECONDS))
-    for number in range(1, looks + 3 * rounds + 1):
+    for number in range(1, looks + CYCLE * cycles + 1):
         world.train(number, JUDGE_SECONDS if number <= looks and hours else 10.0)
         begun = time.process_time() - world.seconds
         fleet.update_all_metrics()
@@ -181,8 +179,8 @@ def _measure_members(members: int, rounds: int, pause: float, hours: float) -> C
     answer = world.answer.stdout
     bare = statistics.median(seconds(lambda: re.findall(r"(?m)^(\w+)=(.*)$", answer)) for _ in range(100))
     fleet.close()
-    looked = [sum(taken[at : at + 3]) / 3 for at in range(looks, len(taken), 3)]
-    text = len(answer) * (looks + 3 * rounds)
+    looked = [sum(taken[at : at + CYCLE]) / CYCLE for at in range(looks, len(taken), CYCLE)]
+    text = len(answer) * (looks + CYCLE * cycles)
     return Cost(1e3 * statistics.median(looked) / members, memory / 1e3, 1e3 * bare, text / 1e3)
 
 
@@ -200,8 +198,8 @@ def measure_share(listed: int, seconds: float, api: VastApi) -> tuple[float, flo
 
 
 def rows() -> list[Row]:
-    young, old = measure_members(100, 5, 0.05), measure_members(100, 3, 0.0, 2.0)
-    at_once, bare = measure_members(100, 5), "one regular expression over the answer"
+    young, old = measure_members(100, 2, 0.05), measure_members(100, 2, 0.0, 2.0)
+    at_once, bare = measure_members(100, 2), "one regular expression over the answer"
     kept = "the text of all answers"
     found = [
         Row("fleet: own CPU of a look, 100 members, answers after 50 ms", young.cpu, "ms", young.bare, bare, "0.6 ms"),
@@ -225,19 +223,19 @@ def growth(members: Sequence[int] = (10, 100, 1000, 10_000)) -> list[str]:
     """Return a table of what a member costs in fleets of ever more members."""
     rows = ["| members | own CPU of a look | memory of a member after the first looks |", "| ---: | ---: | ---: |"]
     for count in members:
-        cost = measure_members(count, 1 if count > 1000 else 5)
+        cost = measure_members(count, 1 if count > 1000 else 2)
         rows.append(f"| {count} | {cost.cpu:.2f} ms | {cost.memory:.0f} kB |")
     return rows
 
 
 def print_members(members: Sequence[int], old: int, hours: float) -> None:
-    costs = {count: measure_members(count, 1 if count > 1000 else 5) for count in members}
+    costs = {count: measure_members(count, 1 if count > 1000 else 2) for count in members}
     for count, cost in costs.items():
         print(f"{count:6} members  {cost.cpu:6.2f} ms of CPU a look  {cost.memory:6.1f} kB each after the first looks")
     fewest, most = costs[min(members)], costs[max(members)]
     ratios = f"{most.cpu / fewest.cpu:.2f} times the time, {most.memory / fewest.memory:.2f} times the memory"
     print(f"a member among {max(members)}, of one among {min(members)}: {ratios}")
-    cost = measure_members(old, 3, 0.0, hours)
+    cost = measure_members(old, 2, 0.0, hours)
     print(f"{old:6} members, after {hours:g} hours  {cost.cpu:6.2f} ms a look  {cost.memory:6.1f} kB each")
     print(f"one regular expression over an answer {cost.bare:6.3f} ms; the text of all answers {cost.text:6.1f} kB")
 
