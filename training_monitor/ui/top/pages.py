@@ -37,7 +37,7 @@ from training_monitor.ui.kit.text import (
 from training_monitor.ui.kit.view import MARGIN, Column, Do, Frame, fit_columns, heading_line, row_line
 from training_monitor.ui.top.acts import SIGNALS, describe_leap, edited, with_signal
 from training_monitor.ui.top.main import problem_of, problem_says_verdict
-from training_monitor.ui.top.table import COLUMNS, format_rate, state_style
+from training_monitor.ui.top.table import COLUMNS, format_rate, status_style, status_text
 from training_monitor.ui.top.view import (
     BOTH,
     EditVariable,
@@ -74,8 +74,9 @@ def draw_detail(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
 
 
 def run_title(row: RunRow, glyphs: Glyphs) -> list[Piece]:
-    """Format a run's name and status."""
-    return [(f"{safe(row.run.name, glyphs)} ", "bold"), (safe(row.status, glyphs), state_style(row))]
+    """Format a run's name and status, as in the table."""
+    status = UNKNOWN if row.status == UNKNOWN else status_text(row)
+    return [(f"{safe(row.run.name, glyphs)} ", "bold"), (safe(status, glyphs), status_style(row))]
 
 
 def resource_line(row: RunRow) -> str:
