@@ -54,6 +54,7 @@ READERS = {
     "OpenSSL, for the first and the last line of a key": ("core/masking.py",),
     "no words: the name of a key": ("ui/kit/keys.py:_answered",),
     "no words: whole texts, each kept once": ("rent/job_context.py:warn",),
+    "no words: a silence as the same function formats it": ("verdict/judge.py:reason_beside_silence",),
 }
 PLACES = tuple(place for places in READERS.values() for place in places)
 

@@ -49,13 +49,19 @@ class Health(PublicValue):
     """The health of a row. level: healthy | warning | error | unknown; `reason` says why, in a sentence.
 
     `brief` is the reason in some twenty characters, empty where there is nothing to say; `fields` are the fields of
-    TrainingMetrics whose values are the reason.
+    TrainingMetrics whose values are the reason. `detail` is the reason beside the state of the row, without that word.
     """
 
     level: str
     reason: str
     brief: str = ""
     fields: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def beside_state(self) -> str:
+        """The reason as it is shown beside the state."""
+        return self.detail or self.reason
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -167,7 +173,7 @@ class TrainingMetrics(PublicValue):
     gpus: tuple[Gpu, ...] = ()
 
     def state(self) -> str:
-        """Return its state in a word or two: the status of a machine or job that is not up, else what `judge` says."""
+        """Return its state in one word: the status of a machine or job that is not up, else what `judge` says."""
         failure = failure_of(self)
         is_down = self.status in (*HALTED, *STARTING) or self.status not in KNOWN
         if is_down or (failure and self.status in ("lost", "offline", *FAILED)):
@@ -177,11 +183,11 @@ class TrainingMetrics(PublicValue):
         if failure or (self.verdict and self.verdict.state == "stopped"):
             return "failed" if failure else "stopped"
         if self.error is not None:
-            return "not found" if self.missing else "no answer"
+            return "missing" if self.missing else "unreachable"
         if self.absent is not None:
-            return "not there"
+            return "absent"
         if has_nan(self):
-            return "NaN loss"
+            return "NaN"
         return self.verdict.state if self.verdict else self.status
 
     def lowest_gpu(self) -> float | None:
@@ -259,15 +265,16 @@ class TrainingMetrics(PublicValue):
     def _machine_health(self) -> Health | None:
         failure, at = failure_of(self), ("status",)
         if failure and self.status in ("lost", "offline", *FAILED):
-            return Health("error", failure, "gone" if self.status == "lost" else failure, at)
+            detail = self.message or "" if self.status in FAILED else ""
+            return Health("error", failure, "gone" if self.status == "lost" else detail or failure, at, detail)
         if self.status == "stopped":
             if costs := self._costs():
-                return Health("warning", f"stopped, and its disk {costs}", "stopped, costs", at)
+                return Health("warning", f"stopped, and its disk {costs}", "stopped, costs", at, f"its disk {costs}")
             return Health("warning", "stopped", "stopped", at)
         if self.status in HALTED:
             return Health("warning", f"the machine is {self.status}", self.status, at)
         if self.status in STARTING:
-            return Health("unknown", f"starting ({self.status})", "starting")
+            return Health("unknown", f"starting ({self.status})", "starting", detail="starting")
         if self.status not in KNOWN:
             word = redact(self.status)[:MOST_WORD]
             return Health("unknown", f"its status {word!r} is not known here", "unknown status", at)
@@ -307,14 +314,20 @@ class TrainingMetrics(PublicValue):
         if self.verdict is not None:
             is_sure = self.verdict.state == "running" and self.verdict.confidence == "high"
             said = seen if seen and is_sure and self.verdict.verdict == "ok" else format_verdict(self.verdict)
-            return Health(LEVELS[self.verdict.verdict], said[:MOST_REASON], *_brief(self.verdict))
+            detail = seen if seen and is_sure and self.verdict.verdict == "ok" else self.verdict.reason
+            return Health(
+                LEVELS[self.verdict.verdict], said[:MOST_REASON], *_brief(self.verdict), detail=detail[:MOST_REASON]
+            )
         return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason, "not looked at")
 
     def _add_warnings(self, found: Health, thresholds: Thresholds) -> Health:
         """Add warnings to the reason; they never improve an error or unknown, except in a row made by hand."""
         if has_nan(self):
             if found.level != "error":
-                found = Health("error", f"the loss is nan; {found.reason}"[:MOST_REASON], "loss is nan", found.fields)
+                detail = f"the loss is nan; {found.beside_state}"[:MOST_REASON]
+                found = Health(
+                    "error", f"the loss is nan; {found.reason}"[:MOST_REASON], "loss is nan", found.fields, detail
+                )
             found = replace(found, brief=found.brief or "loss is nan", fields=("loss", *found.fields))
         warnings = list(self._warnings(thresholds))
         if not warnings:
@@ -322,8 +335,14 @@ class TrainingMetrics(PublicValue):
         said, fields = "; ".join(each.reason for each in warnings), tuple(at for each in warnings for at in each.fields)
         is_by_hand = self.verdict is None and self.absent is None
         if found.level == "healthy" or (is_by_hand and found.level == "unknown"):
-            return Health("warning", f"{said}; {found.reason}"[:MOST_REASON], warnings[0].brief, fields)
-        return replace(found, reason=f"{found.reason}; {said}"[:MOST_REASON], fields=(*found.fields, *fields))
+            detail = f"{said}; {found.beside_state}"[:MOST_REASON]
+            return Health("warning", f"{said}; {found.reason}"[:MOST_REASON], warnings[0].brief, fields, detail)
+        return replace(
+            found,
+            reason=f"{found.reason}; {said}"[:MOST_REASON],
+            fields=(*found.fields, *fields),
+            detail=f"{found.beside_state}; {said}"[:MOST_REASON],
+        )
 
     def _warnings(self, thresholds: Thresholds) -> Iterator[Health]:
         analysis = self.loss_analysis

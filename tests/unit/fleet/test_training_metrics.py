@@ -215,7 +215,7 @@ def test_the_reason_in_brief_and_the_values_that_are_the_reason(subtests: pytest
     died = replace(DIED, failure=Failure("cuda_oom", "user", "stop", "CUDA out of memory"))
     for values, brief, fields in [
         ({"status": "lost"}, "gone", ("status",)),
-        ({"status": "exited", "message": "OOM"}, "exited: OOM", ("status",)),
+        ({"status": "exited", "message": "OOM"}, "OOM", ("status",)),
         ({"status": "offline"}, "the machine is offline", ("status",)),
         ({"status": "frozen"}, "frozen", ("status",)),
         ({"status": "odd"}, "unknown status", ("status",)),
@@ -354,10 +354,10 @@ def test_the_state_is_one_word_by_the_machine_and_the_judge(subtests: pytest.Sub
         (row("stopped"), "stopped"),
         (row("lost", **DONE), "lost"),
         (row("beaming"), "beaming"),
-        (row(verdict=RUNS, loss=nan), "NaN loss"),
-        (row(verdict=RUNS, error="ssh: no answer"), "no answer"),
-        (row(verdict=RUNS, error="no pod", missing=True), "not found"),
-        (row(absent="no log found"), "not there"),
+        (row(verdict=RUNS, loss=nan), "NaN"),
+        (row(verdict=RUNS, error="ssh: no answer"), "unreachable"),
+        (row(verdict=RUNS, error="no pod", missing=True), "missing"),
+        (row(absent="no log found"), "absent"),
         (row(verdict=NOBODY_LOOKED), "unknown"),
         (row(), "running"),
     ]:

@@ -48,7 +48,7 @@ def test_the_cells_are_those_of_the_terminal_with_values_to_sort_by() -> None:
     shown = cells(member(1, loss=nan, gpu_util=None))
     assert shown["LOSS"] == ("nan", 1e308) and shown["GPU%"] == ("-", None)
     assert shown["$/H"] == ("$0.467", 0.467) and shown["ETA"][0] == "45m"
-    assert shown["PROGRESS"] == ("E1/3 70%", 70.0) and shown["STATUS"] == ("NaN loss", "nan loss")
+    assert shown["PROGRESS"] == ("E1/3 70%", 70.0) and shown["STATUS"] == ("NaN", "nan")
     assert cells(member(1, loss=inf))["LOSS"] == ("inf", 1e308)
 
 

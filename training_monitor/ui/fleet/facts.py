@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from training_monitor.core.units import format_duration
-from training_monitor.fleet.metrics import FLEET_COLUMNS, TrainingMetrics
+from training_monitor.fleet.metrics import FAILED, FLEET_COLUMNS, TrainingMetrics
 from training_monitor.fleet.rows import is_rented
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.ui.fleet.view import (
@@ -59,8 +59,8 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
     health = health_of(row, snapshot, view)
     told: list[tuple[str, str | None, str]] = [
         ("state", state_and_reason(row, health), health.level),
-        ("message", row.message, ""),
-        ("error", row.error, "error"),
+        ("message", None if row.absent or row.status in FAILED else row.message, ""),  # else it is the reason
+        ("error", None if row.state() in ("unreachable", "missing") else row.error, "error"),
     ]
     if row.stale_since is not None:
         since = f"since {format_date(row.stale_since)}, {format_age(snapshot.timestamp - row.stale_since)}"
@@ -73,11 +73,7 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
         age = format_age(snapshot.timestamp - row.explained.at)
         told.append(("why", f"{age} ago, before {row.explained.job_id or 'it'} was ended: {row.explained.text}", ""))
         told.append(("nodes", describe_nodes(row.explained.suspect_nodes, row.explained.faulty_nodes), "warning"))
-    return [
-        (name, text, level)
-        for name, text, level in told
-        if text and not (name in ("message", "error") and text in health.reason)
-    ]
+    return [(name, text, level) for name, text, level in told if text]
 
 
 def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ from training_monitor.ui.kit.text import (
     safe,
 )
 from training_monitor.ui.kit.view import MARGIN, Column, Layout, Table, View, fit_columns, row_line
+from training_monitor.verdict.judge import ENDS
 
 KEPT_LINES = 500
 Recent = Callable[[str], Sequence[FleetSample]]
@@ -44,7 +45,7 @@ LEVEL_STYLES = {"healthy": "good", "warning": "warn", "error": "bad"}
 LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
 _BAR_FROM = 15  # cells that the progress column needs to show a bar
 _PROGRESS_TEXT = 8
-_STEPPING = ("running", "slow", "stalled", "suspended", "NaN loss")  # states
+_STEPPING = ("running", "slow", "stalled", "suspended", "NaN")  # states
 _REASON_FROM = 28  # cells that the health column needs to show a part of the whole reason
 _LEVEL_SIGNS = {"healthy": "", "warning": "! ", "error": "!! "}  # of ASCII; "? " for all else
 _GPU_MAKERS = regex(r"NVIDIA |GeForce |Tesla |RTX ")
@@ -140,7 +141,9 @@ def health_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) ->
 def state_and_reason(row: TrainingMetrics, health: Health) -> str:
     """Return the state of a member and why it is in it, as one sentence."""
     state = row.state()
-    return health.reason if health.reason.startswith(state) else f"{state}: {health.reason}"
+    if row.verdict is not None and row.verdict.state == state and state in ENDS:  # the judge begins with it
+        return health.reason
+    return state if health.reason == state else f"{state}: {health.beside_state}"
 
 
 def marked_rows(snapshot: FleetSnapshot, view: FleetView) -> list[TrainingMetrics]:
@@ -280,7 +283,7 @@ def show_status(member: Member, width: int) -> str:
     word, sign = safe(state, glyphs), f"{glyphs.signs.get(state, UNKNOWN_SIGN)} "
     if glyphs.ascii:
         sign = _LEVEL_SIGNS.get(level, "? ")
-    elif level == "error" and state in ("running", "NaN loss"):
+    elif level == "error" and state in ("running", "NaN"):
         sign = f"{glyphs.signs['stalled']} "
     elif level == "warning" and state == "running":
         sign = f"{glyphs.signs['slow']} "
@@ -307,8 +310,8 @@ def _show_progress(member: Member, width: int) -> str:
 def show_health(member: Member, width: int) -> str:
     """Format why the member is in its state: the reason, in brief where there is little room for it."""
     health, state = member.health, member.row.state()
-    whole = safe(health.reason.removeprefix(f"{state}: "), member.glyphs)
-    brief = "" if health.brief == state else health.brief.removeprefix(f"{state}: ").removeprefix(f"{state}, ")
+    whole = safe("" if health.reason == state else health.beside_state, member.glyphs)
+    brief = "" if health.brief == state else health.brief
     if width >= _REASON_FROM or cells(whole) <= width or not (brief or health.level == "healthy"):
         return whole
     return safe(brief, member.glyphs)

@@ -312,7 +312,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
     ) -> None:
         super().__init__(collector)
         self._collector, self._begin, self._command = collector, begin, command
-        self._edit_of: dict[str, EditVariable] = {}  # by the message that it was asked for
+        self._asked: EditVariable | None = None  # the last edit, until the run has handled it
         self._snapshot = collector.snapshot()
         self._wanted_after: float | None = None  # while paused: show a look newer than this
         self._reader: OutputReader | None = None
@@ -336,8 +336,8 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         messages = self._collector.messages()
         if news := gain(view.messages, messages):
             view = replace(view, message=news[-1].text)
-        if view.message in self._edit_of and _is_answered(self._edit_of[view.message], self._snapshot):
-            view = said(view, "")
+        if self._asked is not None and _is_answered(self._asked, self._snapshot):
+            self._asked, view = None, said(view, "")
         if self._begin is not None:
             view = self._begun(view, *self._begin)
         panes = () if self._reader is None else self._reader.panes
@@ -426,9 +426,8 @@ class _TopSession(Session[TopView, RunsSnapshot]):
     def _edit(self, command: EditVariable) -> str:
         run, variable, text = command.run, command.variable, command.text
         self._collector.source.edit(run, {variable: text})
-        told = f"asked {run.name} for {variable} = {text}; VALUE changes when the run answers"
-        self._edit_of = {told: command}
-        return told
+        self._asked = command
+        return f"asked {run.name} for {variable} = {text}; VALUE changes when the run answers"
 
 
 def _is_answered(asked: EditVariable, snapshot: RunsSnapshot) -> bool:
