@@ -26,8 +26,10 @@ from training_monitor.fleet.config import FleetConfig, parse_member
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.mock import MockFleet
 from training_monitor.look.meant import find_meant
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.supervision.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.asking import Site
+from training_monitor.vast.training_request import TrainingRequest
 from training_monitor.web.pages import id_of
 
 VIEWS = ("#/", "#/alerts", "#/cost", "member")
@@ -115,14 +117,14 @@ def test_no_table_is_cut_off_and_a_narrow_page_has_what_is_asked_most(browser: B
     for width, heads in (
         (1440, {"Loss", "GPU", "Mem %", "Disk %", "$/h", "Total", "ETA"}),
         (820, {"Loss", "GPU %"}),
-        (390, {"Loss"}),
+        (390, set()),
     ):
         browser.resize(width, 800)
         browser.wait("it fits", lambda: browser.run(CUT) == [])
         shown = {head.rstrip("▲") for head in browser.texts("thead th")}
         assert heads | {"Health", "Name", "Progress"} <= shown, (width, shown)
     [others] = [each for each in browser.texts("tbody tr") if "lora-08" in each]
-    assert all(word in others for word in ("GPU % ", "ETA ", "$/h $0.5", "Total $", "Disk % 96.4")), others
+    assert all(word in others for word in ("Loss ", "GPU % ", "ETA ", "$/h $0.5", "Total $", "Disk % 96.4")), others
     go(browser, "#/cost")
     browser.wait("a table", lambda: len(browser.all("tbody tr")) > 5)
     assert browser.run(CUT) == []
@@ -457,3 +459,23 @@ def test_a_persons_acts_renew_the_session_and_those_of_scripts_do_not(browser: B
         browser.run("const now = performance.now.bind(performance); performance.now = () => now() + 61000")
         act()
         assert has_changed(before)
+
+
+def test_the_queue_is_a_view_where_it_holds_a_training(browser: Browser, page: Served, tmp_path: Path) -> None:
+    begin(browser, page)
+    assert not browser.one("#queue-link").is_displayed()
+    queue = TrainingQueue(Store(str(tmp_path / "state")))
+    queue.submit(TrainingRequest("lora", command="train", budget=5.0), "lora-anna-portrait-1")
+    with served(MockFleet(), queue=queue) as other:
+        begin(browser, other)
+        browser.wait("its link", lambda: browser.one("#queue-link").is_displayed())
+        browser.one("#queue-link").click()
+        browser.wait("its job", lambda: "lora-anna-portrait-1" in browser.text("tbody"))
+        assert browser.texts("thead th") == ["Job", "State", "Budget", "Age"]
+        browser.run(axe_script())
+        for width, scheme in ((1280, "light"), (390, "light"), (390, "dark")):
+            browser.resize(width, 740)
+            browser.prefer(scheme)
+            assert browser.run(CUT) == [] and browser.run(WIDTH) <= width
+            assert browser.driver.execute_async_script(AXE) == []
+    assert browser.complaints() == []

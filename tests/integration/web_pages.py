@@ -20,6 +20,7 @@ from typing import Any
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.mock import MockFleet
+from training_monitor.rent.queue import TrainingQueue
 from training_monitor.web.access import LOOPBACK, make_session, session_key
 from training_monitor.web.board import Board
 from training_monitor.web.door import Door
@@ -134,13 +135,14 @@ def served(
     allow_write: bool = False,
     token: str | None = None,
     history: History | None = None,
+    queue: TrainingQueue | None = None,
 ) -> Iterator[Served]:
     """A page in this process."""
     fleet = fleet or MockFleet()
     server = WebServer("127.0.0.1", 0)
     links: list[str] = []
     door = Door(KEY, names=LOOPBACK, token=token, port=server.port, on_link=links.append)
-    board = Board(fleet, allow_write=allow_write, history=history)
+    board = Board(fleet, allow_write=allow_write, history=history, queue=queue)
     feed = Feed(board.state)
     fleet.listen(feed.note_change)
     ready = threading.Event()

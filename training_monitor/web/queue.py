@@ -9,16 +9,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from training_monitor.core.units import format_duration
-from training_monitor.ui.kit.text import NOT_KNOWN, format_total
+from training_monitor.ui.kit.text import format_total
 from training_monitor.vast.cost import spent_by
 from training_monitor.vast.training_request import QueuedJob
-from training_monitor.web.pages import clean
+from training_monitor.web.pages import clean, clean_or_none
 
 MOST_JOBS = 200  # the newest
 
 
 def queue_page(jobs: Sequence[QueuedJob], damaged: Sequence[str], now: float) -> dict[str, Any]:
-    """Return the jobs, newest first, and the ids of those that cannot be read; `now` in epoch seconds."""
+    """Return the jobs, newest first, and the ids of those that cannot be read; `now` in epoch seconds.
+
+    None is unknown, or not there yet.
+    """
     return {"jobs": [_job(job, now) for job in jobs], "damaged": [clean(each) for each in damaged]}
 
 
@@ -32,11 +35,11 @@ def _job(job: QueuedJob, now: float) -> dict[str, Any]:
         "state": clean(job.state.value.lower()),
         "level": {"COMPLETED": "healthy", "FAILED": "error"}.get(job.state.value, ""),
         "over": is_over,
-        "step": NOT_KNOWN if last is None else f"{last}/{work.total_steps or '?'}",
-        "gpu": clean(work.asked_gpu or NOT_KNOWN),
-        "machine": NOT_KNOWN if work.instance_id is None else str(work.instance_id),
-        "spent": format_total(spent) if work.rentals or work.spent is not None else NOT_KNOWN,
-        "budget": NOT_KNOWN if job.request.budget is None else format_total(job.request.budget),
+        "step": None if last is None else f"{last}/{work.total_steps or '?'}",
+        "gpu": clean_or_none(work.asked_gpu),
+        "machine": clean_or_none(work.instance_id),
+        "spent": format_total(spent) if work.rentals or work.spent is not None else None,
+        "budget": None if job.request.budget is None else format_total(job.request.budget),
         "age": format_duration(max(0.0, now - job.created_at)),
         "notes": [clean(each) for each in (work.reason, to_end, *work.warnings) if each],
     }

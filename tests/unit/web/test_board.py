@@ -58,7 +58,7 @@ def test_the_queue_is_shown_without_what_may_be_secret(tmp_path: Path) -> None:
     page = Board(MockFleet(), queue=queue).queue()
     cancelled, waiting = page["jobs"]
     assert (waiting["id"], waiting["state"], waiting["budget"], waiting["over"]) == ("lora-1", "queued", "$5.00", False)
-    assert {waiting[name] for name in ("step", "gpu", "machine", "spent")} == {"-"} and waiting["notes"] == []
+    assert {waiting[name] for name in ("step", "gpu", "machine", "spent")} == {None} and waiting["notes"] == []
     assert cancelled["id"] == "lora-2" and cancelled["notes"] == ["token=*** was wrong"]
     assert not any(word in str(page) for word in ("hunter2", "HUNTER", "hf_", "train --key"))
 

@@ -786,14 +786,16 @@ function costView() {
     make("div", { class: "frame narrow" }, make("table", {}, make("thead", {}, make("tr", {},
       make("th", { scope: "col" }, "Day"), make("th", { scope: "col", class: "number" }, "Spent"))), days)),
     make("p", { class: "dim" }, "+: at least so much; not every machine was watched all the time."));
-  const node = make("div", {}, make("h1", {}, "Cost"), panel.node, make("h2", {}, "By member"),
+  const byMember = make("section", { hidden: true }, make("h2", {}, "By member"),
     make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Cost by member" },
-      make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Member"), ...heads)), body)), said, byDay);
+      make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Member"), ...heads)), body)));
+  const node = make("div", {}, make("h1", {}, "Cost"), panel.node, byMember, said, byDay);
 
   function fill(found) {
     body.replaceChildren(...found.members.map((member) => make("tr", {},
       make("th", { scope: "row" }, make("a", { href: `#/member/${member.id}` }, member.name)),
       ...[member.price, member.spent, member.ahead, member.to_completion].map((text) => make("td", { class: "number" }, text)))));
+    byMember.hidden = !found.members.length;
     byDay.hidden = !found.days.length;
     days.replaceChildren(...found.days.map(([day, text]) => make("tr", {}, make("th", { scope: "row" }, day), make("td", { class: "number" }, text))));
     const left = found.left_out ? ` The ${found.left_out} cheapest members are left out.` : "";
@@ -807,24 +809,23 @@ function costView() {
 
 // The trainings for rented machines; its link is there where the queue holds some.
 function queueView() {
-  const body = make("tbody"), said = make("p", { class: "dim", role: "status" });
-  const numbers = ["Step", "Spent", "Budget", "Age"];
-  const heads = ["Job", "State", "Step", "Spent", "Budget", "Age", "GPU", "Machine"];
+  const columns = [["Step", "step", "number"], ["Spent", "spent", "number"], ["Budget", "budget", "number"], ["Age", "age", "number"],
+    ["GPU", "gpu", "extra"], ["Machine", "machine", "extra"]]; // heading, name in the answer, class
+  const heads = make("tr"), body = make("tbody"), said = make("p", { class: "dim", role: "status" });
   const node = make("div", {}, make("h1", {}, "Queue"), make("p", { class: "dim" }, "Trainings for rented machines, the newest first."),
-    make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Queue" },
-      make("table", { class: "queue" }, make("thead", {}, make("tr", {}, ...heads.map((title) =>
-        make("th", { scope: "col", class: numbers.includes(title) ? "number" : "" }, title)))), body)), said);
+    make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Queue" }, make("table", { class: "queue" }, make("thead", {}, heads), body)), said);
   let loadedAt = 0;
 
   async function load() {
     loadedAt = seconds();
     try {
       const { jobs, damaged } = await ask("/api/queue");
+      const shown = columns.filter(([, name]) => jobs.some((job) => job[name] !== null));
+      heads.replaceChildren(...[["Job"], ["State"], ...shown].map(([title, , kind]) => make("th", { scope: "col", class: kind }, title)));
       body.replaceChildren(...jobs.map((job) => make("tr", { class: `${job.level} ${job.over ? "stale" : ""}`.trim() },
         make("th", { scope: "row" }, job.id, ...job.notes.map((note) => make("span", { class: "reason" }, note))),
         make("td", { class: job.level === "error" ? "why" : "" }, job.state),
-        ...[job.step, job.spent, job.budget, job.age].map((text) => make("td", { class: "number" }, text)),
-        make("td", {}, job.gpu), make("td", {}, job.machine))));
+        ...shown.map(([, name, kind]) => make("td", { class: kind }, job[name] ?? "-")))));
       put(said, [jobs.length ? "" : "The queue is empty.", damaged.length ? `Not readable: ${damaged.join(", ")}.` : ""].join(" ").trim());
     } catch (error) {
       put(said, error.message);
