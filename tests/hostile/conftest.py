@@ -16,6 +16,7 @@ from tests.integration.conftest import (  # noqa: F401
     local,
     over_ssh,
     pod,
+    pytest_generate_tests,
     sshd,
     surroundings,
     target,

@@ -35,6 +35,7 @@ from training_monitor.core.models import Question, Reply
 from training_monitor.core.results import CommandResult
 from training_monitor.targets.transport import LocalTransport
 
+KINDS = ("local", "in_pod", "over_ssh")  # of targets
 collect_ignore = ["roll_call_programs"]  # what a training in a test runs
 MARK = "TRAINING_MONITOR_TEST"
 WRONG_KEY = "wrong-key-of-somebody"
@@ -454,7 +455,17 @@ def over_ssh(surroundings: Surroundings, sshd: SshServer) -> Place:
     return Place(sshd.address, folder, folder / "jobs ssh", surroundings, set_environment, surroundings.disconnect)
 
 
-@pytest.fixture(params=["local", "in_pod", "over_ssh"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of `target` on each kind of them, or on those that it names itself, or KINDS of its module does.
+
+    Every kind runs every script alike, as test_targets.py and test_target_jobs.py show.
+    """
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "target" in metafunc.fixturenames and not any("target" in mark.args[0] for mark in marks):
+        metafunc.parametrize("target", getattr(metafunc.module, "KINDS", KINDS), indirect=True)
+
+
+@pytest.fixture
 def target(request: pytest.FixtureRequest) -> Place:
     place: Place = request.getfixturevalue(request.param)
     return place

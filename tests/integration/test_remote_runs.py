@@ -32,6 +32,7 @@ from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import LocalTransport, Stream
 
+KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
 HOSTILE = ["it's", 'a "quoted" one', "two\nlines", "-rf", "$(touch stolen)", "ü█ and spaces", "x <==\ny", "*"]
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
 PROGRAMS = "cat head ls mv rm sed dd base64 od stat wc grep sleep chmod date uname find".split()

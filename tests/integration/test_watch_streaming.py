@@ -24,6 +24,7 @@ from training_monitor.core.errors import InvalidTransition
 from training_monitor.core.values import WatchedJob
 from training_monitor.logs import LogUpdate
 
+KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
 WRITER = """
 i=0
 while [ $i -lt {count} ]; do
