@@ -24,6 +24,7 @@ from training_monitor.targets.transport import Stream
 
 MOST_MESSAGE = 3100
 OUTSIDE = ("transport", "store", "clock", "environ")
+SMALL = ("count",)  # of members with a past
 
 
 class Untold:
@@ -89,6 +90,7 @@ def valid(tmp_path: Path) -> dict[str, Callable[[], Any]]:
         "failure": t.Failure("none", "", "", ""), "policy": t.RestartPolicy(), "value": 1, "store": store, "job": "pod",
         "channels": [WebList()], "environ": {}, "what": "it failed", "source": "a log", "key": "interval",
         "expected": "seconds", "open_monitor": lambda: None, "make_watch": lambda monitor: None, "report": {},
+        "count": 1,
     }  # fmt: skip
     made = {"watcher": watcher, "monitor": writer, "transport": Nowhere, "clock": ShortClock}
     return {**{name: lambda value=value: value for name, value in same.items()}, **made}
@@ -140,7 +142,7 @@ def sweep(name: str, call: Any, valid: dict[str, Callable[[], Any]]) -> Iterator
 
 
 def needs(parameter: inspect.Parameter) -> bool:
-    return parameter.default is inspect.Parameter.empty or parameter.name in OUTSIDE
+    return parameter.default is inspect.Parameter.empty or parameter.name in OUTSIDE + SMALL
 
 
 def takes_function(parameter: inspect.Parameter) -> bool:

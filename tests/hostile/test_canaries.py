@@ -121,7 +121,7 @@ def run_all(target: str, folder: Path) -> dict[str, str]:
         "TEXTS": str(folder / "texts"),
     }
     forms = ((), ("--json",)) if target == "local" else ((),)
-    cases = [(name, form) for name in WORDS for form in forms]
+    cases = sorted(((name, form) for name in WORDS for form in forms), key=lambda case: case[0] in ENDLESS)
     for first in range(0, len(cases), AT_ONCE):
         running = []
         for name, form in cases[first : first + AT_ONCE]:
