@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place, free_port, wait_until
+from tests.integration.conftest import Place, wait_until
 from tests.loopback.messaging import (
     Asked,
     Fault,
@@ -206,11 +206,6 @@ def test_a_request_without_an_answer_is_repeated(service: Services, fault: Fault
     assert (report.ok, report.attempts, len(service.asked)) == (True, 2, 2)
 
 
-def test_a_service_that_is_not_there_is_tried_as_often_as_said(service: Services) -> None:
-    report, clock = register(service, url=f"http://127.0.0.1:{free_port()}/hook", attempts=4)
-    assert (report.ok, report.attempts, clock.slept) == (False, 4, [5.0, 10.0, 20.0])
-
-
 def test_it_waits_as_long_as_the_service_says(service: Services) -> None:
     report, clock = register(service, rate_limit(37))
     assert (report.ok, clock.slept) == (True, [37.0])
@@ -250,11 +245,6 @@ def test_a_command_here_gets_variables_and_json(local: Place) -> None:
     assert report.ok and '"trigger": "ohwx"' in report.said
     values = f"{HOSTILE[0]}|{ABOUT['model']}|portrait.safetensors|https://example.com/portrait|4000|"
     assert out.read_text() == values
-
-
-def test_a_line_that_begins_like_an_option_is_a_line(local: Place) -> None:
-    report = register_model(Hook(command="-x 2>/dev/null; echo done"), ABOUT, job_id="job-7", clock=QuickClock())
-    assert (report.ok, report.said) == (True, "done")
 
 
 def test_a_command_here_that_hangs_is_ended(local: Place) -> None:

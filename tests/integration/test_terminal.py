@@ -155,36 +155,9 @@ def test_the_mouse_is_switched_on_inside_the_screen_and_off_with_it(opened: Call
     assert screen.modes() == [b"before", *ON, *OFF, b"after"]
 
 
-@pytest.mark.parametrize("end", [b"c", signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_the_mouse_is_off_after_a_crash_or_a_signal(opened: Callable[..., Pty], end: bytes | signal.Signals) -> None:
-    screen = opened("mouse")
-    screen.press(b"j")
-    screen.hears("j")
-    if isinstance(end, bytes):
-        screen.press(end)
-    else:
-        os.kill(screen.pid, end)
-    screen.wait(lambda: b"Traceback" in screen.output)
-    assert screen.modes() == [b"before", *ON, *OFF]
-
-
 @pytest.mark.parametrize(("words", "term"), [((), "xterm-256color"), (("mouse",), "vt100"), (("mouse",), "ansi")])
 def test_without_a_mouse_nothing_is_said_of_it(opened: Callable[..., Pty], words: tuple[str, ...], term: str) -> None:
     screen = opened(*words, term=term)
     screen.press(b"\x1b[B", b"q")
     screen.wait(lambda: b"after" in screen.output)
     assert screen.modes() == [b"before", b"after"]
-
-
-def test_the_mouse_is_off_while_the_screen_is_suspended(opened: Callable[..., Pty]) -> None:
-    screen = opened("mouse", run="set -m; {}; stty -a; echo stopped; fg >/dev/null; echo status=$?")
-    screen.press(b"j")
-    screen.hears("j")
-    screen.press(b"\x1a")
-    screen.wait(lambda: screen.modes()[-2:] == ON and b"stopped" in screen.output)
-    screen.press(b"k", b"\x1b")
-    screen.hears("j", "k", "escape")
-    screen.press(b"q")
-    screen.wait(lambda: b"status=0" in screen.output)
-    assert screen.modes() == [b"before", *ON, *OFF, *ON, *OFF, b"after"]
-    assert b" icanon" in screen.output
