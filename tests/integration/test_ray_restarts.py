@@ -1,4 +1,4 @@
-"""A Ray cluster dies ten times under a training that two machines take turns to supervise: one training at any time.
+"""A Ray cluster dies five times under a training that two machines take turns to supervise: one training at any time.
 
 The training dies with it, or runs on: then it is supervised by its process, and nothing is started.
 """
@@ -20,8 +20,9 @@ from tests.integration.ray_cluster import HEAD, LABELS, ProcessCensus, RayHead, 
 from tests.loopback.kubernetes import KubernetesApi
 from training_monitor.cli import demo_training
 
-CRASHES = 10
-SURVIVED = (2, 5, 7)
+CRASHES = 5
+SURVIVED = (2, 4)
+MACHINE_DIES = (3, 4)
 TRAIN = f"""
 import os, re, sys, time
 from pathlib import Path
@@ -95,7 +96,7 @@ def steps_of(file: Path) -> list[int]:
 
 
 @pytest.mark.timeout(1500)
-def test_ten_cluster_deaths_leave_one_training_and_count_lost_steps(
+def test_cluster_deaths_leave_one_training_and_count_lost_steps(
     lean_ray: Path, kube: KubernetesApi, tmp_path: Path
 ) -> None:
     head, made = RayHead(lean_ray), tmp_path / "made"
@@ -122,8 +123,8 @@ def test_ten_cluster_deaths_leave_one_training_and_count_lost_steps(
             head.crash()
             if number not in SURVIVED:
                 kill_trainings(str(tmp_path / "train.py"))
-            if number in (3, 7):
-                down, other = (ann, bob) if number == 3 else (bob, ann)
+            if number in MACHINE_DIES:
+                down, other = (ann, bob) if number == MACHINE_DIES[0] else (bob, ann)
                 down.kill()
             head.start()
             survived = number in SURVIVED
@@ -135,7 +136,7 @@ def test_ten_cluster_deaths_leave_one_training_and_count_lost_steps(
 
             assert wait_until(is_supervised, 120), [each.out.read_text()[-2000:] for each in rivals]
             assert len(list(made.iterdir())) == attempts + (not survived)
-            if number in (3, 7):
+            if number in MACHINE_DIES:
                 assert other.said("taken over from"), other.out.read_text()[-2000:]
                 down.up.set()
         (made / "enough").touch()
