@@ -18,8 +18,8 @@ from training_monitor.core.units import parse_duration
 FILES, FOLDERS = "files", "folders"
 TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups", "users", "history"
 
-WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
-STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
+WHAT = "a training: its PID, log file or pattern, Ray job, process:NAME or name (default: all found)"
+STALLS = "time without a step that counts as a stall; four times as long if there are signs of work"
 
 
 def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Callable[[str], float]:
@@ -171,15 +171,17 @@ class CommandParser(argparse.ArgumentParser):
 
     def time_limit(self, seconds: int) -> None:
         """Declare --timeout, see `left_to_look`."""
-        what = f"for all of it (default: {seconds}s)"
+        what = f"time limit (default: {seconds}s)"
         self.duration("--timeout", what, default=float(seconds), type=seconds_from(_LEAST_LOOK, below=600))
 
     def target(self, *, is_optional: bool = False) -> None:
         """Declare TARGET, with --namespace."""
         if is_optional:
-            self.value("target", "TARGET", "see below (default: local)", TARGETS, nargs="?", default="local")
+            self.value(
+                "target", "TARGET", "where to look, see below (default: local)", TARGETS, nargs="?", default="local"
+            )
         else:
-            self.value("target", "TARGET", "see below", TARGETS)
+            self.value("target", "TARGET", "where commands run, see below", TARGETS)
         self.namespace()
 
     def what(self) -> None:
@@ -188,34 +190,48 @@ class CommandParser(argparse.ArgumentParser):
 
     def namespace(self) -> None:
         """Declare --namespace."""
-        self.add_argument("-n", "--namespace", help="of a bare pod name (default: that of kubectl's context)")
+        self.add_argument(
+            "-n",
+            "--namespace",
+            help="namespace of pods (default: that of kubectl's context)",
+        )
 
     def take_over(self) -> None:
         """Declare --take-over."""
-        self.flag("--take-over", "supervise it instead of another machine's supervisor, which then ends")
+        self.flag("--take-over", "take over from the supervisor on another machine, which then exits")
 
     def roll_call(self) -> None:
         """Declare --roll-call-timeout."""
         self.duration(
             "--roll-call-timeout",
-            "for a look at all ranks (see `why`) before a hang is ended, at least 5s (default: 20s; 0: none)",
+            "time limit for inspecting all ranks (see `why`) before a hanging attempt is ended, at least 5s "
+            "(default: 20s; 0: do not inspect)",
             default=20.0,
         )
 
     def notify(self) -> None:
         """Declare --notify."""
-        self.value("--notify", "USER", "send notices, see `training-monitor notify`", USERS, nargs="?", const="")
+        self.value(
+            "--notify",
+            "USER",
+            "send notices, see `training-monitor notify`",
+            USERS,
+            nargs="?",
+            const="",
+        )
 
     def heartbeat(self) -> None:
         """Declare --heartbeat."""
         self.value(
             "--heartbeat",
             "URL",
-            "GET this URL after every look that saw something, so that a dead-man service tells you when that stops; "
-            "env:NAME for the variable that holds it",
+            "send a GET request to this URL after every successful look, so that a dead man's switch alerts you when "
+            "they stop; env:NAME reads the URL from a variable",
         )
 
     def outage_after(self) -> None:
         """Declare --outage-after."""
-        help = "send a notice when looks fail, or the state folder cannot be used, for this long (default: 10m)"
+        help = (
+            "send a notice when looks have failed, or the state folder has been unusable, for this long (default: 10m)"
+        )
         self.duration("--outage-after", help)

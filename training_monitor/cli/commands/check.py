@@ -1,4 +1,4 @@
-"""`check`: whether trainings make progress, here or on TARGET: all that are found, or one."""
+"""`check`: report whether trainings make progress, here or on TARGET: all of them, or one."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
     command.what()
-    command.duration("--stall-after", f"{STALLS} (default: by the evidence)")
-    command.duration("--sample", "look once more after this time where the first look does not tell (default: 0)", 0.0)
+    command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
+    command.duration("--sample", "take a second look after this time if the first is inconclusive (default: 0)", 0.0)
     command.value(
         "--field",
         "KEY",
-        "print only this key of the JSON, say step, a line for each training; exit status 0: it is known",
+        "print only this key of the JSON document, such as step, one line per training; exit status 0 if the "
+        "value is known",
     )
     command.time_limit(16)
-    command.flag("--forget", "forget the trainings that earlier checks saw there and that have ended since")
+    command.flag("--forget", "forget the trainings that earlier checks found on TARGET and that have ended since")
 
 
 def run(args: Namespace) -> int:

@@ -15,7 +15,7 @@ _MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, re
 
 def declare(command: CommandParser) -> None:
     command.target()
-    command.value("directory", "DIR", "a folder on the target")
+    command.value("directory", "DIR", "checkpoint folder on the target")
 
 
 def run(args: Namespace) -> int:

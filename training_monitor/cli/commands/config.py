@@ -28,19 +28,22 @@ _WIDTH = 60
 
 def declare(command: CommandParser) -> None:
     what = command.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="say all that is wrong in it; then the exit status is 1")
+    what.add_argument(
+        "--check", action="store_true", help="list every problem in the file; the exit status is 1 if there are any"
+    )
     what.add_argument(
         "--init",
         metavar="PATH",
         nargs="?",
         const="",
-        help="write a new one with every key, its default and meaning, all of it commented out",
+        help="write a new settings file with every key, its default and its meaning, all commented out",
     )
     command.completes["init"] = FILES
     command.value(
         "--file",
         "FILE",
-        "(default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in ~/.config/training_monitor)",
+        "settings file to use (default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in "
+        "~/.config/training_monitor)",
         FILES,
     )
 

@@ -21,7 +21,7 @@ _INDENT = 30
 
 
 def declare(command: CommandParser) -> None:
-    command.value("targets", "TARGET", "also see whether these answer", TARGETS, nargs="*")
+    command.value("targets", "TARGET", "also check that these targets respond", TARGETS, nargs="*")
 
 
 def run(args: Namespace) -> int:

@@ -15,13 +15,13 @@ _COUNTS: Final = ("gpus_used", "gpus_available", "cpus_used", "cpus_available")
 
 def declare(command: CommandParser) -> None:
     command.target()
-    command.value("--checkpoint-dir", "DIR", "a folder on the head (default: found, if it can be)")
+    command.value("--checkpoint-dir", "DIR", "checkpoint folder on the head (default: detected if possible)")
     command.value("--pods", "POD", "all pods of the job", nargs="+")
-    command.value("--job", "JOB", "also report on this job")
+    command.value("--job", "JOB", "include this job in the report")
     command.add_argument(
         "--only",
         choices=("efa", "ray"),
-        help="only whether NCCL uses EFA or fell back to TCP; only the GPUs and CPUs of the Ray cluster",
+        help="report only whether NCCL uses EFA or fell back to TCP, or only the GPUs and CPUs of the Ray cluster",
     )
 
 

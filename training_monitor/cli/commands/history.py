@@ -62,22 +62,31 @@ def _moment(text: str) -> float:
 
 def declare(command: CommandParser) -> None:
     command.value(
-        "members", "MEMBER", "a key, or a part of it that only one has (default: all in a table)", HISTORY, nargs="*"
+        "members",
+        "MEMBER",
+        "a member's key, or an unambiguous part of it (default: all)",
+        HISTORY,
+        nargs="*",
     )
     command.value(
         "--since",
         "WHEN",
-        "how long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: 24h; with --cost all that is kept)",
+        "start of the period: an age (90m, 1h30m, 7d) or time (2030-01-31T12:00) (default: 24h; with --cost "
+        "everything)",
         type=_moment,
     )
-    command.value("--until", "WHEN", "the same (default: now)", type=_moment)
-    command.value("--field", "FIELD", "only this; may be repeated", action="append", default=[])
-    command.value("--csv", "FILE", "write the samples there; - is stdout", FILES)
-    command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text", FILES)
-    command.flag("--mock", "the history of made-up instances, as `vast --mock` writes it")
+    command.value("--until", "WHEN", "end of the period (default: now)", type=_moment)
+    command.value("--field", "FIELD", "show only this field (may be repeated)", action="append", default=[])
+    command.value("--csv", "FILE", "write the samples to this file; - is standard output", FILES)
+    command.value("--jsonl", "FILE", "write the samples as JSON lines; NaN and infinity are written as strings", FILES)
+    command.flag("--mock", "show the history of the made-up instances of `vast --mock`")
     kind = command.add_mutually_exclusive_group()
-    kind.add_argument("--compare", action="store_true", help="runs side by side, over the steps that all have reached")
-    kind.add_argument("--cost", action="store_true", help="dollars a day of each member, group, and all together")
+    kind.add_argument(
+        "--compare",
+        action="store_true",
+        help="compare runs side by side, up to the last step that all reached",
+    )
+    kind.add_argument("--cost", action="store_true", help="show dollars per day by member, by group and in total")
 
 
 def list_members(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:

@@ -1,4 +1,4 @@
-"""`logs`: the end of a job's log."""
+"""`logs`: print the last lines of a job's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training_monitor.core.units import format_bytes
 def declare(command: CommandParser) -> None:
     command.target()
     command.value("job", "JOB", WHAT, nargs="?", type=some_name)
-    command.value("--tail", "LINES", "how many lines (default: %(default)s)", type=count, default=100)
+    command.value("--tail", "LINES", "number of lines (default: %(default)s)", type=count, default=100)
 
 
 def run(args: Namespace) -> int:

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
 
 def declare(command: CommandParser) -> None:
-    command.flag("--allow-write", "also offer tools that act: stop, run, upload, rent, destroy; each asks again")
+    command.flag(
+        "--allow-write", "also offer tools that act: stop, run, upload, rent, destroy; each needs a confirmation"
+    )
     command.value(
         "--read-under",
         "DIR",
-        "also read files below this folder of a target (may be repeated; default: only logs and checkpoint folders of "
-        "jobs and of trainings that were found)",
+        "also allow reading files below this folder of a target (may be repeated; default: only logs and checkpoint "
+        "folders of jobs and of detected trainings)",
         FOLDERS,
         action="append",
     )
-    command.flag("--text", "write each answer also as text, for clients that show nothing else")
+    command.flag("--text", "also return each result as text, for clients that show nothing else")
 
 
 def _check(words: Sequence[str]) -> None:

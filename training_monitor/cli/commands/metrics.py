@@ -23,9 +23,12 @@ LEAST_SECONDS = 1.0  # between two writes: the looks of a round do not end all a
 def declare(command: CommandParser) -> None:
     add_any_members(command)
     command.value(
-        "--textfile", "PATH", "write PATH, for node_exporter, after every look; its name ends with .prom", FILES
+        "--textfile",
+        "PATH",
+        "write this .prom file for node_exporter after every look",
+        FILES,
     )
-    command.flag("--once", "look once (default without --textfile)")
+    command.flag("--once", "exit after one look (default without --textfile)")
     add_fleet_looks(command)
 
 

@@ -23,19 +23,19 @@ _LISTED = 50
 
 
 def declare(command: CommandParser) -> None:
-    command.value("message", "MESSAGE", "what to say", nargs="?")
-    command.flag("--test", "send a test by every configured channel")
-    command.flag("--list", "list the recent notices")
-    command.value("--channel", "NAME", "only this one (may be repeated)", action="append")
-    command.value("--user", "NAME", "one of the settings file's users (default: the channels' own)", USERS)
+    command.value("message", "MESSAGE", "text of the notice", nargs="?")
+    command.flag("--test", "send a test notice through every channel")
+    command.flag("--list", "list recent notices")
+    command.value("--channel", "NAME", "use only this channel (may be repeated)", action="append")
+    command.value("--user", "NAME", "recipient: a user of the settings file (default: the channels' own)", USERS)
     command.value(
         "--priority",
         "P",
-        "low | normal | high | urgent (default: %(default)s)",
+        "low, normal, high or urgent (default: %(default)s)",
         default="normal",
         choices=("low", "normal", "high", "urgent"),
     )
-    command.value("--job", "JOB", "what it is about; with --list, only this job's")
+    command.value("--job", "JOB", "the job that the notice is about; with --list, show only notices about this job")
 
 
 def run(args: Namespace) -> int:

@@ -14,12 +14,14 @@ from training_monitor.targets.target import parse_target
 
 def declare(command: CommandParser) -> None:
     command.target()
-    named = "jobs are called NAME or NAME-attempt-N (default: the id or name of a scheduler's job)"
+    named = "name of the training; jobs are named NAME or NAME-attempt-N (default: the scheduler's job ID or name)"
     command.value("job_name", "NAME", named, nargs="?")
-    command.value("--job", "JOB", "start by supervising this submission id")
-    command.value("--entrypoint", "COMMAND", "default: that of the latest Ray job of this name")
+    command.value("--job", "JOB", "start by supervising the job with this submission ID")
+    command.value(
+        "--entrypoint", "COMMAND", "command that starts the training (default: that of the latest Ray job of this name)"
+    )
     again = "let the scheduler run the same job again: it keeps its id, and cannot be given a checkpoint"
-    command.flag("--requeue", f"{again} (default: submit its script as a new one)")
+    command.flag("--requeue", f"{again} (default: submit its script as a new job)")
     add_supervision(command)
 
 

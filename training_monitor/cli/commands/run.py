@@ -18,12 +18,26 @@ from training_monitor.core.errors import SettingsError
 
 def declare(command: CommandParser) -> None:
     command.namespace()
-    command.value("--target", "TARGET", "see below (default: local)", TARGETS, default="local")
-    command.value("--name", "NAME", "of the job (default: made from the command)")
-    command.value("--working-dir", "DIR", "on the target (default: here, or where a shell starts there)")
-    command.value("--env", "NAME[=VALUE]", "for the command; NAME alone passes it on", action="append")
+    command.value(
+        "--target", "TARGET", "where to run the command, see below (default: local)", TARGETS, default="local"
+    )
+    command.value("--name", "NAME", "name of the job (default: derived from the command)")
+    command.value(
+        "--working-dir",
+        "DIR",
+        "working directory on the target (default: the current one; on another machine the one in which a shell "
+        "starts)",
+    )
+    command.value(
+        "--env",
+        "NAME[=VALUE]",
+        "environment variable; NAME alone passes on its value",
+        action="append",
+    )
     add_supervision(command)
-    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="a program with its arguments")
+    command.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program to run, with its arguments"
+    )
 
 
 def run(args: Namespace) -> int:

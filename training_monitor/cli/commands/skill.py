@@ -23,16 +23,16 @@ Files = Mapping[str, str]  # texts by path in the skill's folder
 
 
 def declare(command: CommandParser) -> None:
-    command.value("page", "PAGE", "print this document of references instead of SKILL.md", nargs="?")
+    command.value("page", "PAGE", "print this page of the skill's references instead of SKILL.md", nargs="?")
     command.value(
         "--install",
         "DIR",
-        "write DIR/training-monitor (default: in ~/.agents/skills and ~/.claude/skills, where ~/.agents or ~/.claude "
-        "is; .claude/skills for one project)",
+        "write the skill to DIR/training-monitor (default: into ~/.agents/skills and ~/.claude/skills, for whichever "
+        "of ~/.agents and ~/.claude exists; for one project use .claude/skills)",
         nargs="?",
         const="",
     )
-    command.flag("--force", "with --install, also replace files that were edited there")
+    command.flag("--force", "with --install, also replace files that you edited")
 
 
 @dataclass(frozen=True, slots=True)

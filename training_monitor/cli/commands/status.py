@@ -1,4 +1,4 @@
-"""`status`: one job's status, or all jobs of a target."""
+"""`status`: print one job's status, or list all jobs of a target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNO
 
 def declare(command: CommandParser) -> None:
     command.target()
-    command.value("job", "JOB", "default: all process jobs and Ray jobs", nargs="?", type=some_name)
+    command.value("job", "JOB", "a job ID or name (default: all process jobs and Ray jobs)", nargs="?", type=some_name)
 
 
 def run(args: Namespace) -> int:

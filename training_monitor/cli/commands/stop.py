@@ -24,7 +24,7 @@ def declare(command: CommandParser) -> None:
     command.target()
     command.value("job", "JOB", WHAT, nargs="?", type=some_name)
     add_ending(command)
-    command.value("--reason", "TEXT", f"why, for notices and the README of the model (default: {_BY_HAND})")
+    command.value("--reason", "TEXT", f"reason to record in notices and the model's README (default: {_BY_HAND})")
 
 
 def run(args: Namespace) -> int:

@@ -35,23 +35,27 @@ def declare(command: CommandParser) -> None:
     command.value(
         "folder",
         "FOLDER",
-        f"with the progress files of the runs: {one_of(['a folder here', *list_folder_forms()])}",
+        f"folder with the runs' progress files: {one_of(['a folder here', *list_folder_forms()])}",
         FOLDERS,
     )
     command.namespace()
-    command.duration("--interval", "between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
-    command.value("--max-cpus", "CORES", "that the runs may use (default: all)", type=positive_number)
-    command.value("--max-ram", "GB", "of memory that they may use (default: all)", type=positive_number)
-    command.value("--max-gpu", "GB", "of GPU memory that they may use (default: all)", type=positive_number)
-    command.duration("--csv-interval", "between rows in CSV files (default: no CSV)", type=_SECONDS)
-    command.value("--csv-dir", "PATH", "the folder of the CSV files (default: %(default)s)", FOLDERS, default=CSV_DIR)
+    command.duration("--interval", "time between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
+    command.value("--max-cpus", "CORES", "CPU cores that the runs may use (default: all)", type=positive_number)
+    command.value("--max-ram", "GB", "memory that the runs may use (default: all)", type=positive_number)
+    command.value("--max-gpu", "GB", "GPU memory that the runs may use (default: all)", type=positive_number)
+    command.duration("--csv-interval", "time between rows in CSV files (default: no CSV files)", type=_SECONDS)
+    command.value("--csv-dir", "PATH", "folder for the CSV files (default: %(default)s)", FOLDERS, default=CSV_DIR)
     mode = command.add_mutually_exclusive_group()
-    mode.add_argument("--headless", action="store_true", help="no screen: only CSV, or with --json a line each time")
-    mode.add_argument("--once", action="store_true", help="look once and print a table (default without a terminal)")
-    command.flag("--read-only", "no key can signal, edit or delete anything")
+    mode.add_argument(
+        "--headless",
+        action="store_true",
+        help="show no screen: only write CSV files, or with --json print one line per refresh",
+    )
+    mode.add_argument("--once", action="store_true", help="print one table and exit (default without a terminal)")
+    command.flag("--read-only", "disable all keys that signal, edit or delete anything")
     page = command.add_mutually_exclusive_group()
-    page.add_argument("--output", metavar="RUN", help="begin with the output of this run")
-    page.add_argument("--edit", metavar="RUN", help="begin with the variables of this run")
+    page.add_argument("--output", metavar="RUN", help="open the output of this run first")
+    page.add_argument("--edit", metavar="RUN", help="open the variables of this run first")
 
 
 def run(args: Namespace) -> int:

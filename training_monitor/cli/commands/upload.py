@@ -13,7 +13,7 @@ from training_monitor.core.units import plural
 
 def declare(command: CommandParser) -> None:
     command.target()
-    command.value("path", "PATH", "on the target")
+    command.value("path", "PATH", "path on the target")
     command.value("destination", "WHERE", "hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX or a presigned URL")
 
 

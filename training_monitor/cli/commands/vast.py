@@ -1,4 +1,4 @@
-"""`vast`: vast.ai instances on one screen: training, GPUs, cost, alerts."""
+"""`vast`: show vast.ai instances on one screen: training, GPUs, cost, alerts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def _instances(text: str) -> list[int]:
 
 def declare(command: CommandParser) -> None:
     which = command.add_mutually_exclusive_group()
-    which.add_argument("--instances", type=_instances, metavar="A,B", help="only these, by their ids")
-    which.add_argument("--all", action="store_true", help="every instance that is not stopped (default)")
-    command.flag("--mock", "made-up instances: needs no network, account or tool")
+    which.add_argument("--instances", type=_instances, metavar="A,B", help="show only instances with these IDs")
+    which.add_argument("--all", action="store_true", help="show every instance that is not stopped (default)")
+    command.flag("--mock", "show made-up instances; needs no network, account or tool")
     add_screen(command)
 
 

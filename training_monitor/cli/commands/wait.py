@@ -1,4 +1,4 @@
-"""`wait`: wait until a training ends or stalls, or until a step, a checkpoint, a line of its log."""
+"""`wait`: wait until a training ends, stalls, reaches a step, writes a checkpoint or logs a given line."""
 
 from __future__ import annotations
 
@@ -28,21 +28,25 @@ def declare(command: CommandParser) -> None:
         "--for",
         "CONDITION",
         "finished, failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (5m), checkpoint (a new complete one) or "
-        "log=REGEX (a new line); again: whichever holds first",
+        "log=REGEX (a new line); if repeated, whichever holds first",
         action="append",
         dest="conditions",
     )
-    command.value("--handle", "NAME", "a name for the wait; with it alone, go on with that wait")
-    command.flag("--list", "list the waits that are kept")
-    command.duration("--timeout", "wait no longer than this (default: no limit)")
+    command.value("--handle", "NAME", "a name for the wait; without --for, resume that wait")
+    command.flag("--list", "list the saved waits")
+    command.duration("--timeout", "maximum time to wait (default: no limit)")
     command.duration(
         "--leave-after",
-        "end this call, not the wait, after this time; continue by its handle (default condition: finished)",
+        "end this call, but not the wait, after this time; resume the wait with --handle (default condition: finished)",
         type=SECONDS_ABOVE_ZERO,
     )
-    command.duration("--interval", "between looks (default: 30s; with --for 2s to 1m, the longer it waits the more)")
-    command.duration("--stall-after", f"{STALLS} (default: by the evidence)")
-    command.value("--checkpoint-dir", "DIR", "of its checkpoints, for --for checkpoint (default: found, if it can be)")
+    command.duration("--interval", "time between looks (default: 30s; with --for it grows from 2s to 1m)")
+    command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
+    command.value(
+        "--checkpoint-dir",
+        "DIR",
+        "the training's checkpoint folder, for --for checkpoint (default: detected if possible)",
+    )
 
 
 def run(args: Namespace) -> int:

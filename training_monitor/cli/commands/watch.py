@@ -62,40 +62,43 @@ def declare(command: CommandParser) -> None:
     command.target()
     which = command.add_mutually_exclusive_group()
     which.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
-    which.add_argument("--log", metavar="FILE", help="what the training writes, a file or pattern on the target")
-    which.add_argument("--job", type=some_name, metavar="JOB", help="a Ray submission id, or process:NAME")
+    which.add_argument("--log", metavar="FILE", help="the training's log, a file or pattern on the target")
+    which.add_argument(
+        "--job", type=some_name, metavar="JOB", help="the job to watch: a Ray submission ID or process:NAME"
+    )
     add_ending(command)
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
-    mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
-    mode.add_argument("--once", action="store_true", help="look once, with the exit status of `check`")
-    command.flag("--plain", "one line instead of the screen")
+    mode.add_argument("--poll", action="store_true", help="read the log at intervals (default without a terminal)")
+    mode.add_argument("--once", action="store_true", help="exit after one look, with the exit status of `check`")
+    command.flag("--plain", "print one line instead of the screen")
     command.heartbeat()
     command.outage_after()
-    command.flag("--terminate", "end it when it has stalled for the grace period")
+    command.flag("--terminate", "end the training when it has stalled for the grace period")
     command.roll_call()
     command.take_over()
     command.add_argument(
         "--terminate-busy",
         action="store_const",
         const=True,
-        help="with --terminate: end it also when it makes no step although its GPUs compute or its log grows",
+        help="with --terminate: also end the training when it makes no steps, even if its GPUs are busy or its log "
+        "grows",
     )
     command.add_argument(
         "--terminate-eta",
         dest="terminate_on_eta",
         action="store_const",
         const=True,
-        help="with --terminate: end it also when its ETA does not converge although its speed has not halved",
+        help="with --terminate: also end the training when its ETA does not converge, even if its speed has not halved",
     )
-    command.flag("--no-stall-detection", "never call it stalled")
-    command.duration("--interval", "between looks (default: 1m)")
-    command.duration("--grace-period", "from the notice of a stall to the end (default: 15m)")
-    command.duration("--stall-after", f"{STALLS} (default: by the evidence)")
+    command.flag("--no-stall-detection", "never report the training as stalled")
+    command.duration("--interval", "time between looks (default: 1m)")
+    command.duration("--grace-period", "time between the notice of a stall and the end of the training (default: 15m)")
+    command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
     command.duration("--soft-limit", "send a notice after this run time", type=SECONDS_ABOVE_ZERO)
-    command.duration("--hard-limit", "end it after this run time, with --terminate", type=SECONDS_ABOVE_ZERO)
-    command.value("--cost-per-hour", "DOLLARS", "what the machine costs", type=amount)
-    command.value("--budget", "DOLLARS", "send a notice when it has spent this", type=positive_number)
+    command.duration("--hard-limit", "end the training after this run time; needs --terminate", type=SECONDS_ABOVE_ZERO)
+    command.value("--cost-per-hour", "DOLLARS", "price of the machine per hour", type=amount)
+    command.value("--budget", "DOLLARS", "send a notice when the training has cost this much", type=positive_number)
 
 
 def run(args: Namespace) -> int:

@@ -24,15 +24,21 @@ _WILDCARDS = ("0.0.0.0", "::", "")
 
 def declare(command: CommandParser) -> None:
     add_any_members(command)
-    command.value("--port", "PORT", "where to listen; 0: any free one (default: %(default)s)", type=port, default=8750)
     command.value(
-        "--host", "ADDRESS", "where to listen; beyond this machine only with --token-file", default="127.0.0.1"
+        "--port", "PORT", "port to listen on; 0: any free port (default: %(default)s)", type=port, default=8750
     )
-    command.value("--name", "NAME", "a host name of this page, beside localhost", action="append", default=[])
+    command.value(
+        "--host",
+        "ADDRESS",
+        "address to listen on; one that other machines can reach needs --token-file",
+        default="127.0.0.1",
+    )
+    command.value("--name", "NAME", "a host name to accept besides localhost", action="append", default=[])
     command.value(
         "--token-file",
         "FILE",
-        "sign in with the token in this file, which only you can read; env:NAME for a variable that holds it",
+        "require the token in this file to sign in; only you may have permission to read the file; env:NAME "
+        "reads the token from a variable",
         FILES,
     )
     command.flag("--allow-write", "let the page stop and destroy members, each after a typed confirmation")

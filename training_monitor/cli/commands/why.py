@@ -1,4 +1,4 @@
-"""`why`: why a training hangs: what all its ranks do, their stacks, and which one the others wait for."""
+"""`why`: explain a hang: the state and stack of every rank, and the rank that the others wait for."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
     command.what()
     command.value(
-        "--also", "TARGET", "another host of the same training; again for more", TARGETS, action="append", default=[]
+        "--also", "TARGET", "another host of the same training (may be repeated)", TARGETS, action="append", default=[]
     )
     command.time_limit(20)
-    command.value("--py-spy", "FILE", "a py-spy that is sent to the hosts, and removed again", FILES)
+    command.value("--py-spy", "FILE", "the py-spy program to copy to the hosts temporarily", FILES)
     command.flag("--stacks", "print the stacks of all threads")
 
 

@@ -21,14 +21,17 @@ FORECAST_KEYS = {"dollars_per_hour": "cost_per_hour", "unknown": "cost_unknown"}
 
 
 def declare(command: CommandParser) -> None:
-    command.value("account", "ACCOUNT", "of the ledger here (default: vast.ai's own)", nargs="?")
+    command.value("account", "ACCOUNT", "local ledger account (default: vast.ai's credit)", nargs="?")
     change = command.add_mutually_exclusive_group()
-    change.add_argument("--deposit", type=dollars, metavar="DOLLARS", help="pay in to ACCOUNT")
+    change.add_argument("--deposit", type=dollars, metavar="DOLLARS", help="amount to deposit to ACCOUNT")
     change.add_argument(
-        "--withdraw", type=dollars, metavar="DOLLARS", help="take out of ACCOUNT again: a wrong deposit is corrected so"
+        "--withdraw",
+        type=dollars,
+        metavar="DOLLARS",
+        help="amount to withdraw from ACCOUNT, to correct a mistaken deposit",
     )
-    command.value("--reason", "TEXT", "why it was paid in or taken out")
-    command.value("--payment", "ID", "the same payment counts once")
+    command.value("--reason", "TEXT", "reason for the deposit or withdrawal")
+    command.value("--payment", "ID", "ID of the payment; a payment with the same ID counts only once")
 
 
 def run(args: Namespace) -> int:

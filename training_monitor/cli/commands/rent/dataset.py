@@ -13,9 +13,9 @@ from training_monitor.rent import validate_dataset
 
 def declare(command: CommandParser) -> None:
     command.value("path", "PATH", "a folder of images and captions on this machine", FOLDERS)
-    command.value("--min-images", "N", "fewer are an error (default: 10)", type=count, default=10)
-    command.value("--trigger", "WORD", "that captions have to hold")
-    command.flag("--require-captions", "an image without one is an error")
+    command.value("--min-images", "N", "minimum number of images (default: 10)", type=count, default=10)
+    command.value("--trigger", "WORD", "a word that every caption must contain")
+    command.flag("--require-captions", "report images without a caption as errors")
 
 
 def run(args: Namespace) -> int:

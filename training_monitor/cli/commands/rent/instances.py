@@ -55,7 +55,7 @@ INSTANCE_KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
 
 
 def declare(command: CommandParser) -> None:
-    command.value("id", "ID", "more about this one (default: list them)", nargs="?")
+    command.value("id", "ID", "show this instance (default: list all)", nargs="?")
 
 
 def run(args: Namespace) -> int:

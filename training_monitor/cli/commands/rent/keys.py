@@ -15,8 +15,10 @@ from training_monitor.vast import check_ssh_keys, setup_ssh_key
 
 
 def declare(command: CommandParser) -> None:
-    command.flag("--setup", "make the pair if there is none, and register it")
-    command.value("--path", "FILE", "(default: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519)", FILES)
+    command.flag("--setup", "create the key pair if it does not exist, and register it")
+    command.value(
+        "--path", "FILE", "private key file (default: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519)", FILES
+    )
 
 
 def run(args: Namespace) -> int:

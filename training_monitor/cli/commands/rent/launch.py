@@ -33,55 +33,67 @@ _LIMITS = {"soft_limit": "soft_timeout", "hard_limit": "hard_timeout", "max_mach
 
 
 def declare(command: CommandParser) -> None:
-    command.value("--name", "NAME", "of the job and its model")
+    command.value("--name", "NAME", "name of the job and its model")
     command.value("--dataset", "DIR", "a folder of images and captions on this machine", FOLDERS)
-    command.value("--trigger", "WORD", "the word that stands for what is trained")
-    command.value("--steps", "N", "(default: 4000)", type=positive_count)
-    command.value("--save-every", "N", "steps between checkpoints (default: 250)", type=positive_count)
-    command.value("--learning-rate", "X", "(default: 0.0001)", type=positive_number)
-    command.value("--rank", "N", "of the LoRA (default: 32)", type=positive_count)
-    command.value("--alpha", "X", "of the LoRA (default: 32)", type=positive_number)
-    command.value("--base-model", "OWNER/NAME", "(default: black-forest-labs/FLUX.1-dev)")
+    command.value("--trigger", "WORD", "the caption word that stands for the subject")
+    command.value("--steps", "N", "training steps (default: 4000)", type=positive_count)
+    command.value("--save-every", "N", "number of steps between checkpoints (default: 250)", type=positive_count)
+    command.value("--learning-rate", "X", "learning rate (default: 0.0001)", type=positive_number)
+    command.value("--rank", "N", "rank of the LoRA (default: 32)", type=positive_count)
+    command.value("--alpha", "X", "alpha of the LoRA (default: 32)", type=positive_number)
+    command.value("--base-model", "OWNER/NAME", "base model to adapt (default: black-forest-labs/FLUX.1-dev)")
     command.value(
         "--command",
         "LINE",
-        "run this instead of a LoRA training; it finds $DATASET, writes checkpoints into $OUTPUT and goes on from "
+        "command to run instead of a LoRA training; reads $DATASET, writes to $OUTPUT, resumes from "
         "$RESUME_FROM_CHECKPOINT",
     )
-    command.value("--image", "IMAGE", "the container (default: ostris/aitoolkit:latest)")
+    command.value("--image", "IMAGE", "container image (default: ostris/aitoolkit:latest)")
     command.value(
         "--env",
         "NAME[=VALUE]",
-        "for the training; NAME alone is looked up in the environment when it starts",
+        "environment variable; the value of NAME alone is read at the start",
         action="append",
     )
     command.value("--from", "FILE", "a JSON file with the fields of TrainingRequest", FILES, dest="file")
-    command.value("--gpu", "NAME", "preferred, most wanted first: 4090, A100, ...", nargs="+", action="extend")
+    command.value("--gpu", "NAME", "GPU models, most preferred first: 4090, A100, ...", nargs="+", action="extend")
     command.value(
-        "--max-price", "DOLLARS", "per hour (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)", type=positive_number
+        "--max-price",
+        "DOLLARS",
+        "maximum price per hour (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)",
+        type=positive_number,
     )
-    command.value("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=positive_number)
-    command.value("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)", type=positive_number)
-    command.value("--budget", "DOLLARS", "end the job when it has spent this", type=positive_number)
+    command.value(
+        "--min-vram", "GB", "minimum memory of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=positive_number
+    )
+    command.value("--disk", "GB", "disk space to rent (default: 64, or VASTAI_DEFAULT_DISK_GB)", type=positive_number)
+    command.value("--budget", "DOLLARS", "end the job when it has cost this much", type=positive_number)
     command.duration("--soft-limit", "send a notice after this time on rented machines", type=SECONDS_ABOVE_ZERO)
     command.duration(
         "--hard-limit", "save and end the job after this time on rented machines (default: 4h)", type=SECONDS_ABOVE_ZERO
     )
-    command.value("--num-gpus", "N", "(default: 1)", type=positive_count)
-    command.flag("--bid", "a cheaper machine that may be taken away at any time")
-    command.value("--max-machines", "N", "that it may use up (default: 3)", type=positive_count)
-    command.value("--upload", "WHERE", "hf:OWNER/NAME, s3://BUCKET/PREFIX; the next where one fails", action="append")
-    command.value("--samples", "LINE", "run on the machine with $MODEL; writes into $SAMPLES")
-    command.value("--register", "LINE|URL", "run here, or called, with the finished model")
+    command.value("--num-gpus", "N", "number of GPUs (default: 1)", type=positive_count)
+    command.flag("--bid", "rent an interruptible machine: cheaper, but can be taken away")
+    command.value("--max-machines", "N", "maximum number of machines to try (default: 3)", type=positive_count)
+    command.value(
+        "--upload",
+        "WHERE",
+        "upload destination: hf:OWNER/NAME or s3://BUCKET/PREFIX; may be repeated for fallbacks",
+        action="append",
+    )
+    command.value(
+        "--samples", "LINE", "command to run on the machine with the finished model in $MODEL; it writes to $SAMPLES"
+    )
+    command.value("--register", "LINE|URL", "command to run here, or URL to call, with the finished model")
     command.add_argument(
         "--on-finish",
         choices=("destroy", "stop", "keep"),
-        help="the machine, of a job that completed (default: destroy)",
+        help="what happens to the machine of a completed job (default: destroy)",
     )
-    command.value("--account", "NAME", "whose credits pay (default: nobody's)")
-    command.value("--id", "ID", "of the job: the same one again goes on with it (default: made from NAME)")
-    command.flag("--force", "queue it although nothing for rent does for it now")
-    command.flag("--watch", "do the work here and show it, instead of in a worker")
+    command.value("--account", "NAME", "ledger account that pays for the job (default: none)")
+    command.value("--id", "ID", "job ID; reuse it to resume that job (default: derived from NAME)")
+    command.flag("--force", "queue the job even if no current offer matches")
+    command.flag("--watch", "process the job in this terminal and show its progress, instead of leaving it to a worker")
     command.notify()
     command.heartbeat()
 
@@ -247,7 +259,7 @@ def _spec(given: dict[str, Any], chosen: dict[str, Any]) -> Any:
         return spec
     spec = {**spec, **chosen}
     if not spec.get("trigger"):
-        raise SettingsError("--trigger", None, "the word that stands for what is trained, or --command LINE")
+        raise SettingsError("--trigger", None, "the caption word that stands for the subject, or --command LINE")
     return {"name": given.get("name"), **spec}
 
 

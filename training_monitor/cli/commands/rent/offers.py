@@ -21,19 +21,22 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--gpu",
         "NAME",
-        "only these, most wanted first (default: any, those of VASTAI_PREFERRED_GPUS first)",
+        "GPU models, most preferred first (default: any, those in VASTAI_PREFERRED_GPUS first)",
         nargs="+",
         action="extend",
     )
     command.value(
-        "--max-price", "DOLLARS", "per hour, with the disk (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)", type=amount
+        "--max-price",
+        "DOLLARS",
+        "maximum price per hour with the disk (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)",
+        type=amount,
     )
-    command.value("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=amount)
-    command.value("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)", type=amount)
-    command.value("--reliability", "SHARE", "at least this, 0 to 1 (default: 0.95)", type=amount)
-    command.value("--country-not", "XX", "not in these countries (default: CN HK)", nargs="*")
-    command.flag("--bid", "cheaper machines that may be taken away at any time")
-    command.value("--limit", "N", "show at most N (default: %(default)s)", type=count, default=20)
+    command.value("--min-vram", "GB", "minimum memory of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=amount)
+    command.value("--disk", "GB", "disk space to rent (default: 64, or VASTAI_DEFAULT_DISK_GB)", type=amount)
+    command.value("--reliability", "SHARE", "minimum reliability, from 0 to 1 (default: 0.95)", type=amount)
+    command.value("--country-not", "XX", "exclude these countries (default: CN HK)", nargs="*")
+    command.flag("--bid", "list interruptible machines: cheaper, but can be taken away")
+    command.value("--limit", "N", "maximum number of offers (default: %(default)s)", type=count, default=20)
 
 
 def run(args: Namespace) -> int:

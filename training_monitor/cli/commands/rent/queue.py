@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 
 def declare(command: CommandParser) -> None:
-    command.value("job", "JOB", "show or cancel this one (default: list them)", nargs="?")
-    command.flag("--cancel", "end JOB: save what there is, destroy its machine")
-    command.value("--reason", "TEXT", "why, with --cancel (default: %(default)s)", default="cancelled by hand")
-    command.flag("--all", "also those that have ended")
+    command.value("job", "JOB", "ID of a job to show or cancel (default: list all)", nargs="?")
+    command.flag("--cancel", "end JOB: save its newest checkpoint and destroy its machine")
+    command.value(
+        "--reason", "TEXT", "reason to record, with --cancel (default: %(default)s)", default="cancelled by hand"
+    )
+    command.flag("--all", "include jobs that have ended")
 
 
 def run(args: Namespace) -> int:

@@ -27,9 +27,11 @@ TOLD = ("stopping", "refused", "unreachable")  # events of a sweep; others are i
 
 
 def declare(command: CommandParser) -> None:
-    command.flag("--force", "destroy them (default: only say which)")
-    command.flag("--all", "with --force: every instance of the account, also foreign ones")
-    command.value("--confirm", "TEXT", "for --all --force without a terminal: what it asks to type")
+    command.flag("--force", "destroy the instances (default: only list them)")
+    command.flag(
+        "--all", "with --force: destroy every instance of the account, even those that this package did not rent"
+    )
+    command.value("--confirm", "TEXT", "the confirmation phrase, for --all --force without a terminal")
     command.value(
         "--every", "DURATION", "repeat at this interval (default: 15m)", type=SECONDS_ABOVE_ZERO, nargs="?", const=900.0
     )

@@ -11,9 +11,9 @@ from training_monitor.cli.output import BAD, OK, complain, hint, interrupted_sta
 
 
 def declare(command: CommandParser) -> None:
-    command.value("--jobs", "N", "at the same time (default: %(default)s)", type=positive_count, default=1)
-    command.flag("--until-empty", "leave when nothing is left to do")
-    command.flag("--no-sweep", "leave the sweeping to `training-monitor rent sweep`")
+    command.value("--jobs", "N", "maximum jobs at once (default: %(default)s)", type=positive_count, default=1)
+    command.flag("--until-empty", "exit when the queue is empty")
+    command.flag("--no-sweep", "do not sweep; leave that to `training-monitor rent sweep`")
     command.notify()
     command.heartbeat()
 
