@@ -77,7 +77,7 @@ def test_no_message_below_the_command_line_names_our_options_or_commands() -> No
 @pytest.mark.parametrize(
     ("code", "count"),
     [
-        ('raise E("x", hint="stop that one, or add --take-over")', 1),
+        ('raise E("x", hint="stop that supervisor, or add --take-over")', 1),
         ('raise E("x", hint=f"stop it: training-monitor stop {job}")', 1),
         ('raise SettingsError("--heartbeat", 1, "a URL")', 1),
         ('raise E("x", hint=Hint("add {take_over=True}"))', 0),

@@ -131,7 +131,7 @@ def test_a_claim_is_renewed_as_soon_as_there_is_a_thread(
 def test_a_worker_without_its_helpers_says_so_and_takes_no_job(machine: Machine, surroundings: Surroundings) -> None:
     machine.left = 1
     before = threading.active_count()
-    with pytest.raises(TrainingMonitorError, match="no thread is left here for: worker 3"):
+    with pytest.raises(TrainingMonitorError, match="cannot start a thread for: worker 3"):
         run_worker(jobs=3, until_empty=True)
     assert threading.active_count() <= before
 

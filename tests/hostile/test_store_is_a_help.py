@@ -183,7 +183,7 @@ def test_a_sweep_destroys_what_no_job_needs_only_where_it_can_read_the_queue(dis
         report = sweep_instances(False, owner="me", store=store, transport=bench.transport, clock=bench.clock)
     if fault == "damaged":
         assert bench.account.destroyed == [] and len(report["errors"]) == 3
-        assert "which machines are needed is unknown" in report["errors"][0]["error"]
+        assert "cannot determine which machines are needed" in report["errors"][0]["error"]
     else:
         assert sorted(bench.account.destroyed) == [1, 3] and not report["errors"]
 

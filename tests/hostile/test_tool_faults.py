@@ -142,7 +142,7 @@ class Bench:
         name = " ".join(argv)[:70]
         if words not in said:
             self.report.add("does not name the tool", argv[0], name, f"{what}: {said[:500]!r}")
-        elif not re.search(r'Try: |"hint": "|-> |remed|install |look at the program|look whether', said):
+        elif not re.search(r'Try: |"hint": "|-> |remed|install |check ', said):
             self.report.add("says nothing to try", argv[0], name, f"{what}: {said[:500]!r}")
 
 

@@ -138,7 +138,7 @@ def test_stop_ends_the_job_and_says_so(job: str) -> None:
 
 def test_gpu_without_nvidia_smi_is_unknown(pod: Pod) -> None:
     done = cli("gpu", "head")
-    assert done.returncode == 3 and "nvidia-smi is not there" in done.stderr
+    assert done.returncode == 3 and "nvidia-smi was not found" in done.stderr
     assert json.loads(cli("gpu", "head", "--json").stdout)["gpu_count"] is None
 
 

@@ -343,7 +343,7 @@ def test_a_payment_with_another_amount_is_refused(surroundings: Surroundings) ->
     assert cli(*pay, "20").returncode == 0
     done = cli(*pay, "200")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "payment 17 is recorded already: $20.00 were deposited with it, not $200.00" in done.stderr
+    assert "payment 17 is already recorded: $20.00 were deposited with it, not $200.00" in done.stderr
     assert "--withdraw" in done.stderr and ask(*pay, "200", status=1)["kind"] == "InvalidTransition"
     assert ask("rent", "credits", "anna")["credit"] == 20
 

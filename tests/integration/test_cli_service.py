@@ -212,7 +212,7 @@ def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Sur
     assert "it has no machine, and is over; what it had reserved is back with anna" in done.stderr
     assert Credits().balance("anna") == 10.0 and TrainingQueue().claim("w", 60) is None
     again = cli("rent", "queue", "one", "--cancel")
-    assert again.returncode == 1 and "one is over already: CANCELLED" in again.stderr
+    assert again.returncode == 1 and "one has already ended: CANCELLED" in again.stderr
 
 
 def test_a_job_that_was_cancelled_beside_a_worker_that_tells_is_told_once(surroundings: Surroundings) -> None:

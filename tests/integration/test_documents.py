@@ -138,7 +138,7 @@ def test_the_calls_of_the_ray_skill_work_under_its_module_name(
 def test_the_health_example_prints_a_verdict(cluster: KubernetesApi, surroundings: Surroundings) -> None:
     done = run(surroundings, sys.executable, str(ROOT / "examples/health_report.py"), HEAD, "checkpoints", WORKER)
     assert done.returncode == 3, done.stderr
-    assert "UNKNOWN" in done.stdout and "nvidia-smi is not there" in done.stdout and "4/4 GPUs" in done.stdout
+    assert "UNKNOWN" in done.stdout and "nvidia-smi was not found" in done.stdout and "4/4 GPUs" in done.stdout
 
 
 def test_the_restart_example_finishes_a_command_in_a_pod(cluster: KubernetesApi, surroundings: Surroundings) -> None:

@@ -77,7 +77,7 @@ def test_only_ended_attempts_of_ours_are_removed_and_the_newest_stay(target: Pla
     assert names_in(target) == before - set(found.removed)
     assert {"starter", "command", "log"} <= {each.name for each in elsewhere.iterdir()}
     assert not list(target.folder.rglob("pwned"))
-    assert remove(target, "process:run-attempt-10", keep=1).removed == (), "the same again removes nothing more"
+    assert remove(target, "process:run-attempt-10", keep=1).removed == (), "a second call removes nothing more"
 
 
 def test_a_start_that_goes_on_is_left_alone(local: Place) -> None:
@@ -223,7 +223,7 @@ def test_one_look_at_many_jobs_tells_the_same_as_a_look_at_each(target: Place) -
     assert together[names.index("missing")] is None
     (target.jobs / "hidden").rename(target.folder / "elsewhere")
     for question in (look_question("process:hidden"), states_question(["process:hidden"])):
-        with pytest.raises(TargetUnreachable, match="its run directory is not there"):
+        with pytest.raises(TargetUnreachable, match="its run directory is missing"):
             site.ask_one(question)
     (target.folder / "elsewhere").rename(target.jobs / "hidden")
 

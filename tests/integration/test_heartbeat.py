@@ -56,7 +56,7 @@ def test_a_hanging_heartbeat_delays_no_look(services: Services) -> None:
     threading.Thread(target=look, daemon=True).start()
     assert looks.wait(10) and wait_until(lambda: problems != [])
     heartbeat.close(0.0)
-    assert services.pings < 10 and "gave no complete answer" in problems[0]
+    assert services.pings < 10 and "sent no complete response" in problems[0]
 
 
 def test_the_last_ping_still_leaves_at_the_end(services: Services) -> None:

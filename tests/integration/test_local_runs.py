@@ -276,7 +276,7 @@ def test_pieces_of_a_huge_output_are_read_from_both_ends(tmp_path: Path) -> None
 
 def test_only_outputs_that_a_run_names_are_read(tmp_path: Path) -> None:
     source = output_run(tmp_path, tmp_path / "out.log")
-    with pytest.raises(TrainingMonitorError, match="output of no run"):
+    with pytest.raises(TrainingMonitorError, match="not the output of any run"):
         source.read_output("/etc/hostname", 0, 10)
     with pytest.raises(TrainingMonitorError, match="No such file"):
         source.read_output(str(tmp_path / "out.log"), 0, 10)
@@ -514,7 +514,7 @@ def test_what_deleting_removes_is_measured_in_both_layouts(tmp_path: Path) -> No
     (folder / "ab_stdout.log").write_bytes(b"x" * 10_000)
     flat = next(run for run in look(source).runs if run.folder is None)
     assert source.measure(flat).files == 2 and 10_000 <= source.measure(flat).bytes < 20_000
-    with pytest.raises(TrainingMonitorError, match="is not in"):
+    with pytest.raises(TrainingMonitorError, match="is no longer in"):
         source.measure(replace(flat, path="/etc/passwd"))
 
 
@@ -552,7 +552,7 @@ def test_what_the_file_says_now_decides_and_not_what_was_seen(tmp_path: Path, sl
     run = the_run(source)
     for status in ("RUNNING", "FINISHED"):
         write(path, identify(sleeper.pid), status=status)
-        with pytest.raises(TrainingMonitorError, match="run 'a' was started again since"):
+        with pytest.raises(TrainingMonitorError, match="run 'a' was restarted in the meantime"):
             source.delete(run)
     assert path.exists()
 
@@ -563,7 +563,7 @@ def test_a_file_that_became_something_else_is_kept(tmp_path: Path) -> None:
     source = LocalRuns(tmp_path)
     run = the_run(source)
     path.write_text('{"hidden_size": 4096}')
-    with pytest.raises(TrainingMonitorError, match="is not in .* any more"):
+    with pytest.raises(TrainingMonitorError, match="is no longer in"):
         source.delete(run)
     assert path.exists()
 

@@ -272,7 +272,7 @@ def test_a_command_gets_the_notice_on_stdin_only(tmp_path: Path) -> None:
     delivery = TrainingNotifier([CommandChannel(("sh", "-c", script))]).notify("", stall())
     assert delivery.channel == "command" and json.loads(got.read_text())["kind"] == "stall_detected"
     failing = TrainingNotifier([CommandChannel(("sh", "-c", "echo no such pager >&2; exit 3"))]).notify(None, "hello")
-    assert not failing.success and failing.error == "command: sh ended with exit status 3: no such pager"
+    assert not failing.success and failing.error == "command: sh failed with exit status 3: no such pager"
 
 
 # ---------------------------------------------------------------- refusals
@@ -352,7 +352,7 @@ def test_a_service_that_never_ends_its_answer_takes_a_limited_time(services: Ser
     channels = [Webhook(services.webhook), SlackWebhook(services.slack_webhook)]
     delivery = TrainingNotifier(channels, clock=FakeClock(), timeout=0.2).notify(None, "hello")
     assert delivery.channel == "slack" and delivery.attempts == 4
-    assert delivery.error == f"webhook: {services.url} gave no complete answer within 0.2 s"
+    assert delivery.error == f"webhook: {services.url} sent no complete response within 0.2 s"
     assert wait_until(lambda: threading.active_count() <= before + 2)  # of the service itself
 
 
@@ -397,9 +397,9 @@ def test_a_token_with_a_line_end_is_not_shown(services: Services) -> None:
     [
         ("refuse", "refused every recipient", 1),
         ("busy", "answered 451: 4.7.1 try again later", 3),
-        ("close", "broke the connection", 3),
-        ("hang", "was not done within 0.2 s", 3),
-        ("drip", "was not done within 0.2 s", 3),
+        ("close", "closed the connection", 3),
+        ("hang", "did not finish within 0.2 s", 3),
+        ("drip", "did not finish within 0.2 s", 3),
     ],
 )
 def test_a_mail_server_that_fails_is_met(mail: MailService, fault: str, words: str, attempts: int) -> None:
@@ -527,7 +527,7 @@ def test_the_test_says_what_is_wrong_and_what_to_try(
 def test_nothing_configured_is_wrong_use(
     settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(TrainingMonitorError, match="channel: got 'email', expected one that is configured"):
+    with pytest.raises(TrainingMonitorError, match="channel: got 'email', expected a configured channel"):
         call("--test", "--channel", "email")
     for key in ("TOKEN", "CHAT_ID", "API"):
         monkeypatch.delenv(f"TRAINING_MONITOR_TELEGRAM_{key}")

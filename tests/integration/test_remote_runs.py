@@ -329,7 +329,7 @@ class TestEditing:
             try:
                 here.runs.edit(run, {"b": str(number)})
             except CommandFailed as error:  # too busy: told, and nothing was written
-                assert "the same again" in str(error)
+                assert "retry the same call" in str(error)
         other.join()
         assert not failures
         assert parse_control_file((here.path / "control_run.json").read_text())["a"].value == "19"
@@ -411,7 +411,7 @@ class TestDeleting:
         folder.write("a", status="FINISHED")
         seen = folder.run("a")
         folder.write("a", replace(identify(), hostname="gpu-7"), status="FINISHED")
-        with pytest.raises(TrainingMonitorError, match="run 'a' was started again since"):
+        with pytest.raises(TrainingMonitorError, match="run 'a' was restarted in the meantime"):
             folder.runs.delete(seen)
         folder.runs.delete(folder.run("a"))
         assert folder.names() == []
@@ -471,7 +471,7 @@ class TestDeleting:
         other = tmp_path / "other"
         here.path.rename(other)
         here.path.mkdir()
-        with pytest.raises(TrainingMonitorError, match="not in .* any more"):
+        with pytest.raises(TrainingMonitorError, match="is no longer in"):
             here.runs.delete(run)
         assert (other / "a.json").exists()
 
@@ -537,7 +537,7 @@ class TestOutput:
             here.runs.read_output(str(here.path / "pipe"), 0, 10)
         with pytest.raises(CommandFailed, match="no file"):
             here.runs.read_output(str(here.path / "gone"), 0, 10)
-        with pytest.raises(TrainingMonitorError, match="output of no run"):
+        with pytest.raises(TrainingMonitorError, match="not the output of any run"):
             here.runs.read_output("/etc/passwd", 0, 10)
 
 

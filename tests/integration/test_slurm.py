@@ -272,10 +272,10 @@ def test_a_controller_that_does_not_answer_is_an_outage(world: World) -> None:
     try:
         for words in (("check", target), ("check", "slurm://"), ("why", target)):
             done = run_command(*words)
-            assert done.returncode == 3 and "Slurm does not answer" in done.stderr, done.stdout + done.stderr
+            assert done.returncode == 3 and "Slurm does not respond" in done.stderr, done.stdout + done.stderr
         report = report_of("fleet", "slurm://", target, "--once")
         assert (report["verdict"], report["members"][0]["verdict"]) == ("unknown", "unknown")
-        assert "Slurm does not answer" in report["error"]
+        assert "Slurm does not respond" in report["error"]
     finally:
         world.slurm.start_controller()
     assert wait_until(lambda: run_command("check", target).returncode == 0)

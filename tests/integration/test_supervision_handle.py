@@ -39,7 +39,7 @@ def test_told_to_stop_looking_it_leaves_the_job_to_the_same_call(local: Place, t
     began = time.monotonic()
     handle.stop_looking()
     assert handle.state == "stopped" and time.monotonic() - began < 2
-    with pytest.raises(TrainingMonitorError, match="nobody looks at fit on local any more"):
+    with pytest.raises(TrainingMonitorError, match="fit on local is no longer being watched"):
         handle.result()
     assert look_at_job("local", "process:fit-attempt-1").status is JobStatus.RUNNING
     again = begin(command)

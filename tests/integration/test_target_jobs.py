@@ -256,7 +256,7 @@ class TestJobs:
         start(target, "sleep 300")
         away = target.jobs.with_name("unmounted")
         target.jobs.rename(away)
-        with pytest.raises(TargetUnreachable, match="run directory is not there"):
+        with pytest.raises(TargetUnreachable, match="run directory is missing"):
             look(target)
         with pytest.raises(CommandFailed, match="processes of it run"):
             start(target, "sleep 300")

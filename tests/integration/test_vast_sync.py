@@ -222,7 +222,7 @@ class TestPush:
         write_file(tmp_path / "elsewhere" / "a", "old")
         there.mkdir(parents=True)
         (there / "sub").symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(CommandFailed, match="is a link"):
+        with pytest.raises(CommandFailed, match="is a symbolic link"):
             push_folder(str(here), over_ssh.address, str(there))
         assert tree(tmp_path / "elsewhere") == {"a": b"old"}
 
@@ -244,7 +244,7 @@ class TestPush:
         path = only_these_tools(tmp_path / "few", *USUAL_TOOLS)
         over_ssh.set_environment({"PATH": program(tmp_path / "full", "tar", script).partition(":")[0] + ":" + path})
         clock = FakeClock()
-        with pytest.raises(CommandFailed, match="the disk is full, 3 B are left"):
+        with pytest.raises(CommandFailed, match="the disk is full, 3 B were not copied"):
             push_folder(str(here), over_ssh.address, str(there), clock=clock)
         assert clock.slept == []
 
@@ -430,7 +430,7 @@ class TestFetch:
     def test_what_is_not_there_is_said_and_never_an_empty_folder(
         self, over_ssh: Place, here: Path, there: Path
     ) -> None:
-        with pytest.raises(CommandFailed, match="is not there"):
+        with pytest.raises(CommandFailed, match="does not exist"):
             fetch_folder(over_ssh.address, str(there), str(here))
         write(there, a="one")
         with pytest.raises(CommandFailed, match="no file that can be copied: 'b'"):
@@ -459,7 +459,7 @@ class TestFetch:
         write_file(there / "sub" / "a", "new")
         write_file(tmp_path / "elsewhere" / "a", "old")
         (here / "sub").symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(CommandFailed, match="is a link on this machine"):
+        with pytest.raises(CommandFailed, match="is a symbolic link on this machine"):
             fetch_folder(over_ssh.address, str(there), str(here))
         assert tree(tmp_path / "elsewhere") == {"a": b"old"}
 

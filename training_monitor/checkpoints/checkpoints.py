@@ -153,13 +153,14 @@ def find_latest_checkpoint(
     found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)
     if found is None and head_pod is None:
         raise CheckpointNotFound(
-            f"{checkpoint_dir}: there is no such folder on this machine", hint="head_pod= names the target that has it"
+            f"{checkpoint_dir}: no such folder on this machine", hint=("pass head_pod= to name the target that has it")
         )
     if found is None or not found.count:
         return None
     if found.newest_complete is None:
         raise CheckpointNotFound(
-            f"{checkpoint_dir}: {found.why_none_is_complete}", hint="restore one, or start fresh on purpose"
+            f"{checkpoint_dir}: {found.why_none_is_complete}",
+            hint="restore a checkpoint, or start from step 0 with fresh_start",
         )
     return found.newest_complete.path
 

@@ -74,7 +74,7 @@ def _run(*argv: str) -> tuple[bool, str, str]:
         result = _Hasty().run(argv, timeout=TIMEOUT)
     except TrainingMonitorError as error:
         return False, "", str(error)
-    said = last_lines(result.stderr or result.stdout, 1) or "it said nothing"
+    said = last_lines(result.stderr or result.stdout, 1) or "it printed nothing"
     return result.exit_code == 0, result.stdout, said
 
 

@@ -136,7 +136,7 @@ def need_tools() -> None:
     if key is None:
         hint("there is no ssh key here, and rented machines need one (training-monitor rent keys --setup makes one)")
     elif not os.path.isfile(key):
-        raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor rent keys --setup makes one)")
+        raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor rent keys --setup creates one)")
     elif key != vast_key_path():
         hint(f"rented machines are offered {key} (training-monitor rent keys --setup makes one for them alone)")
     try:

@@ -29,7 +29,7 @@ class MailServer:
         if self.security not in SECURITY:
             raise SettingsError("security", self.security, ", ".join(SECURITY))
         if self.security == "plain" and self.password and self.host not in _LOOPBACK:
-            raise SettingsError("security", "plain", "starttls or ssl where there is a password")
+            raise SettingsError("security", "plain", "starttls or ssl if a password is set")
 
 
 def check_url(url: str) -> str:

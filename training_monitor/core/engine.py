@@ -88,7 +88,7 @@ class Engine:
             self._thread = self._thread or begin_thread(self._run, self.subject)
         if self._thread is None:
             what = f"there is no thread left to look at the {self.subject}"
-            raise TrainingMonitorError(what, hint="end other programs here")
+            raise TrainingMonitorError(what, hint="stop other programs on this machine")
 
     def close(self) -> None:
         """Start no more looks, and do not wait for those in flight."""
@@ -266,7 +266,9 @@ def start_thread(work: Callable[[], None], name: str) -> threading.Thread:
     try:
         thread.start()
     except RuntimeError as error:
-        raise TrainingMonitorError(f"no thread is left here for: {name}", hint="end other programs here") from error
+        raise TrainingMonitorError(
+            f"cannot start a thread for: {name}", hint="stop other programs on this machine"
+        ) from error
     return thread
 
 

@@ -93,7 +93,7 @@ CALLS: Mapping[str, Call] = {
 class Hint(str):
     """What to try, as Python reads it; `spell` returns it in the language of another surface.
 
-        Hint("stop that one, or add {take_over=True}")
+        Hint("stop that supervisor, or add {take_over=True}")
         Hint("stop it first: {stop_job}", target, job_id)
 
     A `{name=VALUE}` is an argument of the call that failed, a `{name}` one of CALLS, with the values given to it.

@@ -60,13 +60,13 @@ def send_mail(
         temporary = all(code < 500 for code in codes)
         raise RestError(f"{where} refused every recipient", temporary=temporary, body=body) from None
     except smtplib.SMTPServerDisconnected:
-        raise RestError(f"{where} broke the connection") from None
+        raise RestError(f"{where} closed the connection") from None
     except smtplib.SMTPNotSupportedError as error:
         raise RestError(f"{where}: {error}", temporary=False, hint="smtps://, or another port") from None
     except TimeoutError:
-        raise RestError(f"{where} was not done within {timeout:g} s", hint="look at the network") from None
+        raise RestError(f"{where} did not finish within {timeout:g} s", hint="check the network") from None
     except OSError as error:
-        raise RestError(f"{where}: {error.strerror or type(error).__name__}", hint="look at the network") from None
+        raise RestError(f"{where}: {error.strerror or type(error).__name__}", hint="check the network") from None
     except ValueError:
         raise RestError(f"{where}: an address holds characters that cannot be sent", temporary=False) from None
 

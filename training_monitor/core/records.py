@@ -98,7 +98,7 @@ def decode(kind: type[Value], data: object, *, name: str = "", drop_unknown: boo
     except _Newer as newer:
         raise TrainingMonitorError(
             f"{name or f'a {newer.args[0]}'} was written by a later version ({', '.join(newer.args[1])[:200]})",
-            hint="install that version again to go on with it",
+            hint="install that version again to read it",
         ) from None
     except TrainingMonitorError:  # a class rejects its values
         raise

@@ -81,7 +81,7 @@ def request(
         status=answer.status,
         body=said[:_KEPT_CHARACTERS],
         retry_after=_retry_after(answer),
-        hint="give the address it redirects to" if 300 <= answer.status < 400 else None,
+        hint="use the address that it redirects to" if 300 <= answer.status < 400 else None,
     )
 
 
@@ -179,11 +179,13 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
 def _no_answer(origin: str, error: Exception, timeout: float) -> RestError:
     reason = error.reason if isinstance(error, URLError) else error
     if isinstance(reason, TimeoutError):
-        return RestError(f"{origin} gave no complete answer within {timeout:g} s", hint="look at the network")
+        return RestError(f"{origin} sent no complete response within {timeout:g} s", hint="check the network")
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return RestError(f"{origin}: {reason.verify_message}", hint="look at its certificate and at this clock")
+        return RestError(
+            f"{origin}: {reason.verify_message}", hint="check its certificate and the clock of this machine"
+        )
     if isinstance(reason, OSError):
-        return RestError(f"{origin}: {reason.strerror or type(reason).__name__}", hint="look at the network")
+        return RestError(f"{origin}: {reason.strerror or type(reason).__name__}", hint="check the network")
     if isinstance(reason, ValueError):
         return RestError(f"{origin}: a header holds characters that cannot be sent", temporary=False)
     said = reason if isinstance(reason, str) else "the connection broke before the answer was complete"

@@ -79,7 +79,7 @@ def parse_settings(file: str, text: str) -> Mapping[str, Any]:
         is_named = file.endswith((".toml", ".json"))
         raise SettingsError("settings file", file, f"{_READABLE if is_named else _KINDS} ({error})") from error
     if not isinstance(settings, dict):
-        raise SettingsError("settings file", file, "a table at its top")
+        raise SettingsError("settings file", file, "a table at its top level")
     return settings
 
 

@@ -175,7 +175,7 @@ class Store:
             if not _is_damage(error):
                 raise explain_failure(self.path, "used", error) from error
             database.close()
-            raise StateError(self._set_aside(number, error), hint="ask again: a new file was begun") from error
+            raise StateError(self._set_aside(number, error), hint="try again: a new file was started") from error
         finally:
             database.close()
 
@@ -310,7 +310,7 @@ class Store:
             if _is_json(row[0]):
                 raise StateError(
                     f"the state file {self.path} holds something else than the state of {key}: {error}",
-                    hint="install the version again that wrote it, or move the file away",
+                    hint="install the version that wrote it, or move the file away",
                 ) from error
             self._set_run_aside(key, row[0], error)
             return None
@@ -418,7 +418,7 @@ class Store:
             except BlockingIOError as error:
                 raise AlreadySupervised(
                     f"{key} is already supervised here by process {lock.read() or '?'}",
-                    hint="stop that one first, or give this job another name",
+                    hint="stop that supervisor first, or give this job another name",
                 ) from error
             try:
                 with suppress(OSError):  # on a full disk, only the holder's pid is missing

@@ -34,7 +34,7 @@ def make_private(path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
         seen = os.stat(path)
     except OSError as error:
-        raise StateError(f"the state folder {path} cannot be made: {error.strerror}", hint=ELSEWHERE) from error
+        raise StateError(f"the state folder {path} cannot be created: {error.strerror}", hint=ELSEWHERE) from error
     _check_owner(path, seen)
 
 
@@ -63,7 +63,7 @@ def check_parents(path: str) -> None:
                 raise StateError(f"{what} belongs to another user (uid {owner})", hint=ELSEWHERE)
         if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
             raise StateError(
-                f"{what} can be written to by others (mode {stat.S_IMODE(seen.st_mode):04o})",
+                f"{what} is writable by other users (mode {stat.S_IMODE(seen.st_mode):04o})",
                 hint=f"chmod o-w {shlex.quote(each)}, or set TRAINING_MONITOR_STATE_DIR to another folder",
             )
 
@@ -96,7 +96,7 @@ def check_file(path: str, seen: os.stat_result, *, names: int = sys.maxsize) -> 
 def _check_mode(what: str, path: str, seen: os.stat_result) -> None:
     if seen.st_mode & 0o022:
         raise StateError(
-            f"{what} can be written to by others (mode {stat.S_IMODE(seen.st_mode):04o})",
+            f"{what} is writable by other users (mode {stat.S_IMODE(seen.st_mode):04o})",
             hint=f"chmod go-w {shlex.quote(path)}, or set TRAINING_MONITOR_STATE_DIR to another folder",
         )
 

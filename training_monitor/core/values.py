@@ -190,9 +190,9 @@ class WatchedJob(PublicValue):
         if named > 1 or (named == 0 and self.pid is None):
             raise SettingsError("job", self.job_id, "either a job id, or a log file, or log paths, or a pid")
         if self.job_id is not None and (self.pid_file is not None or self.pid is not None):
-            raise SettingsError("pid_file", self.pid_file, "no pid: a job id tells its processes")
+            raise SettingsError("pid_file", self.pid_file, "use either pid_file or job_id, not both")
         if self.pid is not None and (self.pid_file is not None or self.pid < 1):
-            raise SettingsError("pid", self.pid, "the number of a process, without a pid file")
+            raise SettingsError("pid", self.pid, "a process ID, without a pid file")
 
     @property
     def label(self) -> str:

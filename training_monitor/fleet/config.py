@@ -166,7 +166,9 @@ def parse_member(text: str, *, groups: tuple[str, ...] = ()) -> MemberSpec:
     if which.startswith(("/", "~/")) and "\0" not in which:
         return MemberSpec(target, log_paths=(which,), groups=groups)
     if mark and JOB_ID.read(which, Place()) is MISFIT:
-        raise SettingsError("target", text, "after the #: a submission id, process:NAME, or a path from / or ~/ on")
+        raise SettingsError(
+            "target", text, "after the #: a submission id, process:NAME, or a path that begins with / or ~/"
+        )
     return MemberSpec(target, which or None, groups=groups)
 
 

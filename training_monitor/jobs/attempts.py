@@ -63,7 +63,11 @@ def format_resumed_command(command: str, checkpoint: str | None, resume_argument
     if any(found["given"] for found in words.finditer(command)):
         return resumed
     if re.search(r"(?<!\|)\|(?!\|)", re.sub(_QUOTED, "", command, flags=re.DOTALL)):
-        raise SettingsError("resume_argument", resume_argument, "{checkpoint} in the command instead: it has a pipe")
+        raise SettingsError(
+            "resume_argument",
+            resume_argument,
+            "{checkpoint} in the command instead, because the command contains a pipe",
+        )
     return f"{command.rstrip()} {wanted}"
 
 
@@ -224,7 +228,7 @@ def remove_question(job_id: str, keep: int) -> Question[Removed]:
     def parse(reply: Reply) -> Removed:
         lines = reply.output.splitlines()
         if "state=done" not in lines:
-            raise ParseError("the removal did not come to its end", source="former attempts", text=reply.output)
+            raise ParseError("the removal did not finish", source="former attempts", text=reply.output)
         removed, left, held = (
             tuple(line.removeprefix(key) for line in lines if line.startswith(key))
             for key in ("removed=", "left=", "held=")

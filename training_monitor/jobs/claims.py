@@ -202,7 +202,7 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
         fields, _ = parse_fields(reply.output)
         found = _parse_one(reply)
         if found is None:
-            raise CommandFailed(fields.get("error") or f"no claim could be made: {reply.output.strip()[-300:]}")
+            raise CommandFailed(fields.get("error") or f"the claim could not be created: {reply.output.strip()[-300:]}")
         return found
 
     return Question("claim", script, parse)
@@ -239,7 +239,7 @@ def claim_lost(now: Claim) -> LeaseLost:
     """Return the error for the former holder of a claim."""
     return LeaseLost(
         f"{now.name} was taken over by {now.owner}",
-        hint=Hint("leave it to that one, or take it back with {take_over=True}"),
+        hint=Hint("leave the job to that supervisor, or take it back with {take_over=True}"),
         owner=str(now.owner),
         number=now.number,
     )
@@ -263,14 +263,14 @@ def _parse_claim(line: str) -> Claim:
 
     number = line.partition(" ")[0]
     if not re.fullmatch("[0-9]{1,9}", number):
-        raise ParseError("this is no claim", source="a claim on the target", text=line)
+        raise ParseError("not a claim", source="a claim on the target", text=line)
     try:
         _, state, token, lease, age, since, *words = line.split()
         host, user, pid, boot, folder, name = (unquote(word) for word in words)
         owner = Owner(host, user, int(pid), boot, folder)
         times = float(lease), float(age), float(since)
         if not (0 <= times[0] <= LONGEST_LEASE and all(map(math.isfinite, times))):
-            raise ValueError("a time that no claim has")
+            raise ValueError("an implausible time")
         outcome = RunOutcome(state) if state in _OUTCOMES else None
         return Claim(name, int(number), token, state == "held", *times, owner, outcome=outcome)
     except ValueError:
@@ -332,7 +332,10 @@ class Claiming:
         if not self._is_locked:
             self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.site}"))
             if problem := self._store.problem:
-                raise StateError(f"{self.name} is not claimed without a record: {problem.what}", hint=problem.hint)
+                raise StateError(
+                    f"{self.name} is not claimed, because its record cannot be written: {problem.what}",
+                    hint=problem.hint,
+                )
             self._is_locked = True
         is_due = self._try_again_at is None or self.site.clock.monotonic() >= self._try_again_at
         if not self._claim and is_due:
@@ -431,7 +434,7 @@ def already_claimed(claim: Claim) -> AlreadySupervised:
     return AlreadySupervised(
         f"{claim.name} is already supervised by {claim}",
         hint=Hint(
-            "stop that one, or add {take_over=True}; if it is dead, it can be taken over "
-            f"{format_duration(claim.lease)} after it was last heard of"
+            f"stop that supervisor, or add {{take_over=True}}; if it is dead, its lease expires "
+            f"{format_duration(claim.lease)} after its last sign of life"
         ),
     )

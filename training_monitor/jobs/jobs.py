@@ -141,7 +141,7 @@ def see_job(site: Site, job_id: str) -> JobView:
 
 
 def _no_job(site: Site, job_id: str) -> JobNotFound:
-    return JobNotFound(f"{site}: there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}"))
+    return JobNotFound(f"{site}: no job {job_id!r}", hint=Hint("list the trainings with {find_trainings}"))
 
 
 def read_last_words(site: Site, view: JobView) -> JobView:

@@ -91,8 +91,8 @@ def find_ray_job(site: Site, name: str) -> str:
         raise several_named(name, map(_parts, found))
     if not found:
         raise JobNotFound(
-            f"{site}: there is no Ray job called {name!r}; {describe_running(jobs)}",
-            hint=Hint("list what is there with {find_trainings}"),
+            f"{site}: no Ray job named {name!r}; {describe_running(jobs)}",
+            hint=Hint("list the trainings with {find_trainings}"),
         )
     return found[0].submission_id
 
@@ -100,4 +100,4 @@ def find_ray_job(site: Site, name: str) -> str:
 def several_named(name: str, named: Iterable[tuple[str, str | None, str | None]]) -> SettingsError:
     """Return the error about a name that means several jobs."""
     found = list(named)
-    return SettingsError(f"jobs named {name!r}", len(found), f"one: say which, by its id: {describe_jobs(found)}")
+    return SettingsError(f"jobs named {name!r}", len(found), f"exactly one; name it by its id: {describe_jobs(found)}")

@@ -78,12 +78,13 @@ def _read_job(fields: Mapping[str, str], log: str, job_id: str) -> JobView | Non
         return None
     if state == "hidden":
         raise TargetUnreachable(
-            f"processes of {job_id} run, and its run directory is not there",
-            hint="look whether the file system of TRAINING_MONITOR_JOBS_DIR is mounted",
+            f"processes of {job_id} are running, but its run directory is missing",
+            hint="check that the file system of TRAINING_MONITOR_JOBS_DIR is mounted",
         )
     if state == "closed":
         raise AccessDenied(
-            f"{job_id}: no permission to look into its run directory", hint="another user, or the folder's permissions"
+            f"{job_id}: no permission to read its run directory",
+            hint="run this as another user, or change the folder's permissions",
         )
     status = _status(fields)
     if status is None:
@@ -171,7 +172,7 @@ def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
     def parse(reply: Reply) -> list[JobView | None]:
         blocks = [parse_fields(block)[0] for block in f"\n{reply.output}".split("\njob=")[1:]]
         if len(blocks) != len(names) or not reply.output.endswith("end\n"):
-            raise ParseError("the look at the jobs did not come to its end", source="process jobs", text=reply.output)
+            raise ParseError("the listing of jobs did not finish", source="process jobs", text=reply.output)
         members = Counter(re.findall(r"^member=(.*)$", reply.output, re.MULTILINE))
         files = {name: more for name, *more in re.findall(r"^file=(\S+) (\d+) (\d+)$", reply.output, re.MULTILINE)}
         views = list[JobView | None]()
@@ -191,7 +192,7 @@ def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
 def no_state(reply: Reply, what: str, source: str) -> TrainingMonitorError:
     """Return the error for an answer without a state: a failure if the script failed, else unknown."""
     if reply.exit_code != 0:
-        return CommandFailed(f"{what}: {reply.output.strip()[:300] or 'it said nothing'}")
+        return CommandFailed(f"{what}: {reply.output.strip()[:300] or 'it printed nothing'}")
     return ParseError("the answer has no state", source=source, text=reply.output[-2000:])
 
 
@@ -353,7 +354,9 @@ def start_process_job(
     site = Site.of(target, namespace, transport)
     question = start_question(site.target, job_id, line, env or {}, {"working_dir": working_dir})
     if site.ask_one(question) == "exists":
-        raise JobExists(f"{target}: there is already a job {job_id}", hint="another name, or stop and use it as it is")
+        raise JobExists(
+            f"{target}: there already is a job {job_id}", hint="use another name, or stop that job and reuse its name"
+        )
     return job_id
 
 
@@ -423,7 +426,9 @@ def _call_pid_file(function: str, known: Identity | None, **variables: str | int
 def _parse_process(fields: Mapping[str, str], pid_file: str | None, known: Identity | None, text: str) -> ProcessView:
     state, reason = fields.get("state"), fields.get("reason")
     if state == "denied":
-        raise AccessDenied(f"{pid_file}: no permission to read it", hint="another user, or the file's permissions")
+        raise AccessDenied(
+            f"{pid_file}: no permission to read it", hint="run this as another user, or change the file's permissions"
+        )
     if state == "running":
         pids = tuple(int(word) for word in fields.get("pids", "").split() if word.isdigit())
         identity = Identity(int(fields["pid"]), int(fields["start"]), boot_id=fields["boot"])
@@ -434,7 +439,7 @@ def _parse_process(fields: Mapping[str, str], pid_file: str | None, known: Ident
     if state == "unknown":
         where = f"{pid_file}: " if pid_file else ""
         return ProcessView(None, known, reason=f"{where}{reason}")
-    raise CommandFailed(f"the process could not be looked at: {text.strip()[-300:] or 'it said nothing'}")
+    raise CommandFailed(f"the process could not be inspected: {text.strip()[-300:] or 'it printed nothing'}")
 
 
 def stop_process_question(identity: Identity, grace: float, pid_file: str | None = None) -> Question[list[str]]:
@@ -447,7 +452,9 @@ def stop_process_question(identity: Identity, grace: float, pid_file: str | None
     def parse(reply: Reply) -> list[str]:
         fields, _ = parse_fields(reply.output)
         if fields.get("state") == "own":
-            raise SettingsError("pid_file", identity.pid, "a training: this command runs under that process itself")
+            raise SettingsError(
+                "pid_file", identity.pid, "a training's process: this command is itself a child of that process"
+            )
         if fields.get("state") == "unowned":
             raise SettingsError("pid_file", pid_file, f"a file of root or of the user of process {identity.pid}")
         if "state" not in fields:

@@ -105,10 +105,10 @@ def _check_cli(text: str) -> None:
     """Raise TargetUnreachable if the failed `ray` command says that it reached no Ray, or was not asked."""
     hint = "is this the head pod, and is Ray running there? Set RAY_API_SERVER_ADDRESS in it"
     if text.strip() == _NO_SIGN:
-        raise TargetUnreachable("Ray does not answer: no dashboard, and nothing indicates that it runs", hint=hint)
+        raise TargetUnreachable("Ray does not respond: no dashboard, and no sign that Ray is running", hint=hint)
     if found := _NO_RAY.search(text):
         raise TargetUnreachable(
-            f"Ray does not answer: no dashboard, and the ray command says {found.group()!r}", hint=hint
+            f"Ray does not respond: no dashboard, and the ray command reports {found.group()!r}", hint=hint
         )
 
 
@@ -184,7 +184,7 @@ def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int 
         if status is None and not reply.output.rstrip().endswith("\nray exit 0"):
             if _KILLED.search(reply.output):
                 what = f"ray job logs was killed: {body.strip()[-300:]}"
-                raise TargetUnreachable(what, hint="look whether the ray command works there")
+                raise TargetUnreachable(what, hint="check that the ray command works there")
             raise CommandFailed(f"ray job logs failed: {body.strip()[-300:]}")
         text = body if status is None else "" if status == 404 else _log_text(body)
         return None, None, redact(text)[-log_bytes:]
@@ -237,9 +237,9 @@ def submit_question(
             raise CommandFailed(f"Ray did not accept the job: {body.strip()[-400:]}")
         if outcome is Submission.UNAVAILABLE:
             raise RestError(
-                f"Ray takes no job at the moment: {last_lines(body, 1)}",
+                f"Ray accepts no jobs at the moment: {last_lines(body, 1)}",
                 status=status or 500,
-                hint="again in some seconds: its agent starts, or does not answer (dashboard_agent.log)",
+                hint="retry in a few seconds: its agent is starting or does not respond (see dashboard_agent.log)",
             )
         return "exists" if outcome is Submission.EXISTS else "submitted"
 
@@ -376,7 +376,9 @@ def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Q
     def parse(reply: Reply) -> Forgotten:
         fields, text = parse_fields(reply.output)
         if "state" not in fields or not fields.get("found", "").isdigit():
-            raise CommandFailed(f"what Ray forgot could not be looked for: {reply.output.strip()[:300]}")
+            raise CommandFailed(
+                f"jobs that Ray no longer lists could not be searched for: {reply.output.strip()[:300]}"
+            )
         left = tuple(processes_left(reply))
         attempts = fields.get("attempts", "")
         count = int(attempts) if attempts.isdigit() else 0

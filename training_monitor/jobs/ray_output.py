@@ -194,7 +194,7 @@ def parse_ray_list_cli(text: str) -> tuple[RayJob, ...]:
     try:
         listed = ast.parse("".join(_as_literals(plain, start.end())), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError("the list of jobs is cut or no Python", source=CLI, text=text) from error
+        raise ParseError("the list of jobs is truncated or malformed", source=CLI, text=text) from error
     if not isinstance(listed, ast.List):
         raise ParseError("no list of jobs", source=CLI, text=text)
     entries = [_keywords(call) for call in listed.elts if isinstance(call, ast.Call)]

@@ -115,7 +115,7 @@ def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
     def parse(reply: Reply) -> list[JobView | None]:
         blocks = f"\n{reply.output}".split("\nname=")[1:]
         if len(blocks) != len(job_ids) or not reply.output.endswith("end\n"):
-            raise ParseError("the look at the jobs did not come to its end", source="Slurm jobs", text=reply.output)
+            raise ParseError("the listing of jobs did not finish", source="Slurm jobs", text=reply.output)
         views = (_read(parse_fields(block)[0], "", job_id) for block, job_id in zip(blocks, job_ids))
         return [view and replace(view, log_known=False) for view in views]
 
@@ -130,7 +130,7 @@ def jobs_question() -> Question[list[str]]:
         lines = reply.output.splitlines()
         _see_answer(parse_fields(reply.output)[0])
         if "|end" not in lines:
-            raise ParseError("no end of the reply", source="Slurm jobs", text=reply.output)
+            raise ParseError("the reply is truncated", source="Slurm jobs", text=reply.output)
         return list(filter(_NAME.fullmatch, lines))
 
     return Question("jobs", format_call("slurm_jobs", "list_jobs"), parse, limit=ANSWER_SECONDS)
@@ -232,7 +232,7 @@ def start_question(
         fields, _ = parse_fields(reply.output)
         _see_answer(fields)
         if "state" not in fields:
-            raise CommandFailed(fields.get("error") or f"it was not submitted: {reply.output.strip()[-300:]}")
+            raise CommandFailed(fields.get("error") or f"the job was not submitted: {reply.output.strip()[-300:]}")
         return fields["state"]
 
     return Question("start", script, parse, limit=60.0)
@@ -299,7 +299,7 @@ class _Step:
         with self.lock:
             if self.answers is None:
                 raw = [Question(each.name, each.script, lambda reply: reply, each.limit) for each in self.questions]
-                self.answers = [Answer("step", None, TargetUnreachable("its node was not asked"))] * len(raw)
+                self.answers = [Answer("step", None, TargetUnreachable("its node was not queried"))] * len(raw)
                 self.answers = site.at(target_of(site, self.job_id)).ask(*raw, timeout=STEP_SECONDS)
         failure = self.answers[number].failure
         if isinstance(failure, TargetEnded | TargetWaits):  # the look at the job tells more
@@ -314,7 +314,7 @@ class _Step:
 
 def _see_answer(fields: Mapping[str, str]) -> None:
     if said := fields.get("refused"):
-        raise TargetUnreachable(f"Slurm does not answer: {said.strip()[:300]}")
+        raise TargetUnreachable(f"Slurm does not respond: {said.strip()[:300]}")
 
 
 def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
@@ -324,7 +324,7 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
         return None
     line, number, stopper = fields.get("job", ""), fields.get("number"), fields.get("stopped_by")
     if "now" not in fields or number is None:
-        raise ParseError("no end of the reply", source="Slurm jobs", text=str(fields))
+        raise ParseError("the reply is truncated", source="Slurm jobs", text=str(fields))
     if fields.get("state") == "forgotten":
         return _read_forgotten(fields, log, job_id, number)
     if (read_whole(fields.get("count")) or 1) > 1:

@@ -111,10 +111,12 @@ def _ask_to_stop(site: Site, job_id: str, by: str, grace: float, guard: Guard) -
 
 def _not_cancelled(site: Site, job_id: str, failure: TrainingMonitorError) -> CommandFailed:
     return CommandFailed(
-        f"{job_id} waits for resources and could not be cancelled: {last_lines(failure.what)}",
+        f"{job_id} is waiting for resources and could not be cancelled: {last_lines(failure.what)}",
         target=str(site),
-        hint="Ray keeps the stop, and ends the job as soon as it begins; "
-        f"to end it now, in the head pod: {ray_jobs.cancel_command(job_id)}",
+        hint=(
+            "Ray will stop the job as soon as it starts; to cancel it now, run in the head pod: "
+            f"{ray_jobs.cancel_command(job_id)}"
+        ),
     )
 
 
@@ -127,8 +129,8 @@ def _see_held(held: list[Answer[Any]]) -> None:
     """Check the hold, which is all that stopping an ended job can do. Raises CommandFailed."""
     if held and held[0].failure:
         raise CommandFailed(
-            f"the stop could not be written down: {held[0].failure.what}",
-            hint="a supervisor may start the job again: end that one, or free disk space there",
+            f"the stop could not be recorded: {held[0].failure.what}",
+            hint="a supervisor may restart the job: stop the supervisor, or free disk space there",
         ) from held[0].failure
 
 

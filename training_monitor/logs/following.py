@@ -99,7 +99,7 @@ class FrameReader:
             if len(self._buffer) < end:
                 return frames
             if self._buffer[begin + count : end] != self._end:
-                raise ParseError("a frame without its end: the file changed while it was read", source="log stream")
+                raise ParseError("a truncated frame: the file changed while it was read", source="log stream")
             frames.append(Frame(int(header[1]), bytes(self._buffer[begin : begin + count])))
             del self._buffer[:end]
         if self._programs:
@@ -289,11 +289,13 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
     if state == "missing":
         return NewLog("", cursor, missing=True)
     if state == "denied":
-        raise AccessDenied(f"{path}: no permission to read it", hint="another user, or the file's permissions")
+        raise AccessDenied(
+            f"{path}: no permission to read it", hint="run this as another user, or change the file's permissions"
+        )
     if state == "other":
         raise CommandFailed(f"{path} is not a regular file")
     if state != "read":
-        raise ParseError("the answer does not say whether it was read", source=path, text=reply.output[-2000:])
+        raise ParseError("the response does not show whether the file was read", source=path, text=reply.output[-2000:])
     if len(text) > limit_bytes + _MOST_AROUND:
         raise ParseError(f"{len(text)} characters instead of {limit_bytes}", source=path)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)

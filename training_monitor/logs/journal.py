@@ -53,14 +53,14 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, name: str) 
     entries = list(_entries(shown))
     if fields.get("state") == "denied" and not entries:
         raise AccessDenied(
-            f"the journal of systemd has nothing of {name} that may be read",
-            hint="ask as root, or as a member of the group systemd-journal (usermod -aG systemd-journal USER)",
+            f"the systemd journal has no readable entries of {name}",
+            hint="run this as root, or as a member of the group systemd-journal (usermod -aG systemd-journal USER)",
         )
     if fields.get("state") == "missing" or not entries:
         return NewLog("", cursor, missing=True)
     now = read_whole(fields.get("now"))
     if now is None:
-        raise ParseError("no end of the reply", source="journal", text=reply.output)
+        raise ParseError("the reply is truncated", source="journal", text=reply.output)
     reset, lost = None, None
     if cursor and entries[0].get("__CURSOR") != cursor.check:
         reset, since = "rotated", _AT.search(cursor.check)

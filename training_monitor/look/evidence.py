@@ -91,7 +91,7 @@ class _Sample:
 def parse_evidence(text: str) -> Evidence:
     """Parse the reply to the evidence question. Raises ParseError when its end is missing."""
     if not f"\n{text[-5:]}".removesuffix("\n").endswith("\nend"):
-        raise ParseError("no end of the reply", source="evidence", text=text)
+        raise ParseError("the reply is truncated", source="evidence", text=text)
     first, mark, second = text.partition("\nagain=")
     fields = {key: value for key, value in map(_field, each_line(text)) if key.isalpha()}
     ticks = read_number(fields.get("hz")) or 100.0

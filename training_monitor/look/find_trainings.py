@@ -146,7 +146,7 @@ def parse_trainings(
     parts = dict(split_parts(text, word))
     unlisted = read_whole(parts.get("unlisted", "").strip())
     if "end" not in parts or "boot=" not in parts.get("facts", "") or unlisted is None:
-        raise ParseError("no end of the reply", source="trainings", text=text)
+        raise ParseError("the reply is truncated", source="trainings", text=text)
     seen = read_seen(parts, spelling)
     marks = (own or {}).items()
     mine = [pid for pid in seen.words if pid not in seen.own and marks <= seen.variables.get(pid, {}).items()]
@@ -166,7 +166,7 @@ def parse_files(text: str) -> tuple[FoundFile, ...]:
     lines = text.splitlines()
     now = next((read_whole(line[4:]) for line in reversed(lines) if line.startswith("now ")), None)
     if now is None:
-        raise ParseError("no end of the reply", source="recent logs", text=text)
+        raise ParseError("the reply is truncated", source="recent logs", text=text)
     found = [match.groups() for line in lines if (match := _FILE.fullmatch(line))]
     files = [FoundFile(posixpath.normpath(path), max(0.0, float(now - int(at))), int(size)) for at, size, path in found]
     return tuple({file.path: file for file in files}.values())

@@ -388,7 +388,7 @@ def judge_health_job(
         found = Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again")
         return HealthJob(_report(job_id, None, verdict, str(failure)), verdict, [found])
     if view is None:
-        verdict = Verdict("unknown", "failed", f"there is no job {job_id}")
+        verdict = Verdict("unknown", "failed", f"no job {job_id}")
         found = Finding("failed", verdict.reason, "ray job list in the head pod shows what there is")
         return HealthJob(_report(job_id, None, verdict), verdict, [found])
     if not view.status.is_terminal and (unread := why_log_unread(view, asked)):

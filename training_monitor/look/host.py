@@ -36,7 +36,9 @@ def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProce
 
     def parse(reply: Reply) -> tuple[GpuTable, tuple[GpuProcess, ...]]:
         if reply.exit_code == 127:
-            raise ToolNotFound("nvidia-smi is not there", hint="is this a GPU machine, and the container a GPU one?")
+            raise ToolNotFound(
+                "nvidia-smi was not found", hint="check that this machine has a GPU and that the container can use it"
+            )
         if 128 < reply.exit_code <= 192:  # 255 is its own: NVML, unknown error
             what = f"nvidia-smi was ended by signal {reply.exit_code - 128}"
             raise ParseError(what, source="nvidia-smi", text=reply.output[-500:])

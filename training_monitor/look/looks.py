@@ -157,7 +157,7 @@ class Look:
     def require(self, job: WatchedJob) -> None:
         """Raise JobNotFound if what identifies the job was never seen."""
         if missing := self.missing(job):
-            raise JobNotFound(f"there is no {missing}", hint=Hint("list what is there with {find_trainings}"))
+            raise JobNotFound(f"no {missing}", hint=Hint("list the trainings with {find_trainings}"))
 
 
 def source_of(job: WatchedJob, cursor: LogCursor | None = None) -> Source:
@@ -238,7 +238,7 @@ def _of_found(
                 return reply
         found = site.ask_one(find_question(own=site.target.own_processes)).trainings
         if not found:
-            raise CommandFailed(f"{site}: no process of it is seen")
+            raise CommandFailed(f"{site}: none of its processes was found")
         asked = about(min(found, key=lambda each: each.rank is None).pid)
         reply = site.ask_one(replace(asked, parse=lambda reply: reply))
         return reply
@@ -360,7 +360,7 @@ def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> 
         answers = [answers[0], replace(answers[1], value=(*log[:2], "")), *answers[2:]]
     view = read_look(job_id, answers)
     if view is None:
-        raise JobNotFound(f"there is no job {job_id!r}", hint=Hint("list what is there with {find_trainings}"))
+        raise JobNotFound(f"no job {job_id!r}", hint=Hint("list the trainings with {find_trainings}"))
     return replace(view, log_tail=log[2]) if log else view
 
 

@@ -269,7 +269,7 @@ def find_one_at(
     meant = find_meant(site, what, timeout=timeout, of_any=of_any)
     found = meant.trainings
     if len(found) > 1:
-        raise SettingsError(f"trainings on {site}", len(found), f"one: say which, by {_listed(found)}")
+        raise SettingsError(f"trainings on {site}", len(found), f"exactly one; name it by {_listed(found)}")
     if meant.not_seen:
         raise _incomplete(f"nobody knows which trainings are on {site}", meant.not_seen)
     if not found:
@@ -279,7 +279,7 @@ def find_one_at(
 
 def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
     why = "; ".join(map(str, not_seen))
-    return IncompleteAnswer(f"{what}: {why}", hint="name a PID, a log file or a job id, or ask again")
+    return IncompleteAnswer(f"{what}: {why}", hint="name a PID, a log file or a job id, or try again")
 
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
@@ -358,7 +358,7 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     if len(fits) == 1:
         return fits[0]
     if fits:
-        raise SettingsError(f"trainings named {name!r}", len(fits), f"one: say which, by {_listed(fits)}")
+        raise SettingsError(f"trainings named {name!r}", len(fits), f"exactly one; name it by {_listed(fits)}")
     raise _not_found(there.target, name, there.names, there.ray)
 
 
@@ -368,7 +368,7 @@ def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[Ra
     close = similar_names(name, [*names, *(each.submission_id for each in ray)])
     said = [f"there is no training {name!r}", *([f"there is {', '.join(close)}"] if close else [])]
     said += [describe_running(ray)] if any(map(ray_jobs.is_active, ray)) else []
-    return JobNotFound(f"{target}: {'; '.join(said)}", hint=Hint("list what is there with {find_trainings}"))
+    return JobNotFound(f"{target}: {'; '.join(said)}", hint=Hint("list the trainings with {find_trainings}"))
 
 
 def find_process_job(

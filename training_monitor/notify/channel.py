@@ -150,8 +150,8 @@ def run(argv: tuple[str, ...], text: str | None, doors: Doors) -> None:
     """Run a program with this stdin. Raises CommandError, also when it fails."""
     result = doors.transport.run(argv, timeout=doors.timeout, input=text)
     if result.exit_code != 0:
-        said = last_lines(result.stderr) or "it said nothing"
-        raise CommandFailed(f"{argv[0]} ended with exit status {result.exit_code}: {said}", argv=(argv[0],))
+        said = last_lines(result.stderr) or "it printed nothing"
+        raise CommandFailed(f"{argv[0]} failed with exit status {result.exit_code}: {said}", argv=(argv[0],))
 
 
 def as_json(notice: Notice) -> dict[str, Any]:

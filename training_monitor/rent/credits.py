@@ -81,9 +81,9 @@ class Credits:
                 return balance / MICRO
             if before is not None:
                 raise InvalidTransition(
-                    f"payment {payment_id} is recorded already: {_dollars(abs(before))} were {_PAYMENTS[kind]} with "
+                    f"payment {payment_id} is already recorded: {_dollars(abs(before))} were {_PAYMENTS[kind]} with "
                     f"it, not {_dollars(abs(micro))}; nothing was changed",
-                    hint=Hint("give another payment its own id; a wrong deposit is corrected by `{withdraw}`", account),
+                    hint=Hint("use a new id for a new payment; to correct a mistaken deposit: `{withdraw}`", account),
                 )
             if balance + micro > MOST_DOLLARS * MICRO:
                 raise SettingsError("amount", amount, f"dollars that leave {account} at most {MOST_DOLLARS}")
@@ -106,7 +106,7 @@ class Credits:
         micro = _micro("amount", amount)
         with self._begin(account) as execute:
             if _is_over(execute, job_id):  # cancelled meanwhile: this reservation would never be returned
-                raise InvalidTransition(f"{job_id} is over: it reserves nothing any more")
+                raise InvalidTransition(f"{job_id} has ended: it can no longer reserve credits")
             if (before := _moved(execute, account, "reserve", job_id)) is not None:
                 if -before != micro:
                     raise InvalidTransition(f"{job_id} has reserved {_dollars(-before)} already, not {_dollars(micro)}")
@@ -114,7 +114,7 @@ class Credits:
             if (balance := _balance(execute, account)) < micro:
                 raise InsufficientCredits(
                     f"{job_id} needs {_dollars(micro)}, {account} has {_dollars(balance)}",
-                    hint="pay in, or take fewer steps or a cheaper GPU",
+                    hint="make a deposit, or use fewer steps or a cheaper GPU",
                 )
             self._move(execute, account, "reserve", -micro, job_id, reason)
 
@@ -136,7 +136,7 @@ class Credits:
         with self._begin(account) as execute:
             charged = self.settle_within(execute, account, job_id, spent, reason)
         if charged is None:
-            raise InvalidTransition(f"{job_id} has reserved nothing")
+            raise InvalidTransition(f"{job_id} has no reservation")
         return charged
 
     def settle_within(self, execute: Execute, account: str, job_id: str, spent: float, reason: str) -> float | None:
@@ -151,7 +151,7 @@ class Credits:
             settled = max(change, -_balance(execute, account))
             self._move(execute, account, "settle", settled, job_id, reason)
         elif settled != change and not change < settled <= 0:  # the balance may have been too low for all of it
-            raise InvalidTransition(f"{job_id} was settled already, with another sum")
+            raise InvalidTransition(f"{job_id} was already settled with a different amount")
         return (-taken - settled) / MICRO
 
     def refund(self, account: str, job_id: str, share: float, reason: str) -> float:
@@ -167,7 +167,7 @@ class Credits:
                 return before / MICRO
             taken, settled = (_moved(execute, account, kind, job_id) for kind in ("reserve", "settle"))
             if taken is None or settled is None:
-                raise InvalidTransition(f"{job_id} was not settled: there is nothing to give back yet")
+                raise InvalidTransition(f"{job_id} is not settled yet: there is nothing to refund")
             back = round((-taken - settled) * share)
             self._move(execute, account, "refund", back, job_id, reason)
             return back / MICRO
@@ -211,7 +211,7 @@ def _amount(account: str, micro: object) -> int:
 
 def _damaged(account: str, what: str) -> StateError:
     said = f"the account {account} has a damaged movement ({what}): what it has is unknown"
-    return StateError(said, hint="take the table credit_movements of the state file from a backup")
+    return StateError(said, hint="restore the table credit_movements of the state file from a backup")
 
 
 def _balance(execute: Execute, account: str) -> int:

@@ -100,7 +100,7 @@ def parse_file_list(text: str) -> FileList | None:
     if state not in ("folder", "file"):
         raise ParseError(state[:300] or "no listing", source="folder", text="" if state else text)
     if not root.startswith("/"):
-        raise ParseError("its path is missing, or no UTF-8", source="folder")
+        raise ParseError("its path is missing or not valid UTF-8", source="folder")
     files: dict[str, ListedFile] = {}
     others, refused, tools, partial, complaint = set[str](), list[str](), set[str](), 0, ""
     for line in filter(None, lines[2:]):
@@ -153,7 +153,7 @@ def _file(text: str) -> tuple[str, ListedFile]:
 
 def _inside(name: str) -> str:
     if not is_inside(name):
-        raise ParseError("a name that leads out of the folder, or is hidden", source="folder", text=ascii(name[:200]))
+        raise ParseError("a name that is hidden or points outside the folder", source="folder", text=ascii(name[:200]))
     return name
 
 
@@ -165,7 +165,7 @@ def _check_tree(files: Mapping[str, ListedFile]) -> None:
         raise ParseError(f"more than {format_bytes(MOST_BYTES)}", source="folder")
     for name in files:
         if any(above in files for above in folders_above(name)):
-            raise ParseError("a file inside of a file", source="folder", text=ascii(name[:200]))
+            raise ParseError("a file inside another file", source="folder", text=ascii(name[:200]))
 
 
 def folders_above(name: str) -> Iterator[str]:
@@ -226,7 +226,7 @@ def list_folder(folder: str) -> FileList:
     if problems:
         named = [f"{shown(name[:200])} {problem}" for name, problem in sorted(problems.items())]
         said = name_some(named, MOST_PROBLEMS, "; ")
-        raise SettingsError("local", folder, f"a folder of which all can be copied, but {said}")
+        raise SettingsError("local", folder, f"a folder whose files can all be copied, but {said}")
     return found
 
 
@@ -268,7 +268,9 @@ def read_folder(folder: str) -> tuple[FileList, dict[str, str]]:
             elif file := _look(entry.path, follow_links=True):
                 files[name] = file
         if len(files) > MOST_FILES:
-            raise SettingsError("local", folder, f"a folder with at most {MOST_FILES} files: pack them into archives")
+            raise SettingsError(
+                "local", folder, f"a folder with at most {MOST_FILES} files: pack larger ones into archives"
+            )
     return FileList(root, files, hidden=hidden, empty=tuple(sorted(empty))), problems
 
 
@@ -321,7 +323,7 @@ def check_no_links(folder: str, names: Iterable[str]) -> None:
     for way in sorted(ways):
         if os.path.islink(os.path.join(folder, way)):
             raise CommandFailed(
-                f"{os.path.join(folder, way)!r} is a link on this machine, nothing is written there",
+                f"{os.path.join(folder, way)!r} is a symbolic link on this machine; nothing was written through it",
                 hint="remove the link, or copy into another folder",
             )
 
@@ -335,8 +337,8 @@ def check_no_twins(folder: str, names: Iterable[str]) -> None:
         return
     if twins := find_twins(names):
         raise CommandFailed(
-            f"{ascii(twins[0][:200])} and {ascii(twins[1][:200])} are one name in {folder!r}",
-            hint="rename one of them there, or copy into a folder that tells upper and lower case apart",
+            f"{ascii(twins[0][:200])} and {ascii(twins[1][:200])} are the same name in {folder!r}",
+            hint="rename one of them, or copy to a case-sensitive file system",
         )
 
 
@@ -359,8 +361,7 @@ def check_fits(folder: str, there: FileList, files: Mapping[str, ListedFile]) ->
     disk = shutil.disk_usage(folder)
     if disk.total and needed > 0 and needed + SPARE_BYTES > disk.free:
         raise CommandFailed(
-            f"the disk of {folder!r} has no space for it: {format_bytes(needed)} are to come,"
-            f" {format_bytes(disk.free)} are free",
+            f"the disk of {folder!r} is too full: {format_bytes(needed)} needed, {format_bytes(disk.free)} free",
             hint="free some space, or copy into another folder",
         )
 
@@ -371,7 +372,7 @@ def check_no_others(there: FileList, files: Mapping[str, ListedFile], target: st
         way = next((way for way in (name, *folders_above(name)) if way in there.others), None)
         if way is not None:
             raise CommandFailed(
-                f"{there.root}/{way} is a link or no regular file there, nothing is written to it",
+                f"{there.root}/{way} is a symbolic link or not a regular file; nothing was written to it",
                 target=target,
                 hint="remove it, or copy into another folder",
             )

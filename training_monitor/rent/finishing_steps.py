@@ -43,11 +43,11 @@ def upload(ctx: JobContext) -> None:
     if report is not None and not report.verified:
         ctx.post_problem("upload_failed", f"{report.destination}: {report.error or '?'}")
         if here is None:
-            raise TrainingMonitorError(f"nothing but the machine has the model: {report.error}")
+            raise TrainingMonitorError(f"the model exists only on the machine: {report.error}")
         ctx.end(JobState.FAILED, f"it was not uploaded ({report.error}); its model is {here}")
         return
     if report is None and here is None:
-        raise TrainingMonitorError("nothing but the machine has the model", hint="look at this machine's disk")
+        raise TrainingMonitorError("the model exists only on the machine", hint="check this machine's disk")
     ctx.go(JobState.SAMPLING, progressed=True, model_url=report.destination if report else here)
 
 

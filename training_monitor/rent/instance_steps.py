@@ -175,7 +175,7 @@ def check_instance(
         problems.append(f"{free:.1f} GB are free for {folder}, {min_disk_gb:g} GB are needed")
     for reply in (answer.get() for answer in own):
         if reply and reply.exit_code:
-            said = last_lines(reply.output) or "it said nothing"
+            said = last_lines(reply.output) or "it printed nothing"
             problems.append(f"the check command ended with {reply.exit_code}: {said}")
     return PreflightReport(not problems, tuple(problems), gpus, free)
 
@@ -275,7 +275,7 @@ def charge(ctx: JobContext) -> None:
         query = offer_query(request)
         offers = search_offers(query, transport=ctx.service.transport)
         if not offers:
-            raise NoOffers("nothing that is good enough is for rent", hint=Hint("see {search_offers}"))
+            raise NoOffers("no offer meets the requirements", hint=Hint("see {search_offers}"))
         cost = estimate_cost(request, offers[0].price_per_hour or query.max_price_per_hour)
         ctx.note(estimate=min(cost, request.budget or cost))
     estimate = ctx.job.work.estimate or 0.0

@@ -247,7 +247,7 @@ def fill_in(body: Any, about: Mapping[str, Any]) -> Any:
 
     def value(found: re.Match[str]) -> str:
         if about.get(found[1]) is None:
-            raise SettingsError("body", found[0], "a placeholder of something that is known (was the model uploaded?)")
+            raise SettingsError("body", found[0], "a placeholder whose value is known (was the model uploaded?)")
         return str(about[found[1]])
 
     if isinstance(body, str):

@@ -108,7 +108,7 @@ class TrainingQueue:
             elif rows := _rows(execute, job_id):
                 there = self._read(rows[0])
                 if there.request != request:
-                    raise JobExists(f"{job_id} is in the queue already, with another request", hint="take another id")
+                    raise JobExists(f"{job_id} is already in the queue with a different request", hint="use another id")
                 return there
             values = (job_id, str(JobState.QUEUED), text, format_record(JobWork()), now, now, now, None, None, None)
             execute(f"INSERT INTO training_jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
@@ -260,7 +260,7 @@ class TrainingQueue:
         with self._store.transaction() as execute:
             job = self._find(execute, job_id)
             if job.state.is_terminal:
-                raise InvalidTransition(f"{job_id} is over already: {job.state}")
+                raise InvalidTransition(f"{job_id} has already ended: {job.state}")
             wanted = format_record((outcome, reason[:LONGEST_REASON]))
             execute("UPDATE training_jobs SET to_end = coalesce(to_end, ?) WHERE id = ?", (wanted, job_id))
             return self._find(execute, job_id)
@@ -310,8 +310,8 @@ class TrainingQueue:
             return replace(job, state=cast(JobState, UnknownState(state))) if is_odd else job
         except ValueError as error:
             raise TrainingMonitorError(
-                f"the state file {self._store.path} holds something else than the job {job_id}: {error}",
-                hint="install the version again that wrote it, or move the file away",
+                f"the state file {self._store.path} contains something other than the job {job_id}: {error}",
+                hint="install the version that wrote it, or move the file away",
             ) from error
 
 
@@ -332,7 +332,7 @@ def load_owner(store: Store | None = None, environ: Mapping[str, str] = os.envir
         [(text,)] = execute("SELECT state FROM runs WHERE key = ?", (_OWNER_KEY,))
     owner = str(text).strip('"')
     if not _OWNER_NAME.fullmatch(owner):
-        raise TrainingMonitorError(f"the state file {kept.path} holds no owner's name", hint=f"set {OWNER}")
+        raise TrainingMonitorError(f"the state file {kept.path} contains no owner name", hint=f"set {OWNER}")
     return owner
 
 
@@ -363,7 +363,7 @@ def _rows(execute: Execute, job_id: str) -> list[tuple[Any, ...]]:
 
 def _not_found(job_id: str, known: Sequence[str] = ()) -> JobNotFound:
     name = job_id[:100]
-    what = f"there is no job {name!r} in the queue{did_you_mean(name, known)}"
+    what = f"no job {name!r} in the queue{did_you_mean(name, known)}"
     return JobNotFound(what, hint=Hint("list the queue: {list_queue}"))
 
 
@@ -372,7 +372,7 @@ def _check_holder(execute: Execute, job_id: str, worker: str) -> None:
     if not rows:
         raise _not_found(job_id)
     if (holder := rows[0][0]) != worker:
-        raise LeaseLost(f"{job_id} is no longer held by {worker}, but by {holder or 'nobody'}")
+        raise LeaseLost(f"{job_id} is now held by {holder or 'nobody'}")
 
 
 def _new_id(execute: Execute, name: str) -> str:
@@ -413,7 +413,7 @@ def check_transition(old: JobState, new: JobState) -> None:
         return
     allowed = " or ".join(str(each) for each in JobState if each in TRANSITIONS[old])
     raise InvalidTransition(
-        f"a job does not go from {old} to {new}, {f'only to {allowed}' if allowed else 'it is over'}"
+        f"a job cannot change from {old} to {new}, {f'only to {allowed}' if allowed else 'it is over'}"
     )
 
 

@@ -256,7 +256,7 @@ class _Sweep:
     def _find_job(self, job_id: str | None) -> QueuedJob | None:
         """Return the job; None if there is no such job. Raises StateError where that cannot be known."""
         if self.service.store.is_blank:
-            raise StateError(f"which machines are needed is unknown: {self.service.store.problem}")
+            raise StateError(f"cannot determine which machines are needed: {self.service.store.problem}")
         try:
             return self.service.queue.get(job_id) if job_id else None
         except JobNotFound:

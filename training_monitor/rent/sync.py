@@ -216,23 +216,23 @@ class _Copying:
     def _failure(self, missing: Mapping[str, ListedFile], total: int) -> CommandFailed:
         names = name_some([ascii(name[:200]) for name in sorted(missing)], _SHOWN)
         return CommandFailed(
-            f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names}"
-            f" ({self.said or 'nothing was said of it'})",
+            f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names} "
+            f"({self.said or 'no reason was given'})",
             target=self.target,
-            hint="see what was said; files that change while they are copied never arrive",
+            hint="read the error above; files that change while they are copied never arrive",
         )
 
     def _out_of_time(self, missing: Mapping[str, ListedFile], total: int) -> CommandTimedOut:
         return CommandTimedOut(
-            f"{self.what}: {len(missing)} of {plural(total, 'file')} are left after {self.timeout:g} s",
+            f"{self.what}: {len(missing)} of {plural(total, 'file')} were not copied within {self.timeout:g} s",
             target=self.target,
-            hint="call again, only the rest is copied",
+            hint="run it again: only the remaining files are copied",
         )
 
     def _disk_full(self, left: Mapping[str, ListedFile]) -> CommandFailed:
         size = format_bytes(sum(file.size for file in left.values()))
         return CommandFailed(
-            f"{self.what}: the disk is full, {size} are left to copy ({self.said})",
+            f"{self.what}: the disk is full, {size} were not copied ({self.said})",
             target=self.target,
             hint="a larger disk, or free some space",
         )
@@ -278,7 +278,7 @@ def push_folder(
         here = list_folder(local)
         there = list_remote(site, remote, make=True)
         if there is None or there.is_file:
-            raise CommandFailed(f"{remote!r} is no folder", target=str(site), hint="another path")
+            raise CommandFailed(f"{remote!r} is not a folder", target=str(site), hint="another path")
         check_no_others(there, here.files, str(site))
         return _Look(here, there, _usable(there, site.target))
 
@@ -360,7 +360,7 @@ def _usable(there: FileList, target: Target) -> frozenset[str]:
         raise CommandFailed(
             "it has neither rsync nor tar",
             target=str(target),
-            hint="apt-get install rsync there, or an image that has tar",
+            hint="install rsync there (apt-get install rsync), or use an image that has tar",
         )
     return usable
 
@@ -380,14 +380,16 @@ def _make_folder(path: str) -> str:
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise SettingsError("local", path, f"a folder that can be made ({error})") from error
+        raise SettingsError("local", path, f"a folder that can be created ({error})") from error
     return os.path.realpath(path)
 
 
 def _existing(found: FileList | None, remote: str, names: tuple[str, ...], target: str) -> FileList:
     """Return the listing after checking that it is what was requested. Raises CommandFailed."""
     if found is None:
-        raise CommandFailed(f"{remote!r} is not there", target=target, hint="look where the training writes to")
+        raise CommandFailed(
+            f"{remote!r} does not exist", target=target, hint="check where the training writes its files"
+        )
     wanted = (posixpath.basename(remote),) if found.is_file else names
     files = [name for name in found.files if not wanted or any(_is_below(name, each) for each in wanted)]
     absent = [each for each in wanted if not any(_is_below(name, each) for name in files)]

@@ -238,7 +238,7 @@ class _Archive:
         piece, self._rest = self._rest[:size], self._rest[size:]
         self.allowed -= len(piece)
         if self.allowed < 0:
-            raise ValueError("it sends more than it said")
+            raise ValueError("it sent more than it announced")
         self._last = (self._last + piece[-_SAID_BYTES:])[-_SAID_BYTES:]
         return piece
 
@@ -267,7 +267,7 @@ def _unpack(source: _Archive, left: dict[str, ListedFile], folder: str) -> None:
         name, size = found
         file = left.pop(name.removeprefix("./"), None)
         if file is None or size != file.size:
-            raise ValueError(f"{name[:200]!r} is not what was listed: it changed, or was never asked for")
+            raise ValueError(f"{name[:200]!r} does not match the listing: it changed, or was not requested")
         source.allowed = size + tarfile.BLOCKSIZE
         _write(source, os.path.join(folder, name.removeprefix("./")), file, os.path.join(folder, INCOMING))
         source.take(-size % tarfile.BLOCKSIZE)
@@ -289,7 +289,7 @@ def _next_file(source: _Archive) -> tuple[str, int] | None:
             named = name.decode("utf-8", "surrogateescape") if name else header.name
             return named, header.size if size is None else _number(size)
         if header.type not in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
-            raise ValueError(f"{header.name[:200]!r} is no regular file without holes ({header.type!r})")
+            raise ValueError(f"{header.name[:200]!r} is a sparse file or not a regular file ({header.type!r})")
         if not 0 < header.size <= _HEADER_BYTES:
             raise ValueError("a header of its archive is too long")
         content = source.take(header.size)
@@ -307,7 +307,7 @@ def _read_records(content: bytes) -> dict[bytes, bytes]:
         end = begin + _number(content[begin : max(space, begin)])
         key, equals, value = content[space + 1 : end - 1].partition(b"=")
         if not equals or content[end - 1 : end] != b"\n" or key.startswith(b"GNU.sparse"):
-            raise ValueError("a header of its archive is damaged, or of a file with holes")
+            raise ValueError("a header of its archive is damaged, or describes a sparse file")
         records[key], begin = value, end
     return records
 

@@ -95,12 +95,12 @@ def check_request(request: TrainingRequest) -> None:
     for destination in request.upload_to:
         check_destination(destination)
         if destination.startswith("hf:") and "HF_TOKEN" not in request.env:
-            raise SettingsError("env", None, f"HF_TOKEN, which the upload to {destination} needs")
+            raise SettingsError("env", None, f"HF_TOKEN, which is required to upload to {destination}")
     if request.spec is not None:
         report = validate_dataset(request.dataset or "")
         if not report.is_valid:
             what = name_some(report.errors, MOST_TOLD, "; ")
-            raise SettingsError("dataset", request.dataset, f"images to train with: {what}")
+            raise SettingsError("dataset", request.dataset, f"suitable training images: {what}")
     elif request.dataset is not None:
         if not os.path.isdir(request.dataset):
             raise SettingsError("dataset", request.dataset, "a folder on this machine")

@@ -95,7 +95,7 @@ class RunCsv:
         if news:
             errors = [failure for kind, failure in failures.items() if kind in news]
             what = "; ".join(f"{each.filename or self.folder}: {each.strerror or each}" for each in errors)
-            hint = Hint("room on the disk, or another folder: {csv_dir=DIR}")
+            hint = Hint("free disk space, or use another folder: {csv_dir=DIR}")
             raise TrainingMonitorError(f"rows are lost: {what}", hint=hint)
 
     def _write_run(self, row: RunRow, snapshot: RunsSnapshot) -> None:
@@ -197,7 +197,7 @@ def _make_ready(path: str, header: bytes) -> bytes:
         return b""
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", path)
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
         begin = os.pread(file, len(header), 0)
         if begin == header:
             return _cut(file)

@@ -138,7 +138,7 @@ class LocalRuns(RemoteRuns):
             raise TrainingMonitorError(f"{path!r} cannot be written: {error.strerror}") from error
         if any(written.get(name) != one for name, one in added.items()):
             raise TrainingMonitorError(
-                f"the edits are not in {path!r} after they were written", hint="somebody else writes it"
+                f"the edits are not in {path!r} after they were written", hint="another process is writing the file"
             )
         return edit_id
 
@@ -222,7 +222,8 @@ def _lock(folder: str, clock: Clock) -> Iterator[None]:
         while not _try_lock(file):
             if clock.monotonic() >= end:
                 raise TrainingMonitorError(
-                    f"somebody else has been editing in {folder!r} for {_LOCK_SECONDS:g} s", hint="the same again"
+                    f"another process has been editing in {folder!r} for {_LOCK_SECONDS:g} s",
+                    hint="retry the same call",
                 )
             clock.sleep(_LOCK_INTERVAL)
         yield

@@ -259,7 +259,7 @@ class Place:
             elif standing is Standing.TAKEN or (standing is Standing.UNSURE and is_last):
                 continue
             return standing
-        raise AssertionError("there is always another name")
+        raise AssertionError("no free name was found")
 
     def leave(self) -> None:
         """Release the files. Raises OSError."""

@@ -175,7 +175,7 @@ def why_read_only(variable: Variable) -> str:
 def check_edits(run: Run, values: Mapping[str, str]) -> None:
     """Raise TrainingMonitorError if the run would not read these values, or one of them cannot be written."""
     if run.status != RUNNING:
-        raise TrainingMonitorError(f"run {run.name!r} is {run.status or UNKNOWN}: nobody would read the edit")
+        raise TrainingMonitorError(f"run {run.name!r} is {run.status or UNKNOWN}: the edit would never be read")
     known = {variable.name: variable for variable in run.variables}
     for name, value in values.items():
         if name not in known:
@@ -243,7 +243,7 @@ def _load(text: str, source: str) -> _Document:
     except RecursionError as error:
         raise ParseError("nested too deeply", source=source) from error
     except ValueError as error:
-        raise ParseError(f"no JSON ({error})", source=source, text=text[-600:]) from error
+        raise ParseError(f"not JSON ({error})", source=source, text=text[-600:]) from error
     if not isinstance(document, dict):
         raise NotAProgressFile("no JSON object", source=source, text=text[:200])
     return document

@@ -51,7 +51,7 @@ class ProgressSource(Polled):
         def parse(reply: Reply) -> Run:
             found = whole.parse(reply)
             if found.missing:
-                raise TrainingMonitorError(f"there is no file {self.name}")
+                raise TrainingMonitorError(f"no file {self.name}")
             return _parse(found, self.name)
 
         return replace(whole, parse=parse)  # type: ignore[arg-type, return-value]

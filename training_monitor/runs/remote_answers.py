@@ -97,7 +97,9 @@ def parse_folder(text: str, word: str, spelling: str, where: str) -> FolderListi
     parts = split_parts(text, word)
     keys = dict(parts)
     if "closed" in keys:
-        raise AccessDenied(f"no permission to read {where}", hint="another user, or the folder's permissions")
+        raise AccessDenied(
+            f"no permission to read {where}", hint="run this as another user, or change the folder's permissions"
+        )
     for state, (said, hint) in _NO_FOLDER.items():
         if state in keys:
             raise CommandFailed(f"{said} {where}", hint=hint)
@@ -176,15 +178,15 @@ def parse_machine(text: str, word: str) -> MachineSample:
     facts = dict(line.split("=", 1) for line in keys.get("facts", "").split("\n") if "=" in line)
     uptime, ticks = read_number(facts.get("uptime")), read_whole(facts.get("ticks"))
     if uptime is None or not ticks or "processes" not in keys:
-        raise ParseError("it has no /proc: processes cannot be seen", source="machine")
+        raise ParseError("it has no /proc, so processes cannot be listed", source="machine")
     page_size = read_whole(facts.get("page"))
     if not page_size:
-        raise ParseError("it does not tell the size of a memory page", source="machine")
+        raise ParseError("it does not report the memory page size", source="machine")
     memory = {name: int(size) * 1024 for name, size in _MEMORY.findall(keys.get("memory", ""))}
     names = (facts.get(name) or None for name in ("host", "boot", "namespace"))
     processes = {sample.pid: sample for sample in _samples(keys["processes"], _PROCESS, page_size)}
     if not processes:
-        raise ParseError("not one process could be seen", source="machine")
+        raise ParseError("no process could be read", source="machine")
     return MachineSample(
         at=uptime,
         identity=Identity(read_whole(facts.get("pid")) or 0, None, *names),
@@ -234,7 +236,7 @@ def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChun
     try:
         whole = base64.b64decode(data, validate=False) if fields.get("coding") == "base64" else bytes.fromhex(data)
     except (binascii.Error, ValueError) as error:
-        raise ParseError(f"its bytes came back damaged ({error})", source="output file") from error
+        raise ParseError(f"its bytes were damaged in transfer ({error})", source="output file") from error
     piece = whole[start - begin :][:length]
     return OutputChunk(max(size, start + len(piece)), start, piece)
 

@@ -105,7 +105,9 @@ def output_question(path: str, start: int, length: int, target: str) -> Question
         fields, data = parse_fields(reply.output)
         state = fields.get("state")
         if state == "denied":
-            raise AccessDenied(f"no permission to read {path!r}", hint="another user, or the file's permissions")
+            raise AccessDenied(
+                f"no permission to read {path!r}", hint="run this as another user, or change the file's permissions"
+            )
         if state in ("missing", "other"):
             raise CommandFailed(f"no {'regular ' if state == 'other' else ''}file {path!r} on {target}")
         return parse_chunk(fields, data, length)
@@ -169,7 +171,7 @@ class _Once:
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         if self._was_used:
             raise TargetUnreachable(
-                "the answer was lost: whether the signal was sent is not known", hint="look at the processes first"
+                "the response was lost: it is unknown whether the signal was sent", hint="check the processes first"
             )
         self._was_used = True
         return self.inner.run(argv, timeout=timeout, input=input)
@@ -240,7 +242,7 @@ class RemoteRuns:
     def _check_output(self, path: str) -> None:
         known = [one.run for one in self._known.values() if one.run]
         if not path or not any(path in (run.stdout_path, run.stderr_path) for run in known):
-            raise TrainingMonitorError(f"{path!r} is the output of no run in {self._where()}")
+            raise TrainingMonitorError(f"{path!r} is not the output of any run in {self._where()}")
 
     def edit(self, run: Run, values: Mapping[str, str]) -> str:
         """Write edits into the control file of a run, beside the unanswered ones, and verify that they are there.
@@ -278,7 +280,7 @@ class RemoteRuns:
             if state != "changed":
                 raise CommandFailed(f"{run.control_path!r} was not written: {_reason(state, said)}")
             old = said
-        raise CommandFailed(f"{run.control_path!r}: somebody else edits it", hint="the same again")
+        raise CommandFailed(f"{run.control_path!r}: another process is editing the file", hint="retry the same call")
 
     def send_signal(
         self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
@@ -326,7 +328,7 @@ class RemoteRuns:
             is_running="yes" if now.status in (RUNNING, None) else "",
         )
         if state == "left":
-            raise CommandFailed(f"run {run.name!r} was deleted, and {said!r} is there again", target=str(self.target))
+            raise CommandFailed(f"run {run.name!r} was deleted, and {said!r} exists again", target=str(self.target))
         if state != "deleted":
             how = "was not deleted, or not all of it" if state == "failed" else "was not deleted"
             raise CommandFailed(f"run {run.name!r} {how}: {_reason(state, said, now.process)}")
@@ -370,15 +372,15 @@ class RemoteRuns:
             raise self._is_gone(run)
         if "\ufffd" in run.path:  # stands for lost bytes: the path would name another file
             raise TrainingMonitorError(
-                f"run {run.name!r} has a name that is no UTF-8", hint="change it on that machine"
+                f"run {run.name!r} has a name that is not valid UTF-8", hint="change it on that machine"
             )
         return known
 
     def _is_gone(self, run: Run) -> TrainingMonitorError:
-        return TrainingMonitorError(f"run {run.name!r} is not in {self._where()} any more")
+        return TrainingMonitorError(f"run {run.name!r} is no longer in {self._where()}")
 
 
 def _reason(state: str, said: str, process: Identity | None = None) -> str:
     if state == "alive" and process:
         return f"its process {process.pid} is alive, end it first"
-    return _REASONS.get(state) or said.strip()[:300] or "it said nothing"
+    return _REASONS.get(state) or said.strip()[:300] or "it printed nothing"

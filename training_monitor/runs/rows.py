@@ -80,7 +80,9 @@ def is_same_attempt(one: Run, other: Run) -> bool:
 def check_same_attempt(asked: Run, now: Run) -> None:
     """Raise TrainingMonitorError if a name means another training now than when the request was made."""
     if not is_same_attempt(asked, now):
-        raise TrainingMonitorError(f"run {now.name!r} was started again since", hint="look at it, and ask again")
+        raise TrainingMonitorError(
+            f"run {now.name!r} was restarted in the meantime", hint="check the run, then try again"
+        )
 
 
 def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> Life:
@@ -167,7 +169,7 @@ def _by_state(sample: ProcessSample) -> Life:
 def _before_this_boot(run: Run, hostname: str, now: float, booted_at: float) -> Life:
     """Judge a run of another boot of a host of this name. If it wrote since this boot, it is another machine."""
     if run.updated_at is not None and run.updated_at < min(booted_at, now - _FRESH_SECONDS):
-        return Life(KILLED, "the machine was started again since", False)
+        return Life(KILLED, "the machine was restarted in the meantime", False)
     return Life(UNKNOWN, f"it runs on another machine that is called {hostname} too: not to be seen from here")
 
 

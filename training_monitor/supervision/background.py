@@ -99,7 +99,7 @@ class SupervisionHandle:
         if self._error:
             raise self._error
         if self._report is None:
-            raise TrainingMonitorError(f"nobody looks at {self.label} any more", hint="start the supervision again")
+            raise TrainingMonitorError(f"{self.label} is no longer being watched", hint="start the supervision again")
         return self._report
 
     def stop_looking(self) -> None:

@@ -110,7 +110,7 @@ def _policy_of(limits: tuple[int, float, float, float], policy: RestartPolicy | 
     usual = RestartPolicy()
     given: dict[str, Any] = {name: value for name, value in zip(names, limits) if value != getattr(usual, name)}
     if policy and given:
-        raise SettingsError(*next(iter(given.items())), "left out beside `policy`, which has it")
+        raise SettingsError(*next(iter(given.items())), "no value: the option belongs in `policy`")
     return policy or RestartPolicy(**given)
 
 

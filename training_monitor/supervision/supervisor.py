@@ -143,7 +143,8 @@ class Supervisor(Hands):
             return self.adopt(run, running[-1])
         if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
             raise JobExists(
-                f"{self.site}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",
+                f"{self.site}: {finished[-1].job_id} finished successfully, but {finished[-1].survivors} of its "
+                "processes still run",
                 hint=Hint("stop it first: {stop_job}", self.site, finished[-1].job_id),
             )
         for view in views:
@@ -173,7 +174,7 @@ class Supervisor(Hands):
             return given or {}
         config = get_job_config(self.site, job_id)
         if config is None:
-            raise SettingsError("job_config", None, f"a configuration: {job_id} tells none")
+            raise SettingsError("job_config", None, f"a configuration, because {job_id} has none")
         return {**config, **(given or {})}
 
     def adopt(self, run: RunState, view: JobView) -> RunState:
@@ -195,7 +196,9 @@ class Supervisor(Hands):
         self.tell(run, "resumed", text)
         config = self._with_what_ray_knows(given.config or run.config, run.job_id)
         if unsaved := sorted(name for name, value in variables_of(config).items() if value is None):
-            raise SettingsError("job_config", None, f"the values of {', '.join(unsaved)} again: they are not saved")
+            raise SettingsError(
+                "job_config", None, f"the values of {', '.join(unsaved)} again, because secrets are not stored"
+            )
         return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=config))
 
     def _with_what_ray_knows(self, config: Mapping[str, Any] | None, job_id: str | None) -> Mapping[str, Any] | None:

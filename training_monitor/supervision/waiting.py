@@ -134,7 +134,7 @@ def wait_for(
     )
     before = load_wait(kept, name)
     if before and before.asked != asked:
-        raise SettingsError("handle", name, f"a name of its own: this one waits for {_in_words(before.asked)}")
+        raise SettingsError("handle", name, f"another name: this one is taken by a wait for {_in_words(before.asked)}")
     if before is None:
         forget_old_waits(kept, clock.time())
         save_wait(kept, name, WaitState(asked, clock.time()))
@@ -264,7 +264,7 @@ class _Waiting(Looker[Look, WaitReport]):
             is_same = (each.job.job_id, each.job.log_file) == (job.job_id, job.log_file)
             if is_same and each.job.output_dir is not None:
                 return each.job.output_dir
-        raise SettingsError("checkpoint_dir", None, "the folder of its checkpoints, which could not be found")
+        raise SettingsError("checkpoint_dir", None, "the checkpoint folder, which could not be detected")
 
     # ------------------------------------------------------------ looking
 

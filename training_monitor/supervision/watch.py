@@ -156,7 +156,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
         if self.plan:
             check_plan(self.watcher, self.plan)
             if self.watcher.job.job_id is None and self.watcher.job.pid_file is None:
-                raise SettingsError("pid_file", None, "the file with the pid of the training that is to be ended")
+                raise SettingsError("pid_file", None, "a file with the PID of the training to end")
         if is_terminating(self.watcher):
             if self.plan:
                 return self.terminate(self.plan)

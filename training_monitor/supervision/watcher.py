@@ -62,7 +62,7 @@ def watched_job(job: WatchedJob | str | Mapping[str, Any]) -> WatchedJob:
         return WatchedJob(**fields)
     except TypeError as error:
         raise SettingsError(
-            "job", dict(job), "job_id, or log_file or log_paths, pid or pid_file, output_dir, and name"
+            "job", dict(job), "only the keys job_id, log_file, log_paths, pid, pid_file, output_dir and name"
         ) from error
 
 
@@ -162,7 +162,7 @@ class TrainingWatcher:
     def get_checkpoint_listing(self) -> CheckpointListing:
         """Return the same with the number of unlisted checkpoints. Raises SettingsError, CommandError."""
         if self.job.output_dir is None:
-            raise SettingsError("output_dir", None, "the folder the training writes its checkpoints to")
+            raise SettingsError("output_dir", None, "the folder to which the training writes its checkpoints")
         found = get_checkpoint_listing(self.job.output_dir, self.reached().target, transport=self.site.transport)
         return found or CheckpointListing(())
 
@@ -201,9 +201,9 @@ class TrainingWatcher:
         self.check_can_end()
         look = self.look(with_log=False)
         if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
-            raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
+            raise SettingsError("pid_file", None, "a file with the PID of the training: a log alone is not enough")
         if look.process is None:
-            raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {'; '.join(look.errors)}")
+            raise TrainingMonitorError(f"{self.target}: cannot tell which processes to stop: {'; '.join(look.errors)}")
         if look.process.running is None:
             raise SettingsError("pid_file", self.job.pid_file, f"the pid of the training ({look.process.reason})")
         if self.job.pid is not None:
@@ -290,7 +290,7 @@ class TrainingWatcher:
             A function that ends it; lines that had arrived by then are still delivered before it returns.
 
         Raises:
-            InvalidTransition: the log is streamed already.
+            InvalidTransition: the log is already being streamed.
         """
         return self.follow(callback, polls=True)
 
@@ -298,7 +298,7 @@ class TrainingWatcher:
         """Do the same as `start_streaming`; without `polls` the caller polls."""
         with self._asking:
             if self._stream is not None:
-                raise InvalidTransition(f"{self.job.label} is streamed already")
+                raise InvalidTransition(f"{self.job.label} is already being streamed")
             self._stream = _Streaming(self, callback, polls=polls)
         self._stream.start()
         return self.stop_streaming

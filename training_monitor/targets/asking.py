@@ -295,14 +295,16 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
     """Parse the reply. Raises what its parser raises; CommandTimedOut or CommandFailed without a usable reply."""
     name, limit = question.name, question.limit
     if reply is None:
-        raise CommandTimedOut(f"{name}: no end within {limit:g} s, or more than {MAX_ANSWER_BYTES} bytes")
+        raise CommandTimedOut(f"{name} took longer than {limit:g} s, or printed more than {MAX_ANSWER_BYTES} bytes")
     if reply.exit_code == 137 and reply.duration >= limit * 0.95 and not question.takes_cut:
         ended = CommandResult((), reply.exit_code, reply.output, "", reply.duration)
         raise explain_timeout(ended, f"{name}: still running after {limit:g} s, ended")
     if reply.exit_code == REFUSED and is_fenced():
         raise AccessDenied(f"{name}: {WHY_REFUSED}", hint=HINT)
     if reply.exit_code == DENIED and is_fenced():
-        raise AccessDenied(f"{name}: no permission to read it", hint="another user, or the file's permissions")
+        raise AccessDenied(
+            f"{name}: no permission to read it", hint="run this as another user, or change the file's permissions"
+        )
     if reply.exit_code == 126 and (size := len(question.script.encode())) > MAX_SCRIPT_BYTES:
         raise CommandFailed(f"{name}: a script of {size} bytes is too long for the target")
     try:
@@ -317,7 +319,7 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
 def read_text(reply: Reply) -> str:
     """Return the output of a script as the answer. Raises CommandFailed for a non-zero exit status."""
     if reply.exit_code != 0:
-        raise CommandFailed(f"exit status {reply.exit_code}: {reply.output.strip()[-300:] or 'it said nothing'}")
+        raise CommandFailed(f"exit status {reply.exit_code}: {reply.output.strip()[-300:] or 'it printed nothing'}")
     return reply.output
 
 

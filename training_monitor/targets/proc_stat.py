@@ -36,7 +36,7 @@ _LAST = 64
 _NOTHING = {
     "own": "it is the one that looks",
     "never": "it is never sent a signal",
-    "boot": "its machine was started again since, or its boot is not known",
+    "boot": "its machine was restarted in the meantime, or its boot is not known",
     "namespace": "its number is that of another container (pid namespace)",
     "unsure": "when it began is not known, so it may be another one",
     "hidden": "this user may not see it",

@@ -97,7 +97,7 @@ class MachineReader:
             elif sample := _parse(data, self._page_size):
                 self._lines[name] = data, sample
         if not self._lines:
-            raise TrainingMonitorError(f"processes cannot be seen here: {_PROC} holds none")
+            raise TrainingMonitorError(f"processes cannot be listed here: {_PROC} holds none")
         return is_whole
 
 

@@ -69,7 +69,7 @@ def unpack(text: str, encoding: str, most: int, *, source: str) -> bytes:
             if not unpacking.eof:
                 raise ParseError("cut", source=source)
     except (Error, ValueError, zlib.error) as error:
-        raise ParseError("not as it was sent", source=source) from error
+        raise ParseError("the reply does not match what was sent", source=source) from error
     if len(data) > most:
         raise ParseError("too many bytes", source=source)
     return data

@@ -187,7 +187,9 @@ class _Turns:
         try:
             if not turn.wait(timeout):
                 what = f"{program} was not started within {timeout:g} s: {MOST_PROGRAMS} other programs were running"
-                raise CommandTimedOut(what, argv=(program,), hint="fewer targets at a time, or a longer timeout")
+                raise CommandTimedOut(
+                    what, argv=(program,), hint="query fewer targets at once, or use a longer timeout"
+                )
             waited = round(time.monotonic() - asked_at, 1)
             yield max(0.1, timeout - waited) if waited and isinstance(timeout, Within) else timeout
         finally:
@@ -410,7 +412,7 @@ def _start(process: subprocess.Popen[bytes], *threads: threading.Thread) -> None
             pipe.close()
         argv = tuple(map(str, process.args)) if isinstance(process.args, list) else ()
         what = f"there is no thread left here to read what {argv[0]} prints"
-        raise LocalFailure(what, argv=argv, hint="end other programs here") from error
+        raise LocalFailure(what, argv=argv, hint="stop other programs on this machine") from error
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
@@ -543,18 +545,18 @@ def words_of(stream: Stream) -> str:
 def explain_failure(result: CommandResult, target: str) -> CommandError:
     """Return the error for a program that exited without an answer."""
     stderr = without_frames(result.stderr)
-    said, program = _last_said(stderr, result.stdout) or "it said nothing", result.argv[0]
+    said, program = _last_said(stderr, result.stdout) or "it printed nothing", result.argv[0]
     advised = _advice_on(program, stderr if stderr.strip() or program != "vastai" else result.stdout[-_KEPT:])
     if advised and (line := last_lines(advised.line, 1)) not in said:
         said = f"{line} | {said}"
     if advised and advised.kind:
         return advised.kind(said, target=target, argv=result.argv, result=result, hint=advised.hint)
     return TargetUnreachable(
-        f"no complete answer ({result.argv[0]} exit status {result.exit_code}: {said})",
+        f"no complete response ({result.argv[0]} exit status {result.exit_code}: {said})",
         target=target,
         argv=result.argv,
         result=result,
-        hint=advised.hint if advised else f"look whether {result.argv[0]} answers by itself",
+        hint=advised.hint if advised else f"check that {result.argv[0]} works on its own",
     )
 
 
@@ -573,7 +575,7 @@ def explain_timeout(result: CommandResult, what: str, target: str | None = None)
         target=target,
         argv=result.argv,
         result=replace(result, stdout=out, stderr=err),
-        hint=advised.hint if advised else "a longer timeout" + ("" if said else _OR_OVERLOAD),
+        hint=advised.hint if advised else "use a longer timeout" + ("" if said else _OR_OVERLOAD),
     )
 
 

@@ -109,7 +109,9 @@ def _files_question(path: str) -> Question[list[str]]:
         if kind == "file":
             return [""]
         if kind == "newline":
-            raise CommandFailed(f"{path}: a name in it has a line break: rename that file, or pack the folder")
+            raise CommandFailed(
+                f"{path}: a file name in it contains a line break: rename that file, or pack the folder"
+            )
         found = [name.removeprefix("./") for name in names if name]
         if len(found) > MOST_FILES:
             raise CommandFailed(f"{path} has more than {MOST_FILES} files: pack it first")

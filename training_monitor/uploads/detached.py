@@ -171,8 +171,8 @@ class DetachedTries:
         said = last_lines(log[-4000:], 1)
         asked = find_advice(said, QUESTIONS)
         return CommandTimedOut(
-            f"the {self._work} runs on" + (f"; it printed: {said}" if said else ""),
-            hint=asked.hint if asked else "call again: it is found and waited for",
+            f"the {self._work} is still running" + (f"; it printed: {said}" if said else ""),
+            hint=asked.hint if asked else "call it again: it finds the running work and waits for it",
         )
 
     def _look(self) -> JobView | None:

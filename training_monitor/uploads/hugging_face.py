@@ -202,7 +202,7 @@ def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str
         raise SettingsError("token_env", "(not shown)", "the name of a variable, not its value")
     for key, value in (("path_in_repo", path_in_repo), ("revision", revision)):
         if value is not None and (not value or "\0" in value or value.startswith("/") or ".." in value.split("/")):
-            raise SettingsError(key, value, "a text that is not empty, a relative path without '..'")
+            raise SettingsError(key, value, "a relative path that is not empty and has no '..'")
 
 
 def _upload(job: DetachedTries, command: str, env: Mapping[str, str]) -> HubListing:
@@ -280,4 +280,4 @@ def _explain(log: str) -> str:
     text = _COLOUR.sub("", log)[-16000:]
     said = _ERROR.split(text)[-1]
     plain = "\n".join([line for line in said.splitlines() if line.strip() and not _CHATTER.match(line)][:5])
-    return last_lines(plain, 5) or "it said nothing"
+    return last_lines(plain, 5) or "it printed nothing"

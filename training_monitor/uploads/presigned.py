@@ -54,7 +54,7 @@ _URL = regex(r"https?://[^\s\"'\\<>\x00-\x20\x7f-\uffff]{1,8000}")
 _PROBLEMS = {
     "no-curl": NO_CURL,
     "missing": "there is no such file",
-    "other": "it is no regular file (pack a folder first)",
+    "other": "it is not a regular file (pack a folder first)",
     "denied": "no permission to read it",
 }
 
@@ -132,7 +132,9 @@ def _check(destination: str | Storage, part_bytes: int | None) -> None:
 def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedTries, limit: int) -> UploadReport:
     """Send all of the file to one URL; only its ETag tells what arrived."""
     if source.size_bytes > limit:
-        raise CommandFailed(f"{source.path}: {source.size_bytes} bytes are too many for one URL", hint="use a Storage")
+        raise CommandFailed(
+            f"{source.path}: {source.size_bytes} bytes are too much for one URL", hint="upload to a Storage instead"
+        )
     sent = _sent_before(job) or send_pieces(source, [whole(source)], lambda _: url, job, can_sign=False)[WHOLE]
     error = None if sent.comparable else "it was taken, but the ETag is no MD5: nothing tells what arrived"
     file = UploadedFile(source.path, source.size_bytes, sent.etag)
@@ -235,7 +237,7 @@ def _create(store: ObjectStore) -> str:
     created = store.request("POST", {"uploads": ""})
     upload_id = read_tag(created.body, "UploadId") if created.ok else None
     if not upload_id:
-        raise CommandFailed(f"the upload in parts was not begun: {created.error or 'no upload id in the answer'}")
+        raise CommandFailed(f"the multipart upload was not started: {created.error or 'no upload id in the response'}")
     return upload_id
 
 
@@ -270,7 +272,7 @@ def _complete(store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent:
     """Complete the upload once all parts have arrived as sent; the object itself proves that it worked."""
     held = _list(store, upload_id)
     if wrong := [piece.number for piece in pieces if not _is_held(piece, sent, held)]:
-        raise CommandFailed(f"part {wrong[0]} did not arrive as it was sent")
+        raise CommandFailed(f"part {wrong[0]} arrived damaged")
     parts = "".join(
         f"<Part><PartNumber>{piece.number}</PartNumber><ETag>{escape(held[piece.number][0])}</ETag></Part>"
         for piece in pieces
@@ -278,7 +280,7 @@ def _complete(store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent:
     body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>"
     done = store.request("POST", {"uploadId": upload_id}, body, limit=COMPLETE_SECONDS)
     if problem := _difference_of_pieces(store, pieces, sent):
-        raise CommandFailed(problem if done.ok else f"the parts were not put together: {done.error}")
+        raise CommandFailed(problem if done.ok else f"the multipart upload was not completed: {done.error}")
 
 
 def _difference_of_pieces(store: ObjectStore, pieces: Sequence[Piece], sent: Mapping[int, Sent]) -> str | None:

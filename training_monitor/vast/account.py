@@ -80,7 +80,7 @@ def account_balance(*, transport: Transport | None = None) -> Balance:
     user = ask_vastai("show", "user", transport=transport)
     credit = known_number(user.get("credit")) if isinstance(user, dict) else None
     if credit is None:
-        raise TargetUnreachable("its answer does not tell the account's credit", target="vast.ai")
+        raise TargetUnreachable("its response does not contain the account's credit", target="vast.ai")
     can_pay = user.get("can_pay")
     return Balance(
         credit,
@@ -98,7 +98,7 @@ def list_ssh_keys(*, transport: Transport | None = None) -> dict[int, str]:
     answer = ask_vastai("show", "ssh-keys", transport=transport)
     rows = next((answer[name] for name in _LISTS if name in answer), None) if isinstance(answer, dict) else answer
     if not isinstance(rows, list):
-        raise TargetUnreachable("its answer is no list of ssh keys", target="vast.ai")
+        raise TargetUnreachable("its response is not a list of ssh keys", target="vast.ai")
     keys: dict[int, str] = {}
     for row in rows:
         texts = [row[name].strip() for name in _KEY_NAMES if isinstance(row, dict) and isinstance(row.get(name), str)]
@@ -155,7 +155,7 @@ def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None
         raise denial
     said = last_words(result)
     raise CommandFailed(
-        f"{path}.pub is not among the account's ssh keys after it was registered (vastai said: {said or 'nothing'})",
+        f"{path}.pub is not among the account's ssh keys after it was registered (vastai printed: {said or 'nothing'})",
         target="vast.ai",
         argv=result.argv,
         result=result,
@@ -182,18 +182,18 @@ def _body(public_key: str) -> tuple[str, str] | None:
 
 def _make_pair(path: str, runner: Transport) -> None:
     if os.path.lexists(f"{path}.pub"):
-        raise SettingsError(_WHAT, path, f"a private key, but there is only {path}.pub, which is not overwritten")
+        raise SettingsError(_WHAT, path, f"a private key, but only {path}.pub exists, which is not overwritten")
     folder = os.path.dirname(path)
     try:
         for each in (os.path.dirname(folder), folder):  # makedirs applies the mode only to the last one
             os.makedirs(each, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise SettingsError(_WHAT, path, f"a file in a folder that can be made ({error.strerror})") from None
+        raise SettingsError(_WHAT, path, f"a file in a folder that can be created ({error.strerror})") from None
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "training_monitor", "-f", path]
     result = runner.run(argv, timeout=KEYGEN_TIMEOUT, input="n\n")
     if not os.path.isfile(path):
         raise LocalFailure(
-            f"ssh-keygen made no key at {path}: {last_lines(result.stderr, 2) or 'it said nothing'}",
+            f"ssh-keygen did not create a key at {path}: {last_lines(result.stderr, 2) or 'it printed nothing'}",
             argv=result.argv,
             result=result,
         )
@@ -202,7 +202,7 @@ def _make_pair(path: str, runner: Transport) -> None:
 def _public_key(path: str, runner: Transport) -> str:
     """Read the public key from the private key; if that fails (a passphrase, open to others), from PATH.pub."""
     if not os.path.isfile(path):
-        raise SettingsError(_WHAT, path, "the file of a private key (setup_ssh_key makes one)")
+        raise SettingsError(_WHAT, path, "a private key file (setup_ssh_key creates one)")
     said = "ssh-keygen is not installed"
     try:
         result = runner.run(["ssh-keygen", "-y", "-P", "", "-f", path], timeout=KEYGEN_TIMEOUT)

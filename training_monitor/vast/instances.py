@@ -94,7 +94,7 @@ def list_instances(*, transport: Transport | None = None) -> list[dict[str, Any]
         if len(rows) < total:
             raise TargetUnreachable(f"it lists only {len(rows)} of {total} instances", target="vast.ai")
         return list(rows.values())
-    raise TargetUnreachable(f"its list of instances does not end ({len(seen)} pages)", target="vast.ai")
+    raise TargetUnreachable(f"its list of instances has too many pages ({len(seen)} pages)", target="vast.ai")
 
 
 def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any]], str | None, int]:
@@ -362,10 +362,10 @@ def _ask_until(
         if is_done():
             return acknowledged
         if (left := deadline - clock.monotonic()) <= 0:
-            raise CommandFailed(f"{undone} (vastai said: {said or 'nothing'})", target="vast.ai", hint=hint)
+            raise CommandFailed(f"{undone} (vastai printed: {said or 'nothing'})", target="vast.ai", hint=hint)
         wait = min(2 * wait, LONGEST_WAIT)
         if on_event:
-            on_event(f"{waiting}, for {left:.0f} s at most; vastai said: {said or 'nothing'}")
+            on_event(f"{waiting}, for {left:.0f} s at most; vastai printed: {said or 'nothing'}")
 
 
 def _ask_to_destroy(number: int, runner: Transport) -> tuple[bool, str]:
@@ -441,7 +441,7 @@ def wait_until_ready(
             what = f"instance {instance_id} is not ready after {timeout:g} s: {boot.seen}"
             if not boot.known:
                 raise TargetUnreachable(what, target="vast.ai")
-            raise CommandTimedOut(what, hint="another machine, or a longer timeout")
+            raise CommandTimedOut(what, hint="use use another machine, or a longer timeout")
         wait = READY_EVERY if boot.known else min(2 * wait, READY_AT_MOST)
         clock.sleep(min(wait, deadline - now))
 
@@ -454,11 +454,13 @@ def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clo
     except CommandError as error:
         return _Boot(f"its status is unknown ({clean_line(error.what)})", known=False)
     if row is None:
-        return _Boot("gone", end=InstanceNotFound(f"instance {instance_id} is gone", hint="another machine"))
+        return _Boot("gone", end=InstanceNotFound(f"instance {instance_id} is gone", hint="use another machine"))
     status, said = row.get("actual_status"), row.get("status_msg")
     seen = clean_line(f"{status or 'no status yet'}{f': {said}' if said else ''}")
     if status in _NEVER_RUNNING or (status != "running" and _NO_IMAGE.search(f"{said}")):
-        return _Boot(seen, end=CommandFailed(f"instance {instance_id} will not run: {seen}", hint="another machine"))
+        return _Boot(
+            seen, end=CommandFailed(f"instance {instance_id} will not start: {seen}", hint="use another machine")
+        )
     return _try_ssh(instance_id, row, ssh_timeout, runner) if status == "running" else _Boot(seen)
 
 

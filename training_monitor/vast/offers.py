@@ -86,7 +86,7 @@ class OfferQuery(PublicValue):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.only_preferred and not self.preferred_gpus:
-            raise SettingsError("preferred_gpus", self.preferred_gpus, "at least one, where no other is taken")
+            raise SettingsError("preferred_gpus", self.preferred_gpus, "at least one GPU, if no others are allowed")
 
 
 def load_offer_query(environ: Mapping[str, str] = os.environ, **overrides: Any) -> OfferQuery:
@@ -101,7 +101,7 @@ def load_offer_query(environ: Mapping[str, str] = os.environ, **overrides: Any) 
         place = Place(_PREFERRED)
         found["preferred_gpus"] = place.read(_GPUS, [name.strip() for name in given.split(",") if name.strip()])
         for fault in place.faults:
-            raise SettingsError(_PREFERRED, fault.value, "names of GPUs with commas between, such as 4090,A100")
+            raise SettingsError(_PREFERRED, fault.value, "comma-separated GPU names, such as 4090,A100")
     return OfferQuery(**found, **overrides)
 
 
@@ -175,7 +175,7 @@ def _search(query: OfferQuery, min_price: float, runner: Transport) -> list[obje
     words += ["--storage", _plain(query.disk_gb), "--limit", str(MOST_ROWS)]
     rows = ask_vastai(*words, transport=runner)
     if not isinstance(rows, list):
-        raise TargetUnreachable("its answer is no list of offers", target="vast.ai")
+        raise TargetUnreachable("its response is not a list of offers", target="vast.ai")
     if rows and not any(isinstance(row, dict) and "id" in row for row in rows):
         raise TargetUnreachable(f"none of its {len(rows)} offers can be read", target="vast.ai")
     return rows
@@ -413,8 +413,8 @@ def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:
         return f"no GPU has {query.min_vram_gb:g} GB at that price: ask for {int(10 * most) / 10:g} or less"
     if loose:
         wishes = ", or without ".join(_WISHES[each] for each in loose)
-        return f"nothing for rent is good enough; without {wishes} there would be something"
-    return "nothing for rent is good enough, whichever wish is given up: loosen several"
+        return f"no offer meets the requirements; without {wishes} there would be something"
+    return "no offer meets the requirements, whichever wish is given up: loosen several"
 
 
 def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:

@@ -243,7 +243,7 @@ class _Renter:
                 return None
             is_late = answer.outcome == "later" and self.clock.monotonic() + wait > deadline
             if is_late or _QUOTA.search(answer.said):
-                raise TargetUnreachable(f"offer {offer.id} cannot be asked for: {answer.said}", target="vast.ai")
+                raise TargetUnreachable(f"offer {offer.id} cannot be rented: {answer.said}", target="vast.ai")
             self.tell(f"offer {offer.id} is asked for again in {wait:g} s")
             self.clock.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
@@ -291,7 +291,9 @@ class _Renter:
         self.tell(f"instance {number} was not seen under its label and is to go")
         self.destroy(number)
         if row is not None:
-            raise CommandFailed(f"instance {number} came without its label {self.label!r} and was given back")
+            raise CommandFailed(
+                f"instance {number} was created without its label {self.label!r} and was destroyed again"
+            )
 
     def destroy(self, number: int) -> None:
         done = self.patiently(
@@ -377,7 +379,7 @@ def read_create_answer(result: CommandResult) -> CreateAnswer:
         answer = json.loads(result.stdout)
     except (ValueError, RecursionError):
         answer = None
-    said = clean_line(last_words(result)) or "vastai said nothing"
+    said = clean_line(last_words(result)) or "vastai printed nothing"
     if isinstance(answer, dict) and answer.get("success", True) is True:
         places = [answer, answer["instances"]] if isinstance(answer.get("instances"), dict) else [answer]
         ids = (place.get(name) for place in places for name in _IDS)
@@ -406,10 +408,10 @@ def _no_offers(query: OfferQuery, found: int, wanted: int, runner: Transport) ->
     if wanted:
         tried = min(wanted, MOST_OFFERS)
         hint = "again in some minutes, or a query that more offers meet: a higher price, other GPUs"
-        return NoOffers(f"none of the {tried} best offers of {found} could be had", hint=hint)
+        return NoOffers(f"none of the {tried} best offers of {found} could be rented", hint=hint)
     if found:
         hint = "a query that more offers meet: a higher price, other GPUs"
-        return NoOffers(f"all {found} offers are on machines that are not to be taken", hint=hint)
+        return NoOffers(f"all {found} offers are on excluded machines", hint=hint)
     advice = []
     with suppress(CommandError):
         loose = find_loose_wishes(query, search_everything(query, transport=runner))
@@ -417,7 +419,7 @@ def _no_offers(query: OfferQuery, found: int, wanted: int, runner: Transport) ->
             gpu, vram = clean_line(best.gpu_name, 60), best.vram_gb or 0.0
             advice.append(text.format(price=_price(best), gpu=gpu, vram=vram))
     hint = "; or ".join(advice) or "another query: a higher price, other GPUs, less VRAM, more countries"
-    return NoOffers("nothing for rent is good enough", hint=hint)
+    return NoOffers("no offer meets the requirements", hint=hint)
 
 
 def _price(offer: Offer) -> float:

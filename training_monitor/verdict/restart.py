@@ -78,7 +78,7 @@ class RestartPolicy(PublicValue):
         check_roll_call_timeout(self.roll_call_timeout)
         for name, lowest in least.items():
             if not is_at_least(lowest, getattr(self, name)):
-                raise SettingsError(name, getattr(self, name), f"a number from {lowest}")
+                raise SettingsError(name, getattr(self, name), f"a number of at least {lowest}")
         if self.jitter > 1:
             raise SettingsError("jitter", self.jitter, "a share of the delay, from 0 to 1")
         for name in ("stagnation_threshold", "check_interval"):

@@ -36,7 +36,7 @@ class _Process:
 def parse_blocked(text: str) -> Surroundings:
     """Parse the reply of `targets/sh/blocked.sh`. Raises ParseError when its end is missing."""
     if not text.endswith("end\n"):
-        raise ParseError("no end of the reply", source="blocked", text=text[-1000:])
+        raise ParseError("the reply is truncated", source="blocked", text=text[-1000:])
     return Surroundings(tuple(map(_say, _read(text))))
 
 

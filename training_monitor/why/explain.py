@@ -294,7 +294,7 @@ def _time_left(clock: Clock, end: float) -> float:
     """Return the seconds that are left, in tenths, since messages name them. Raises CommandTimedOut: none are."""
     left = (end - clock.monotonic()) * 10 // 1 / 10
     if left <= 0:
-        raise CommandTimedOut("no time was left to ask it", hint="a longer timeout")
+        raise CommandTimedOut("no time was left to query it", hint="a longer timeout")
     return left
 
 

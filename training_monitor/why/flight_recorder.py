@@ -54,7 +54,7 @@ def parse_dumps(text: str) -> Surroundings:
     """
     lines = text.rstrip("\n").split("\n")
     if lines.pop() != "end":
-        raise ParseError("no end of the reply", source=SOURCE, text=text[-1000:])
+        raise ParseError("the reply is truncated", source=SOURCE, text=text[-1000:])
     findings: list[Finding] = []
     collectives: list[Collective] = []
     unread: list[str] = []

@@ -38,7 +38,7 @@ _DENIED = (
 def parse_kernel_log(text: str) -> Surroundings:
     """Parse the reply of `targets/sh/kernel_log.sh`. Raises ParseError when its end is missing."""
     if not text.endswith("end\n"):
-        raise ParseError("no end of the reply", source=SOURCE, text=text[-1000:])
+        raise ParseError("the reply is truncated", source=SOURCE, text=text[-1000:])
     facts: dict[str, str] = {}
     lines: list[tuple[float | None, str]] = []
     for line in each_line(text.removesuffix("end\n")):

@@ -176,9 +176,9 @@ def parse_processes(text: str, word: str, spelling: str, *, is_cut: bool = False
     is_whole = bool(pieces) and pieces[-1][0] == "end" and "again" in parts
     has_table = {"facts", "table"} <= parts.keys()
     if is_cut and not has_table:
-        raise CommandTimedOut("processes: there was no time to list them")
+        raise CommandTimedOut("processes: no time was left to list them")
     if not has_table or not (is_cut or is_whole):
-        raise ParseError("no end of the reply", source="roll call", text=text[-2000:])
+        raise ParseError("the reply is truncated", source="roll call", text=text[-2000:])
     seen = read_seen(parts, spelling)
     again = parts.get("again", "")
     later = read_processes(each_line(again))

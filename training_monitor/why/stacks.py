@@ -102,7 +102,7 @@ def parse_stacks(text: str, word: str) -> SeenStacks:
     """
     parts = split_parts(text, word)
     if not parts or parts[0][0] != "pythons":
-        raise ParseError("no beginning of the reply", source="stacks", text=text[-2000:])
+        raise ParseError("the beginning of the reply is missing", source="stacks", text=text[-2000:])
     pythons = tuple(int(pid) for pid in parts[0][1].split() if pid.isascii() and pid.isdigit() and len(pid) < 11)
     answers: dict[int, StackAnswer] = {}
     left = _Left(_MOST_UNPACKED, _MOST_KEPT)

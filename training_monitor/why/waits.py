@@ -37,7 +37,7 @@ class _Wait:
 def parse_waits(text: str) -> Surroundings:
     """Parse the reply of `targets/sh/waits.sh`. Raises ParseError when its end is missing."""
     if not text.endswith("end\n"):
-        raise ParseError("no end of the reply", source="waits", text=text[-1000:])
+        raise ParseError("the reply is truncated", source="waits", text=text[-1000:])
     found: list[Finding] = []
     waits: list[_Wait] = []
     for line in each_line(text):

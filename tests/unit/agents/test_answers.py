@@ -148,5 +148,5 @@ def test_a_failure_has_the_fields_of_json_errors() -> None:
 
 
 def test_an_error_names_the_tool_that_helps() -> None:
-    error = JobNotFound("there is no job 'x'", hint=Hint("list what is there with {find_trainings}"))
-    assert error_of(error)["hint"] == "list what is there with check"
+    error = JobNotFound("no job 'x'", hint=Hint("list the trainings with {find_trainings}"))
+    assert error_of(error)["hint"] == "list the trainings with check"

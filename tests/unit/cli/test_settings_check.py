@@ -187,8 +187,8 @@ def test_a_file_that_is_no_json_is_one_problem(subtests: pytest.Subtests, tmp_pa
     for text, line, words in [
         ('{\n"fleet": {"interval": 5,},\n}', 2, "line 2 column"),
         ("", 1, "Expecting value"),
-        ("[]", None, "a table at its top"),
-        ("null", None, "a table at its top"),
+        ("[]", None, "a table at its top level"),
+        ("null", None, "a table at its top level"),
         ("[" * 100_000, None, "can be read"),
         ('{"fleet": ' + "9" * 5000 + "}", None, "can be read"),
     ]:

@@ -51,7 +51,7 @@ def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Su
 REFUSED = "check the address and port, and that the server is up"
 CUT = "repeat it: the connection was cut; if that persists, check the network and that the server is up"
 KEYS = "check the user and that your key is on the host: ssh-add -l"
-UNKNOWN = {program: f"look whether {program} answers by itself" for program in ("ssh", "kubectl")}
+UNKNOWN = {program: f"check that {program} works on its own" for program in ("ssh", "kubectl")}
 DENIED = "bob@gpu1: Permission denied (publickey)."
 CLOSED = "Connection closed by 10.0.0.5 port 22"
 NOISE = (
@@ -123,7 +123,7 @@ def test_unknown_words_are_shown_without_advice_of_another_failure() -> None:
     for said in NEW_WORDS:
         error = explain_failure(CommandResult(("kubectl",), 1, "", said, 0.1), "pod")
         assert type(error) is TargetUnreachable and said in str(error)
-        assert error.hint == "look whether kubectl answers by itself" and error.hint not in every
+        assert error.hint == "check that kubectl works on its own" and error.hint not in every
         assert not any(find_advice(said, rows) for rows in ADVICE.values())
         assert classes_of("telegram")[0].advise(RestError("it answered 400", status=400, body=said)) is None
 

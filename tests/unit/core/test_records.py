@@ -51,7 +51,7 @@ KINDS: dict[str, Any] = {
 } | {"end": tuple[JobState, str]}
 KEPT = [(KINDS[each["kind"]], each["state"]) for each in WROTE]
 TABLES = [(kind, state) for kind, state in KEPT if is_dataclass(kind)]
-NEWER = "was written by a later version \\(moon_phase\\). Try: install that version again to go on with it"
+NEWER = "was written by a later version \\(moon_phase\\). Try: install that version again to read it"
 
 
 def refused(kind: Any, data: object) -> bool:

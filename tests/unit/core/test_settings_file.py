@@ -60,7 +60,7 @@ def test_the_usual_place_is_the_users_configuration_folder(tmp_path: Path, monke
         ({"log_patterns": {"reward": "no group"}}, r"log_patterns.reward: got 'no group', expected one group"),
         ({"log_patterns": {"reward": {"pattern": REWARD, "kind": "date"}}}, "log_patterns.reward.kind"),
         ({"log_patterns": {"reward": {"pattern": 5}}}, "log_patterns.reward"),
-        ([], "a table at its top"),
+        ([], "a table at its top level"),
         ("{", "can be read"),
     ],
 )

@@ -487,7 +487,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
         ("nobody", "refused", "warning"),
     ]
     assert acted(monitor, "stop", "local#process:run") == [("local#process:run", "failed", "error")]
-    assert "there is no job" in monitor.snapshot().alerts[-1].text
+    assert "no job" in monitor.snapshot().alerts[-1].text
     assert acted(monitor, "reboot", "local") == [("local", "refused", "warning")]
     with pytest.raises(SettingsError):
         monitor.act("paint", ["local"])

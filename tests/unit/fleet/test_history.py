@@ -394,7 +394,7 @@ def test_a_folder_that_cannot_be_made_fails_the_add_and_not_the_start(
     monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "file" / "state"))
     history = History()
     for call in (lambda: history.add({KEY: sample(BEGIN)}), lambda: history.read(KEY, 0.0)):
-        with pytest.raises(TrainingMonitorError, match="cannot be made"):
+        with pytest.raises(TrainingMonitorError, match="cannot be created"):
             call()
     monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
     history.add({KEY: sample(BEGIN)})

@@ -92,7 +92,7 @@ def test_a_broken_driver_does_not_say_how_many_there_are() -> None:
 
 
 def test_without_nvidia_smi_nothing_is_known_and_it_says_so() -> None:
-    with pytest.raises(ToolNotFound, match="nvidia-smi is not there"):
+    with pytest.raises(ToolNotFound, match="nvidia-smi was not found"):
         gpu_question().parse(Reply("", 127, 0.1))
 
 
@@ -101,7 +101,7 @@ def test_a_killed_nvidia_smi_has_not_counted_the_gpus() -> None:
         gpu_question().parse(Reply("0, GPU-1, NVIDIA H100", 137, 0.1))
     report = check(Reply("", 127, 0.1))
     assert (report["healthy"], report["gpu_count"], report["busy"]) == (False, None, None)
-    assert "nvidia-smi is not there" in str(report["error"])
+    assert "nvidia-smi was not found" in str(report["error"])
 
 
 def test_a_time_out_is_not_known_and_never_zero() -> None:

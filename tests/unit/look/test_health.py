@@ -126,7 +126,7 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
     ],
 )
 def test_other_pods_are_spoken_of_only_where_there_are_pods(has_none: bool, in_pods: bool, remedy: str) -> None:
-    [found] = judge_gpus([node(error="nvidia-smi is not there", has_none=has_none)], in_pods=in_pods)
+    [found] = judge_gpus([node(error="nvidia-smi was not found", has_none=has_none)], in_pods=in_pods)
     assert remedy in found.remedy and ("pods" in found.remedy) == in_pods
 
 

@@ -251,7 +251,7 @@ def test_a_job_whose_processes_write_is_not_stalled_yet() -> None:
 
 def test_a_job_that_is_not_there_is_unhealthy() -> None:
     report, _ = report_of(job_id="job1", job=rest("Job job1 does not exist", 404))
-    assert report["verdict"] == "failed" and issue(report, "there is no job job1")
+    assert report["verdict"] == "failed" and issue(report, "no job job1")
 
 
 # ---------------------------------------------------------------- unknown
@@ -275,7 +275,7 @@ def test_a_head_that_cannot_be_asked_is_said_once_and_so_is_what_to_do() -> None
 def test_this_machine_without_a_gpu_is_told_nothing_of_pods() -> None:
     said = {"local": {**WELL, "gpu": Reply("", 127, 0.1)}}
     report = get_training_health("local", "/c", transport=FakeTargets(said, []))
-    assert "has no GPU" in issue(report, "Could not read GPU utilization from any node: nvidia-smi is not there")
+    assert "has no GPU" in issue(report, "Could not read GPU utilization from any node: nvidia-smi was not found")
 
 
 def test_a_pod_that_is_gone_is_a_failure() -> None:
@@ -349,4 +349,4 @@ def test_an_unreadable_log_leaves_the_job_unknown() -> None:
     job = report["job"]
     assert job and (job["state"], job["verdict"], report["verdict"]) == ("unknown", "unknown", "unknown")
     assert "its log could not be read: ray job logs was killed" in job["reason"]
-    assert issue(report, "its log could not be read") == "look whether the ray command works there"
+    assert issue(report, "its log could not be read") == "check that the ray command works there"

@@ -77,7 +77,8 @@ def test_a_lost_gpu_does_not_count_and_is_named() -> None:
 def test_a_machine_without_nvidia_smi_is_a_bad_one() -> None:
     report = check("", gpu_status=127)
     assert report.problems == (
-        "its GPUs cannot be read: nvidia-smi is not there. Try: is this a GPU machine, and the container a GPU one?",
+        "its GPUs cannot be read: nvidia-smi was not found. Try: check that this machine has a GPU and that the "
+        "container can use it",
     )
 
 
@@ -104,7 +105,7 @@ def test_the_command_of_the_user_has_its_say() -> None:
     assert check(said=said).ok  # nobody asked for it
     report = check(said=said, command="python check.py")
     assert report.problems == ("the check command ended with 1: warming up | RuntimeError: no kernel image",)
-    assert check(said=("", 3), command="false").problems == ("the check command ended with 3: it said nothing",)
+    assert check(said=("", 3), command="false").problems == ("the check command ended with 3: it printed nothing",)
 
 
 def test_a_machine_that_does_not_answer_is_not_judged() -> None:

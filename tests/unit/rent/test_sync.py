@@ -167,7 +167,7 @@ def test_a_full_disk_ends_it_at_once(here: Path) -> None:
         return 11, 'rsync: write failed on "/far/a": No space left on device (28)'
 
     clock = FakeClock()
-    with pytest.raises(CommandFailed, match="the disk is full, 6 B are left"):
+    with pytest.raises(CommandFailed, match="the disk is full, 6 B were not copied"):
         push_folder(str(here), "local", "/far", transport=FarFolder(fill).transport, clock=clock)
     assert clock.slept == []
 
@@ -180,7 +180,7 @@ def test_out_of_time_says_what_is_left(here: Path) -> None:
         succeed(far, names[:1])
         return 12, "cut"
 
-    with pytest.raises(CommandTimedOut, match="1 of 2 files are left after 50 s"):
+    with pytest.raises(CommandTimedOut, match="1 of 2 files were not copied within 50 s"):
         push_folder(str(here), "local", "/far", timeout=50, transport=FarFolder(be_slow).transport, clock=clock)
 
 
@@ -237,7 +237,7 @@ def test_links_on_the_other_side_are_not_written_through(here: Path) -> None:
     (here / "sub" / "c").write_text("c")
     far = FarFolder(succeed)
     far.extra = ["other ./sub"]
-    with pytest.raises(CommandFailed, match="/far/sub is a link"):
+    with pytest.raises(CommandFailed, match="/far/sub is a symbolic link"):
         push_folder(str(here), "local", "/far", transport=far.transport, clock=FakeClock())
     assert far.argvs == []
 

@@ -171,7 +171,7 @@ class TestGpus:
         runs = machine.runs()
         for _ in range(3):
             sample = runs.look(frozenset()).machine
-            assert sample and (sample.gpu_mib, sample.gpu_error) == (None, "nvidia-smi is not there")
+            assert sample and (sample.gpu_mib, sample.gpu_error) == (None, "nvidia-smi was not found")
         assert [len(scripts) for scripts in machine.transport.asked] == [2, 1, 1]
         machine.clock.sleep(60.0)
         machine.gpus = (GPUS, 0)
@@ -206,7 +206,7 @@ class TestEditing:
     def test_somebody_who_goes_on_writing_is_told(self) -> None:
         machine, runs, run = self.look()
         machine.change("edit", ("changed", "{}"), ("changed", "{ }"))
-        with pytest.raises(CommandFailed, match="somebody else edits it. Try: the same again"):
+        with pytest.raises(CommandFailed, match="another process is editing the file. Try: retry the same call"):
             runs.edit(run, {"lr": "0.5"})
 
     def test_a_control_file_of_bytes_that_are_no_text_is_replaced(self) -> None:
@@ -282,7 +282,7 @@ class TestSignals:
 
         transport = Losing(lambda script: ("", 0))
         runs = RemoteRuns("local", "/runs", transport=transport)
-        with pytest.raises(TargetUnreachable, match="whether the signal was sent is not known"):
+        with pytest.raises(TargetUnreachable, match="it is unknown whether the signal was sent"):
             runs.send_signal((Identity(7, 5, "h", "b", "n"),), 10)
         assert len(transport.asked) == 1
 
@@ -304,7 +304,7 @@ class TestDeleting:
             ("heard", "within the last minute"),
             ("unsure", "may be its own"),
             ("link", "is a link, delete it by hand"),
-            ("left", "is there again"),
+            ("left", "exists again"),
             ("failed", "Read-only file system"),
         ]:
             with subtests.test(state=state, reason=reason):
@@ -320,7 +320,7 @@ class TestDeleting:
         runs = machine.runs()
         [run] = runs.look(frozenset()).runs
         machine.files["a.json"] = '{"hidden_size": 4096}'
-        with pytest.raises(TrainingMonitorError, match="not in '/runs' on local any more"):
+        with pytest.raises(TrainingMonitorError, match="is no longer in '/runs' on local"):
             runs.delete(run)
 
     def test_a_run_that_is_not_there_deletes_nothing(self) -> None:
@@ -328,7 +328,7 @@ class TestDeleting:
         runs = machine.runs()
         [run] = runs.look(frozenset()).runs
         for path in ("/etc/passwd", "/runs/../etc/x.json", "/runs/b.json"):
-            with pytest.raises(TrainingMonitorError, match="not in '/runs' on local any more"):
+            with pytest.raises(TrainingMonitorError, match="is no longer in '/runs' on local"):
                 runs.delete(replace(run, path=path, folder="/etc"))
 
 
@@ -342,7 +342,7 @@ class TestOutput:
     def test_only_outputs_that_a_run_names_are_read(self) -> None:
         machine, runs = self.look()
         for path in ("/etc/passwd", "", "/logs/../etc/passwd"):
-            with pytest.raises(TrainingMonitorError, match="is the output of no run"):
+            with pytest.raises(TrainingMonitorError, match="is not the output of any run"):
                 runs.read_output(path, 0, 10)
         assert len(machine.transport.asked) == 1
 

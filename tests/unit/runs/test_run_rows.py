@@ -212,7 +212,7 @@ def test_a_process_is_recognised_although_nobody_can_read_the_namespaces() -> No
 def test_a_reboot_kills_runs_of_this_machine_only() -> None:
     other = on(boot_id="boot-b")
     row = judged(look(run(process=other, updated_at=EPOCH - AT - 1), machine(process(100))))
-    assert (row.status, row.is_alive, row.reason) == (KILLED, False, "the machine was started again since")
+    assert (row.status, row.is_alive, row.reason) == (KILLED, False, "the machine was restarted in the meantime")
     twin = judged(look(run(process=other, updated_at=EPOCH - 5), machine(process(100))))
     assert (twin.status, twin.is_alive) == (RUNNING, None) and "called gpu-1 too" in twin.reason
     silent = judged(look(run(process=other, updated_at=EPOCH - AT + 1), machine(process(100))))

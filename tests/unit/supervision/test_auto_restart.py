@@ -539,7 +539,7 @@ def test_values_that_may_be_secret_are_not_saved_and_come_with_the_same_call(ben
         bench.restart(job_config=config)
     files = [path.read_bytes() for path in Path(bench.folder).rglob("*") if path.is_file()]
     assert files and not [each for each in files if b"canary-of-the-hub" in each]
-    with pytest.raises(SettingsError, match="HF_TOKEN again: they are not saved"):
+    with pytest.raises(SettingsError, match="HF_TOKEN again, because secrets are not stored"):
         bench.restart(job_config=None)
     report = bench.restart(job_config=config)
     assert report["success"] and [job.env["HF_TOKEN"] for job in bench.jobs.starts] == ["canary-of-the-hub"] * 2

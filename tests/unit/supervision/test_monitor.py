@@ -134,7 +134,7 @@ def test_a_job_that_vanishes_later_is_unknown_after_two_looks() -> None:
     watched.clock.at(100, watched.jobs.lose_everything)
     report = watched.watch()
     assert (report["status"], report["final_step"], report["duration"]) == ("UNKNOWN", 90, 150)
-    assert "there is no job" in report["reason"]
+    assert "no job" in report["reason"]
 
 
 def test_a_job_that_is_there_again_at_the_next_look_was_not_lost() -> None:

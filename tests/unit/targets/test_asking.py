@@ -283,7 +283,7 @@ def test_a_question_has_its_end_before_all_of_them_have(timeout: float, limits: 
     [(_, _, script)] = fake.calls
     assert re.search(rf"\nask_all {limits.replace(' ', ' : ')} :", script)
     assert [str(each.failure) for each in answers] == [
-        f"q: no end within {limit} s, or more than {MAX_ANSWER_BYTES} bytes" for limit in limits.split()
+        f"q took longer than {limit} s, or printed more than {MAX_ANSWER_BYTES} bytes" for limit in limits.split()
     ]
 
 
@@ -309,7 +309,7 @@ def test_a_reply_without_its_end_is_asked_again_although_the_exit_status_was_0()
 
 def test_a_reply_that_never_has_an_end_is_unknown_after_a_few_tries() -> None:
     fake = Fake(lambda nonce: "cut")
-    with pytest.raises(TargetUnreachable, match="no complete answer"):
+    with pytest.raises(TargetUnreachable, match="no complete response"):
         ask("local", question(), transport=fake)
     assert len(fake.calls) == ASK_ATTEMPTS
 

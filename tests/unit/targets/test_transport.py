@@ -175,7 +175,7 @@ def test_what_is_not_understood_is_unknown_and_never_not_there() -> None:
 
 def test_an_exit_without_a_word_says_so() -> None:
     error = explain_failure(CommandResult(("kubectl",), 0, "", "", 0.1), "pod")
-    assert type(error) is TargetUnreachable and "it said nothing" in str(error)
+    assert type(error) is TargetUnreachable and "it printed nothing" in str(error)
 
 
 def test_an_error_shows_no_secret_of_the_program() -> None:

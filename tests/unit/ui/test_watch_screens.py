@@ -156,8 +156,8 @@ def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
 
 
 def test_why_gpus_are_not_known_is_said() -> None:
-    assert "GPU         -  nvidia-smi is not there" in shown(
-        replace(RUNNING, gpus=(), gpu_error="nvidia-smi is not there")
+    assert "GPU         -  nvidia-smi was not found" in shown(
+        replace(RUNNING, gpus=(), gpu_error="nvidia-smi was not found")
     )
 
 

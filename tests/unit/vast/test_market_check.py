@@ -49,10 +49,10 @@ def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: 
         ({"preferred_gpus": ("RTX 4O90",)}, "no RTX 4O90 is for rent now, but RTX 4090"),
         ({"max_price_per_hour": 0.2}, "nothing costs at most $0.2 per hour: allow $0.21 or more"),
         ({"min_vram_gb": 141.0}, "no GPU has 141 GB at that price: ask for 80 or less"),
-        ({"min_reliability": 1.0}, "nothing for rent is good enough; without the reliability there would be something"),
+        ({"min_reliability": 1.0}, "no offer meets the requirements; without the reliability there would be something"),
         (
             {"min_vram_gb": 141.0, "max_price_per_hour": 0.1},
-            "nothing for rent is good enough, whichever wish is given up",
+            "no offer meets the requirements, whichever wish is given up",
         ),
     ]:
         with subtests.test(query=query, said=said):

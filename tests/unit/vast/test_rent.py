@@ -306,7 +306,7 @@ def test_a_rate_limit_of_minutes_delays_renting_without_other_offers(
     market: Market,
 ) -> None:
     market.on_create = lambda number: TOO_MANY
-    with pytest.raises(TargetUnreachable, match="offer 1 cannot be asked for: .*too frequent"):
+    with pytest.raises(TargetUnreachable, match="offer 1 cannot be rented: .*too frequent"):
         market.rent()
     assert set(market.created()) == {1} and 60 <= market.clock.elapsed <= PATIENCE
 
@@ -397,7 +397,7 @@ def test_one_that_is_told_and_never_listed_is_not_had(market: Market) -> None:
 
 def test_one_without_its_label_is_destroyed_and_told(market: Market) -> None:
     market.on_create = lambda number: said({"new_contract": market.make(number, label=None)})
-    with pytest.raises(CommandFailed, match="instance 1001 came without its label"):
+    with pytest.raises(CommandFailed, match="instance 1001 was created without its label"):
         market.rent()
     assert market.rows == {} and market.created() == [1]
 
@@ -442,7 +442,7 @@ def test_a_host_that_is_not_wanted_is_passed_over_with_all_its_machines() -> Non
 def test_machines_that_are_not_wanted_are_passed_over(market: Market) -> None:
     assert market.rent(bad_machines={501, 502}).offer_id == 3
     market.rows.clear()
-    with pytest.raises(NoOffers, match="all 3 offers are on machines"):
+    with pytest.raises(NoOffers, match="all 3 offers are on excluded machines"):
         market.rent(bad_machines=[501, 502, 503])
 
 

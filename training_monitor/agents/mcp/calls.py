@@ -89,7 +89,9 @@ def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
         raise SettingsError("arguments", "a zero byte", "texts without one")
     if redact_argv(given) != given:
         raise SettingsError(
-            "arguments", "what looks like a secret", "the name of a variable that the server has: env:NAME, or NAME"
+            "arguments",
+            "a value that looks like a secret",
+            "the name of a variable that the server has: env:NAME, or NAME",
         )
     return given
 
@@ -177,8 +179,8 @@ def _answer_of(words: Sequence[str], printed: str, exit_code: int | None, said: 
     try:
         found = dict(json.loads(lines[-1]))
     except (IndexError, TypeError, ValueError):
-        what = f"{words[0]}: exit status {exit_code}: {said or 'it said nothing'}"
-        raise CommandFailed(what, hint="look at the arguments") from None
+        what = f"{words[0]}: exit status {exit_code}: {said or 'it printed nothing'}"
+        raise CommandFailed(what, hint="check the arguments") from None
     if {"error", "kind", "hint"} <= found.keys() and isinstance(found["error"], str):
         raise Refused(found)
     return {**found, "exit_status": exit_code, "said": said}

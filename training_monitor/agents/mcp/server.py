@@ -162,7 +162,7 @@ class Server:
         if method == "ping" and not is_stateless:
             return {}
         if method != "tools/list":
-            raise ProtocolError(protocol.NO_METHOD, f"there is no method {method[:100]}")
+            raise ProtocolError(protocol.NO_METHOD, f"unknown method {method[:100]}")
         self._expect_handshake(message)
         found = {"tools": list_tools(self._tools)}
         return {**found, **protocol.cacheable()} if is_stateless else found
@@ -179,7 +179,7 @@ class Server:
         self._expect_handshake(message)
         name, arguments = message.params.get("name"), message.params.get("arguments") or {}
         if not isinstance(name, str) or name not in self._tools:
-            raise ProtocolError(protocol.INVALID_PARAMS, f"there is no tool {str(name)[:100]!r}: see tools/list")
+            raise ProtocolError(protocol.INVALID_PARAMS, f"unknown tool {str(name)[:100]!r}: see tools/list")
         if not isinstance(arguments, dict):
             raise ProtocolError(protocol.INVALID_PARAMS, "arguments: expected an object")
         is_old = message.version is None and self._version in protocol.TEXT_VERSIONS
@@ -187,9 +187,13 @@ class Server:
         assert message.id is not None
         with self._news:
             if message.id in self._calls:
-                raise ProtocolError(protocol.INVALID_REQUEST, "this id has no answer yet: ids must differ")
+                raise ProtocolError(
+                    protocol.INVALID_REQUEST, "a request with this id is still pending: ids must be unique"
+                )
             if len(self._waiting) >= MOST_WAITING:
-                raise ProtocolError(protocol.INTERNAL_ERROR, f"{MOST_WAITING} calls wait: send this one again later")
+                raise ProtocolError(
+                    protocol.INTERNAL_ERROR, f"{MOST_WAITING} calls are pending: send this one again later"
+                )
             self._calls[message.id] = call
             self._waiting.append(call)
             wants_thread = self._idle < len(self._waiting) and self._threads < MOST_AT_ONCE

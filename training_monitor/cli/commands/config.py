@@ -224,7 +224,7 @@ def _new_path(named: str | None) -> str:
         return os.path.abspath(os.path.expanduser(named))
     for file in settings_files():
         if os.path.lexists(file):
-            raise SettingsError("--init", file, "no settings file yet; name another file to see a new one: --init PATH")
+            raise SettingsError("--init", file, "no settings file exists yet; to write one elsewhere: --init PATH")
     return settings_files()[0]
 
 
@@ -234,7 +234,9 @@ def _write_new(path: str, text: str) -> None:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError as error:
-        raise SettingsError("--init", path, "a file that does not exist yet: nothing is overwritten") from error
+        raise SettingsError(
+            "--init", path, "a file that does not exist yet: existing files are not overwritten"
+        ) from error
     except OSError as error:
         raise SettingsError("--init", path, f"a file that can be written: {error.strerror}") from error
     try:

@@ -371,7 +371,7 @@ def _check(args: Namespace) -> None:
     if args.until is not None and args.until < args.since:
         raise SettingsError("--until", args.until, "a time after --since")
     if (args.csv == "-" or args.jsonl == "-") and (args.json or args.csv == args.jsonl):
-        raise SettingsError("--csv, --jsonl", "-", "one answer on stdout")
+        raise SettingsError("--csv, --jsonl", "-", "only one of them on standard output")
 
 
 def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:

@@ -102,7 +102,7 @@ def write_textfile(path: str, text: str) -> None:
     """Replace a file at once by one that all users can read.
 
     Raises:
-        SettingsError: it is no regular file, or its folder takes no file.
+        SettingsError: it is not a regular file, or its folder takes no file.
     """
     from training_monitor.runs.files import write_atomically
 

@@ -116,7 +116,7 @@ def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNot
         raise SettingsError("notifications", None, f"{expected}, or [notifications] in the settings file")
     for name in names or ():
         if name not in there:
-            raise SettingsError("channel", name, f"one that is configured: {', '.join(sorted(there))}")
+            raise SettingsError("channel", name, f"a configured channel: {', '.join(sorted(there))}")
     if names:
         channels = [channel for channel in channels if channel.name in names]
     elif with_web and "web" not in there:

@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
 
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
-        raise SettingsError("COMMAND", "", "the command to supervise after --")
+        raise SettingsError("COMMAND", "", "the command to supervise, after --")
     config: dict[str, Any] = {"command": words[0] if len(words) == 1 else shlex.join(words)}
     directory = args.checkpoint_dir or named_folder(config["command"])
     if args.target == "local":
@@ -74,7 +74,7 @@ def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:  # NAME alone keeps a secret off the command line
         if name not in os.environ:
-            raise SettingsError("--env", text, "NAME=VALUE, or the NAME of a variable that is set here")
+            raise SettingsError("--env", text, "NAME=VALUE, or the NAME of a variable that is set in this environment")
         value = os.environ[name]
     return name, value
 

@@ -107,7 +107,7 @@ def _own_folder(folder: str) -> str:
 
 def _refusal(refused: Installation) -> TrainingMonitorError:
     what = f"{refused.folder} has files with other text than this program put there: {', '.join(refused.files)}"
-    return TrainingMonitorError(what, hint="keep what you need of them, then call it again with --force")
+    return TrainingMonitorError(what, hint="save your changes elsewhere, then run the command again with --force")
 
 
 def install_skill(files: Files, folder: str, *, force: bool = False) -> Installation:
@@ -150,7 +150,7 @@ def _write(folder: str, name: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     write_atomically(path, text)
     if read_text(path) != text:
-        raise StateError(f"{path} does not hold what was written", hint="look at its disk, or name another folder")
+        raise StateError(f"{path} does not contain what was written", hint="check the disk, or name another folder")
 
 
 def _remove_unedited(folder: str, name: str, digest: str) -> bool:

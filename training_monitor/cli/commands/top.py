@@ -168,7 +168,9 @@ def _show(collector: RunCollector, args: Namespace) -> None:
     if args.csv_interval:
         file = RunCsv(args.csv_dir)
         if not begin_thread(lambda: _keep_csv(collector, file, args.csv_interval, ended), "CSV"):
-            raise TrainingMonitorError("there is no thread left for the CSV files", hint="end other programs here")
+            raise TrainingMonitorError(
+                "cannot start a thread to write the CSV files", hint="stop other programs on this machine"
+            )
     patience = INTERRUPTED_SECONDS
     try:
         begin = ("output", args.output) if args.output else ("editor", args.edit) if args.edit else None
@@ -200,7 +202,7 @@ def _await_acts(collector: RunCollector, seconds: float) -> None:
     for message in gain(told, collector.messages()):
         hint(message.text)
     for act in left:
-        complain(f"not answered yet: {act}; what comes of it is not known. Try: look at the run again")
+        complain(f"no response yet: {act}; its result is unknown. Try: check the run again")
 
 
 def _keep_csv(collector: RunCollector, file: RunCsv, every: float, ended: threading.Event) -> None:

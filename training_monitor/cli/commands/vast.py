@@ -13,9 +13,7 @@ from training_monitor.cli.options import add_screen
 def _instances(text: str) -> list[int]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not all(word.isascii() and word.isdigit() and len(word) <= 18 for word in words):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected numbers with commas between them, as in 30007012,30007267"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r}: expected comma-separated numbers, such as 30007012,30007267")
     return list(dict.fromkeys(int(word) for word in words))
 
 

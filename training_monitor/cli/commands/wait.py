@@ -107,7 +107,7 @@ def _wait(args: Namespace, handle: str) -> WaitReport:
     if args.handle and not (args.conditions or begins):
         return continue_wait(handle, on_look=news.tell, stopping=stopping)
     if args.handle and not (args.conditions or args.leave_after):
-        raise SettingsError("--for", None, "what to wait for; --handle alone goes on with a wait")
+        raise SettingsError("--for", None, "a condition; --handle alone resumes a wait")
     return wait_for(
         args.target,
         args.what,

@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     token = _read_token(args.token_file)
     if not is_loopback(args.host):
         if token is None:
-            raise SettingsError("--host", args.host, "--token-file too: others reach this address")
+            raise SettingsError("--host", args.host, "--token-file too: other machines can reach this address")
         hint("warning: there is no TLS: whoever can read the network reads the token and the page")
     _check_names(args)
     config = changed_config(FleetConfig() if args.mock else load_fleet_config(), args)

@@ -112,5 +112,5 @@ def _id_in(answer: Response) -> str:
     except (ValueError, KeyError, TypeError):
         number = ""
     if not number.isdecimal():
-        raise RestError("Discord opened no conversation with this user", temporary=False)
+        raise RestError("Discord did not open a conversation with this user", temporary=False)
     return number

@@ -112,11 +112,11 @@ class SlurmTransport(Through):
         """Wait for `timeout` seconds at most until no other command of this user runs on the node, and run it."""
         with _turn(self.lock, timeout) as is_free:
             if not is_free:
-                raise CommandTimedOut(f"node {self.node}: other questions to it took more than {timeout:g} s")
+                raise CommandTimedOut(f"node {self.node}: other queries to it took more than {timeout:g} s")
             return self.inner.run(self.words(argv), timeout=min(timeout, STEP_SECONDS), input=input)
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        raise TargetUnreachable(f"node {self.node}: nothing runs there for longer than {STEP_SECONDS:g} s")
+        raise TargetUnreachable(f"node {self.node}: a query may take at most {STEP_SECONDS:g} s")
 
     def words(self, argv: Sequence[str]) -> list[str]:
         return ["srun", f"--jobid={self.number}", f"--nodelist={self.node}", *_STEP, *argv]
@@ -195,7 +195,7 @@ class SlurmTarget(Target):
             return replace(self, job=replace(self.job, state="FORGOTTEN"), known_at=time.monotonic())
         if not jobs:
             hint = "list yours: squeue --me; of one that Slurm has forgotten, name its log"
-            raise JobNotFound(f"{self}: Slurm knows no such job", hint=hint)
+            raise JobNotFound(f"{self}: Slurm has no such job", hint=hint)
         if len(jobs) > 1 and self.name.isdigit():
             names = name_some([each.task for each in jobs if each.task], _MOST_NAMED)
             raise SettingsError("job", self.name, f"a task of the array: {names}")
@@ -215,9 +215,9 @@ class SlurmTarget(Target):
         assert job
         node = self.node or job.batch_node or next(iter(job.nodes), None)
         if job.phase != "Running" or node is None:
-            raise TargetUnreachable(f"job {self.name} does not run: Slurm says {job.state}", target=str(self))
+            raise TargetUnreachable(f"job {self.name} is not running: Slurm reports {job.state}", target=str(self))
         if _are_steps_off():
-            raise TargetUnreachable("the nodes of jobs are not asked", target=str(self), hint=f"unset {STEPS}")
+            raise TargetUnreachable("the nodes of jobs are not queried", target=str(self), hint=f"unset {STEPS}")
         if os.environ.get(STEPS) == "ssh":
             return SshTarget(node).connect(self.machine.connect(transport))
         lock = shared_socket(f"step-{md5(f'{self.machine}/{node}'.encode(), usedforsecurity=False).hexdigest()}")
@@ -267,7 +267,7 @@ class SlurmTarget(Target):
         try:
             return Site(self.machine, transport).ask_one(question)
         except CommandTimedOut as error:
-            raise TargetUnreachable(f"Slurm does not answer within {timeout:g} s", target=str(self)) from error
+            raise TargetUnreachable(f"Slurm did not respond within {timeout:g} s", target=str(self)) from error
 
 
 def _are_steps_off() -> bool:
@@ -307,11 +307,11 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     lines = [(word, rest) for word, _, rest in (line.partition(" ") for line in reply.output.splitlines())]
     first = lines[0] if lines else ("", "")
     if first[0] == "missing":
-        raise ToolNotFound("Slurm's commands are not there", hint="name a login node: slurm://USER@HOST/JOB")
+        raise ToolNotFound("Slurm's commands were not found", hint="name a login node: slurm://USER@HOST/JOB")
     if first[0] == "refused":
-        raise TargetUnreachable(f"Slurm does not answer: {last_lines(reply.output.partition(' ')[2], 2)}")
+        raise TargetUnreachable(f"Slurm does not respond: {last_lines(reply.output.partition(' ')[2], 2)}")
     if ("end", "") not in lines:
-        raise ParseError("no end of the reply", source="scontrol show job", text=reply.output)
+        raise ParseError("the reply is truncated", source="scontrol show job", text=reply.output)
     if first[0] == "forgotten":
         return tuple(filter(None, (read_former(rest) for word, rest in lines if word == "job")))
     jobs = [rest for word, rest in lines if word == "job"]

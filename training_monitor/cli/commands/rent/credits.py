@@ -38,9 +38,13 @@ def run(args: Namespace) -> int:
     """Show vast.ai's credit and how long it lasts, or an account of the ledger here, and return the exit status."""
     option, amount = ("--deposit", args.deposit) if args.withdraw is None else ("--withdraw", args.withdraw)
     if amount is None and (args.reason is not None or args.payment is not None):
-        raise SettingsError("--deposit or --withdraw", None, "the dollars that --reason and --payment are about")
+        raise SettingsError(
+            "--deposit or --withdraw",
+            None,
+            "--deposit or --withdraw with the amount that --reason and --payment describe",
+        )
     if amount is not None and (args.account is None or not (args.reason or "").strip()):
-        raise SettingsError(option, amount, "an ACCOUNT, and --reason TEXT that says why")
+        raise SettingsError(option, amount, "an ACCOUNT and --reason TEXT")
     if args.payment is not None and not args.payment.strip():
         raise SettingsError("--payment", args.payment, "the id of the payment, such as the number of an invoice")
     return _show_balance(args) if args.account is None else _show_account(args)

@@ -108,7 +108,9 @@ def run(args: Namespace) -> int:
     if args.watch:
         need_tools()
     elif args.heartbeat is not None:
-        raise SettingsError("--heartbeat", None, "--watch with it, or a worker, which is what is watched")
+        raise SettingsError(
+            "--heartbeat", None, "--watch with it: otherwise a worker runs the job and prints its progress"
+        )
     try:
         job = _submit_request(args)
     except NoOffers as error:
@@ -207,8 +209,8 @@ def _ask_market(request: TrainingRequest, *, force: bool) -> None:
         hint(note)
     if not force and found.obstacles:
         raise NoOffers(
-            f"nothing is queued: {'; '.join(found.obstacles)}",
-            hint="that, or --force: the job is queued all the same, and waits until something for rent does",
+            f"the job was not queued: {'; '.join(found.obstacles)}",
+            hint="change the request, or add --force: the job is queued and waits for a matching offer",
         )
     for obstacle in found.obstacles:
         hint(f"queued all the same: {obstacle}")

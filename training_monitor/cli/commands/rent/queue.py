@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
 
     jobs = TrainingQueue()
     if args.cancel and not args.job:
-        raise SettingsError("--cancel", None, "the job that is to end")
+        raise SettingsError("--cancel", None, "the ID of the job to cancel")
     if args.job:
         try:
             job = jobs.cancel(args.job, args.reason) if args.cancel else jobs.get(args.job)

@@ -44,9 +44,9 @@ def run(args: Namespace) -> int:
 
     config = load_service_config()
     if args.all and args.every:
-        raise SettingsError("--all", "--every", "one of them: everything is destroyed once, by hand")
+        raise SettingsError("--all", "--every", "only one of them: --all needs a confirmation each time")
     if args.confirm is not None and not (args.all and args.force):
-        raise SettingsError("--confirm", args.confirm, "--all and --force with it: nothing else asks")
+        raise SettingsError("--confirm", args.confirm, "--all and --force with it: nothing else needs a confirmation")
     try:
         return _sweep(args, config)
     except KeyboardInterrupt as interrupt:
@@ -91,7 +91,7 @@ def _confirm_all(args: Namespace) -> None:
     sentence = f"destroy all {plural(count, 'instance')}"
     typed = args.confirm
     if typed is None and sys.stdin.isatty():
-        complain(f"this destroys every instance of the account, whoever rented it, with all that is on it: {count}")
+        complain(f"this destroys every instance of the account, whoever rented it, and all their data: {count}")
         typed = input(f"type `{sentence}` to go on: ")
     if typed != sentence:
         raise SettingsError("--confirm", typed, f"{sentence!r}, typed out")
