@@ -206,20 +206,6 @@ def test_it_ends_with_its_terminal(screen: FleetScreen, before: str) -> None:
     assert wait_until(lambda: pid not in pids())
 
 
-def test_it_can_be_suspended_and_comes_back(screen: FleetScreen) -> None:
-    screen.start("80x24", before="set -m;", then="stty -g > suspended; sleep 0.5; fg;")
-    screen.in_order()
-    os.killpg(os.getpgid(screen.pid()), signal.SIGTSTP)
-    screen.hides("^> llama-00")
-    suspended = screen.folder / "suspended"
-    assert wait_until(lambda: suspended.exists() and suspended.read_text() == (screen.folder / "before").read_text())
-    screen.shows("^> llama-00")
-    screen.press("Down")
-    screen.shows("^> vision-01")
-    screen.press("q")
-    screen.ended(0)
-
-
 def test_in_the_c_locale_all_is_ascii(screen: FleetScreen) -> None:
     screen.start("80x24", LANG="C", LC_ALL="")
     screen.in_order()

@@ -21,7 +21,7 @@ from training_monitor.vast.rows import read_label
 from training_monitor.vast.training_request import JobState
 
 IS_LONG = bool(os.environ.get("TRAINING_MONITOR_KILLS"))
-KILLS, KILLS_A_LAUNCH = (60, 10) if IS_LONG else (20, 5)
+KILLS, KILLS_A_LAUNCH = (60, 10) if IS_LONG else (8, 4)
 ACCURACY = 0.05
 STAGES = (JobState.PREPARING, JobState.TRAINING, JobState.DESTROYING, JobState.SETTLING)
 ALL_STAGES = [state for state in JobState if state not in (JobState.QUEUED, JobState.CHARGING, JobState.REPLACING)]

@@ -524,13 +524,6 @@ def test_a_log_of_five_gigabytes_is_opened_at_its_end_at_once(screen: TopScreen)
 # ---------------------------------------------------------------- the terminal
 
 
-def test_ctrl_c_ends_it(screen: TopScreen) -> None:
-    screen.fill()
-    screen.open(before="trap : INT;")  # the shell around it goes on
-    screen.press("C-c")
-    screen.ended(130)
-
-
 def test_with_colours_each_state_has_one(screen: TopScreen) -> None:
     screen.fill()
     screen.open()
