@@ -64,14 +64,14 @@ def test_the_fleet_says_how_it_ended_and_where(how: str, train: Pod) -> None:
     assert (member["failure"] or {}).get("category") == category
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("how", ["finished", "killed for memory", "evicted"])
 def test_its_supervision_ends_with_it(how: str, train: Pod) -> None:
     words = [PYTHON, "-m", "training_monitor", "run", "--target", train.name, "--name", "llm", "--interval", "1"]
     supervisor = subprocess.Popen(
         [*words, "--json", "--", sys.executable, "train.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     log = train.root / ".training_monitor/jobs/llm-attempt-1/log"
-    assert wait_until(lambda: log.exists() and "step 20/" in log.read_text(), 60)
+    assert wait_until(lambda: log.exists() and "step 5/" in log.read_text(), 60)
     end(train, how)
     said, errors = supervisor.communicate(timeout=60)
     *_, report = map(json.loads, said.splitlines())
