@@ -161,8 +161,9 @@ def measure_members(members: int, cycles: int, pause: float = 0.0, hours: float 
 
 def _measure_members(members: int, cycles: int, pause: float, hours: float) -> Cost:
     use_few_arenas()  # as `training-monitor fleet` does
-    warm = FleetMonitor(whole_account=True, transport=(small := SlowWorld(1, 2, pause=0.0)), clock=small.clock)
-    warm.update_all_metrics()  # imports and patterns are not a member's
+    small = SlowWorld(*range(1, 31), pause=0.0)
+    warm = FleetMonitor(whole_account=True, transport=small, clock=small.clock)
+    warm.update_all_metrics()  # imports, patterns, and the scripts that the machines in memory keep, are not a member's
     world = SlowWorld(*range(1, members + 1), pause=pause)
     gc.collect()
     before = resident(os.getpid()) * MB

@@ -52,12 +52,12 @@ class Columns:
         """Return the values of one name, oldest first."""
         return self._all_of(self._kept[self._names.index(name)])
 
-    def all(self, part: slice = slice(None)) -> list[Sequence[Any]]:
-        """Return the values of each name, in the order of the names, in all rows or some."""
-        return [self._all_of(kept, part) for kept in self._kept]
+    def all(self) -> list[Sequence[Any]]:
+        """Return the values of each name, in the order of the names."""
+        return [*map(self._all_of, self._kept)]
 
-    def _all_of(self, kept: Any, part: slice = slice(None)) -> Sequence[Any]:
-        return kept.all(part) if isinstance(kept, _Changing) else [kept] * len(range(self._count)[part])
+    def _all_of(self, kept: Any) -> Sequence[Any]:
+        return kept.all() if isinstance(kept, _Changing) else [kept] * self._count
 
 
 class _Changing:
@@ -72,8 +72,8 @@ class _Changing:
         self.values.append(value)
         return True
 
-    def all(self, part: slice = slice(None)) -> Sequence[Any]:
-        values: list[Any] = self.values[part]
+    def all(self) -> Sequence[Any]:
+        values: list[Any] = self.values
         return values
 
 
@@ -97,8 +97,8 @@ class _Numbers(_Changing):
             return False
         return True
 
-    def all(self, part: slice = slice(None)) -> Sequence[Any]:
-        code, values = self.values.typecode, self.values[part].tolist()
+    def all(self) -> Sequence[Any]:
+        code, values = self.values.typecode, self.values.tolist()
         unknown = _NOT_KNOWN[code]
         if self.kind is float and code != "d":
             return [None if each == unknown else float(each) for each in values]

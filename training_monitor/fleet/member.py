@@ -49,7 +49,6 @@ from training_monitor.look.looks import (
     gpus_behind,
     read_watch,
     source_of,
-    speed_of,
     watch_questions,
 )
 from training_monitor.look.meant import MeantTraining, find_meant, named_job, reach
@@ -66,7 +65,6 @@ JUDGE_SECONDS, RENEW_SECONDS = 30.0, 120.0  # between two judgements; for a trai
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 FIND_NAMED_SECONDS = 300.0  # between two searches for a named training that was not found
 MOST_BESIDE = 20  # trainings beside a member, running ones first, that are looked at
-SPEED_LOOKS = 30  # of which the speed is counted where a log does not show it: ten minutes, and looks after restarts
 KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
 KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
 ROW_SECONDS = 5.0
@@ -445,7 +443,7 @@ class FleetMember:
         progress = status.progress
         if progress.steps_per_second is None:
             if self._speed[0] is not self._state.looks.last:
-                self._speed = self._state.looks.last, speed_of(self._state.looks.all(SPEED_LOOKS))
+                self._speed = self._state.looks.last, self._state.looks.speed()
             progress = replace(progress, steps_per_second=self._speed[1])
         message = status.message if absent is None else absent
         is_same = progress is status.progress and message is status.message

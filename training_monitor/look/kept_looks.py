@@ -23,7 +23,7 @@ from training_monitor.core.values import KeptRollCall, Observation, Verdict, Wat
 from training_monitor.jobs.attempts import training_name
 from training_monitor.jobs.jobs import read_last_words
 from training_monitor.logs.job_progress import EpochCount
-from training_monitor.look.looks import Look, observation_of, read_watch, watch_questions
+from training_monitor.look.looks import Look, observation_of, read_watch, speed_by, watch_questions
 from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
@@ -130,13 +130,16 @@ class Looks:
         if count > MOST_LOOKS:
             store.keep_looks(self.key, [each.timestamp for each in thin_looks(self._stored(), MOST_LOOKS)])
 
-    def all(self, newest: int | None = None) -> tuple[Observation, ...]:
-        """Return the observations, or only so many of the newest, oldest first."""
-        columns = self._seen.all(slice(-newest if newest else None, None))
-        found = tuple(object.__new__(Observation) for _ in columns[0])
-        for name, column in zip(_NAMES, columns):  # one field of all of them at a time is quickest
+    def all(self) -> tuple[Observation, ...]:
+        """Return the observations, oldest first."""
+        found = tuple(object.__new__(Observation) for _ in range(len(self._seen)))
+        for name, column in zip(_NAMES, self._seen.all()):  # one field of all of them at a time is quickest
             deque(map(getattr(Observation, name).__set__, found, column), maxlen=0)
         return found
+
+    def speed(self) -> float | None:
+        """Return the steps per second by the newest observations, like `speed_of` for all of them."""
+        return speed_by(self._seen.column("timestamp"), self._seen.column("step"))
 
     def newest_step(self) -> int | None:
         """Return the newest step that was seen."""

@@ -74,16 +74,21 @@ def _classify(text: str, exit_code: int | None = None, pod: PodState | None = No
 
 def speed_of(samples: Sequence[Observation]) -> float | None:
     """Return steps per second over the last ten minutes, by the watcher's clock; None if unknown."""
-    last = samples[-1] if samples else None
-    if last is None or last.step is None:
+    return speed_by([each.timestamp for each in samples], [each.step for each in samples])
+
+
+def speed_by(times: Sequence[float], steps: Sequence[int | None]) -> float | None:
+    """Return the same from the times of the samples and their steps."""
+    last = steps[-1] if steps else None
+    if last is None:
         return None
-    first, step = last, last.step
-    for each in reversed(samples):
-        if each.step is None or each.step > step or last.timestamp - each.timestamp > SPEED_SECONDS:
+    begun, step = times[-1], last
+    for at, each in zip(reversed(times), reversed(steps)):
+        if each is None or each > step or times[-1] - at > SPEED_SECONDS:
             break
-        first, step = each, each.step
-    seconds, steps = last.timestamp - first.timestamp, last.step - step
-    return steps / seconds if steps > 0 and seconds > 0 else None
+        begun, step = at, each
+    seconds, made = times[-1] - begun, last - step
+    return made / seconds if made > 0 and seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
