@@ -153,7 +153,7 @@ def groups(names: Sequence[str], total: int) -> Keys:
 
 
 PAGES: Keys = (
-    ("Enter", "gradient norm"),
+    ("Enter", "^state +"),
     ("Right", rf"^── {called(FIRST + 1)} "),
     ("Left", rf"^── {called(FIRST)} "),
     ("Escape", r"^ +NAME "),

@@ -22,7 +22,7 @@ from training_monitor.verdict.judge import STATES, VERDICTS
 
 FleetShot = Shot[FleetView, FleetSnapshot]
 FleetPress = Press[FleetView, FleetSnapshot, Do]
-ACTIONS = {"x": "stop", "D": "destroy"}
+ACTIONS = {"x": "stop", "D": "destroy", "U": "start", "R": "reboot"}
 ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")
 FIXED = [(40, 10), (40, 14), (41, 11), (80, 24), (80, 24), (120, 40), (200, 60), (300, 100)]
 TEXTS = [
@@ -44,6 +44,8 @@ DETOURS = [
     ["/", "r", "u", "enter"],
     ["escape", "D"],
     ["enter", "x"],
+    ["escape", "U"],
+    ["escape", "R"],
     ["escape", " ", " ", "D"],
     ["/", *"long" * 12],
 ]

@@ -44,9 +44,11 @@ DETOURS = [
     ["escape", "escape", "end", "c", *"yes"],
     ["escape", "escape", "escape", "s", "s", "c", *"yes", "enter"],
     ["escape", "escape", "e", "enter", *"12"],
-    ["escape", "o", "tab", "right", "/", *"run", "enter"],
+    ["escape", "o", "tab", "right", "/", *"run", "enter", "b", *"x", "enter", ":", *"5", "enter"],
     ["T", "down", "down", "k"],
     ["escape", "escape", "f", *"ru"],
+    ["escape", "escape", "m"],
+    ["escape", "escape", "e", "enter", "ctrl-u", *"12", "enter"],
 ]
 
 
@@ -157,7 +159,8 @@ def some_panes(rng: random.Random) -> tuple[Pane, ...]:
 def keys_to_press(rng: random.Random, view: TopView) -> list[str]:
     """The next keys: of this screen or any other, odd ones, a click, a pasted text; in a question often its answer."""
     if view.screen == "confirm" and rng.random() < 0.5:
-        typed = rng.choice(["yes", "yes", "yes", "yes", "no", "Yes", "yess", ""])
+        phrase = view.phrase
+        typed = rng.choice([phrase, phrase, phrase, phrase, "no", phrase.title(), f"{phrase}s", ""])
         return ["ctrl-u", *typed, *(["enter"] if rng.random() < 0.8 else [])]
     if view.screen == "edit" and rng.random() < 0.4:
         return ["ctrl-u", *rng.choice(["12", "0.5", "true", "漢", ""]), "enter"]
