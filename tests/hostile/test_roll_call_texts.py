@@ -107,4 +107,4 @@ def test_a_py_spy_that_cannot_be_sent_does_not_hide_the_rest(training: int) -> N
     tried()
     report = explain_training("local", training, py_spy=require("py-spy"), transport=Refusing())
     assert report["silent"] == [] and [each["pid"] for each in report["ranks"]] == [training]
-    assert any("py-spy could not be sent" in each and "no folder takes" in each for each in report["unknown"])
+    assert any("py-spy could not be copied" in each and "no folder takes" in each for each in report["unknown"])

@@ -99,7 +99,9 @@ def test_the_variables_of_a_ray_job_are_known_and_not_written_down(tmp_path: Pat
         dashboard.jobs["mine-attempt-1"] |= {"status": "FAILED", "driver_exit_code": 1}
         done = run_command(*words, "--json")
         said += done.stdout + done.stderr
-        assert done.returncode == 1 and "going on with mine" in said and "ModuleNotFoundError" in said, done
+        assert done.returncode == 1 and "resuming the supervision of mine" in said and "ModuleNotFoundError" in said, (
+            done
+        )
     tried()
     assert QUIET not in everything(tmp_path / "STATE_DIR", services, said)
 

@@ -36,7 +36,7 @@ CASES: tuple[tuple[tuple[str, ...], int, str], ...] = (
     (("wait", "local", "b", "--for", "step=2", "--interval", "1"), 0, "reached"),
     (("watch", "local", "process:a", "--once"), 0, "step"),
     (("fleet", "local#process:a", "--once"), 0, "a"),
-    (("stop", "local", "process:none"), 2, "there is no training"),
+    (("stop", "local", "process:none"), 2, "no training"),
     (("stop", "local", "process:c", "--stop-grace", "1"), 0, "STOPPED"),
 )
 

@@ -113,7 +113,7 @@ def test_a_look_answers_as_ever_where_the_store_cannot_be_used(disk: Path, log: 
             assert "Traceback" not in done.stderr, (words, done.stderr)
             assert done.returncode == sound.returncode, (words, done.stderr, sound.stderr)
             assert verdict_of(done.stdout) == verdict_of(sound.stdout), (words, done.stdout, sound.stdout)
-            lines = [line for line in done.stderr.splitlines() if "could not be remembered" in line]
+            lines = [line for line in done.stderr.splitlines() if "could not be saved" in line]
             assert len(lines) == (words[0] != "health"), (words, done.stderr)  # of no job, so that nothing is kept
             assert not fault.startswith("full") or all("no space left" in line for line in lines), (words, lines)
 
@@ -145,7 +145,7 @@ def test_a_supervised_job_is_seen_to_its_end_while_the_disk_is_full(disk: Path) 
     bench.clock.at(60.0, lambda: fill_up(disk))
     report = bench.restart()
     assert (report["success"], report["final_step"]) == (True, 300)
-    assert [text for text in bench.said("detected") if text.startswith("could not be remembered: no space left")]
+    assert [text for text in bench.said("detected") if text.startswith("could not be saved: no space left")]
     (disk / "fill").unlink()
     again = bench.restart()  # the end was not written down, so that it is seen once more
     assert (again["success"], again["final_step"], len(bench.jobs.starts)) == (True, 300, 1)
@@ -207,7 +207,7 @@ def test_what_was_kept_before_is_still_read_and_runs_reach_the_disk_later(
     store.add_look("local train", 20.0, {"timestamp": 20.0})
     assert store.load_run("before", dict) == {"number": 2} and len(store.looks("local train")) == 2
     assert store.problem and "no space left" in store.problem.what
-    assert caplog.text.count("could not be remembered") == 1
+    assert caplog.text.count("could not be saved") == 1
     (disk / "fill").unlink()
     assert store.load_run("before", dict) == {"number": 2}
     assert Store(folder).load_run("before", dict) == {"number": 1}

@@ -205,7 +205,7 @@ def test_trainings_beyond_those_looked_at_are_counted_and_never_called_healthy(
     [left] = report["not_seen"]
     assert left["count"] == report["not_looked_at"] and "pid " in left["why"]
     assert main(["check", "local"]) == 3
-    assert re.search(r"not looked at, .*pid \d+", capsys.readouterr().out)
+    assert re.search(r"not inspected; .*pid \d+", capsys.readouterr().out)
 
 
 class EndingTransport(WatchedTransport):
@@ -254,7 +254,7 @@ def test_no_training_among_processes_that_were_cut_is_unknown_and_never_none(
     trainings.start("healthy")
     monkeypatch.setattr("training_monitor.look.find_trainings.MAX_PROCESSES", 0)
     report = check_training("local")
-    assert report["verdict"] == "unknown" and "not all was seen" in report["reason"]
+    assert report["verdict"] == "unknown" and "the search was incomplete" in report["reason"]
     assert [(each["what"], each["count"] >= 1) for each in report["not_seen"]] == [("processes", True)]
     assert main(["check", "local"]) == 3
     assert "processes" in capsys.readouterr().out

@@ -81,13 +81,13 @@ def test_a_run_is_found_by_its_pid(start: object) -> None:
 
 def test_what_is_not_there_is_not_watched(surroundings: Surroundings) -> None:
     done = cli("watch", "local", "no-such-training")
-    assert done.returncode == 2 and "there is no training 'no-such-training'" in done.stderr and not done.stdout
+    assert done.returncode == 2 and "no training 'no-such-training'" in done.stderr and not done.stdout
 
 
 def test_a_run_that_nobody_can_see_is_unknown(surroundings: Surroundings) -> None:
     done = cli("watch", "local", "--log", "/no/such/log", "--once")
     assert done.returncode == 3 and "not known whether it runs" in done.stdout
-    assert "nothing shows that it works" in done.stdout and "no such log" in done.stdout
+    assert "no sign of activity" in done.stdout and "no such log" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_interrupted_watch_leaves_the_run_alone(start: object) -> None:
 def test_stop_ends_a_run_and_says_what_is_left(start: object, surroundings: Surroundings) -> None:
     run = start(2, "sleep 301 & sleep 302")  # type: ignore[operator]
     done = cli("stop", "local", *run.options[1:], "--output-dir", str(run.folder), "--stop-grace", "0.5")
-    assert done.returncode == 0 and "nothing of it is left" in done.stdout, done.stderr
+    assert done.returncode == 0 and "no process of it is left" in done.stdout, done.stderr
     assert run.process.wait(10) == -signal.SIGTERM
     assert not [line for line in surroundings.processes().values() if "sleep 30" in line]
 
@@ -238,11 +238,11 @@ def test_a_host_that_cannot_be_asked_is_unknown(local: Place) -> None:
 def test_an_interrupted_stop_goes_on_where_its_target_answers_no_more(surroundings: Surroundings) -> None:
     target, job, store = "ssh://me@127.0.0.1:1", WatchedJob(pid=77), Store()
     refused = cli("stop", target, "train.py", "--notify")
-    assert refused.returncode == 3 and "going on with" not in refused.stderr, refused
+    assert refused.returncode == 3 and "resuming the supervision of" not in refused.stderr, refused
     store.save_run(f"found on {target}: train.py", job, finished=False)
     key = f"terminate {TrainingWatcher(target, job, store=store).about}"
     begun = Termination(key, TerminationPlan("Ended by hand"), 0.0, "destroying", stopped=True)
     store.save_run(key, begun, finished=False)
     done = cli("stop", target, "train.py", "--notify", "--json")
-    assert done.returncode == 0 and "going on with pid 77" in done.stderr, done
+    assert done.returncode == 0 and "resuming the supervision of pid 77" in done.stderr, done
     assert json.loads(done.stdout)["stopped"] is True

@@ -78,7 +78,7 @@ def test_a_training_whose_ranks_do_not_differ_is_unknown(local: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["local", "nobody-trains-this"], "there is no training"),
+        (["local", "nobody-trains-this"], "no training"),
         (["local", "1", "--timeout", "1s"], "--timeout"),
         (["local", str(os.getpid()), "--py-spy", "/no/such/py-spy"], "py_spy"),
     ],

@@ -507,7 +507,7 @@ def test_a_log_that_no_process_writes_is_neither_healthy_nor_stalled(account: Ac
     os.utime(account.log, (days_ago, days_ago))
     told = run("fleet", f"local#{account.log}", "--once")
     assert told.returncode == 3
-    assert " step 10 of 100: no process that can be seen from here writes its log, for 3d00h\n" in told.stdout
+    assert " step 10 of 100: no process visible from here has written to its log for 3d00h\n" in told.stdout
     assert " run's 1/training.log " in told.stdout
 
 

@@ -434,7 +434,7 @@ def test_many_are_signalled_before_the_first_is_waited_for() -> None:
         ({"start_ticks": 1}, "has ended; its number now belongs to another one"),
         ({"start_ticks": None}, "when it began is not known"),
         ({"hostname": "gpu-7"}, "it runs on gpu-7"),
-        ({"hostname": None}, "a host that is not known"),
+        ({"hostname": None}, "an unknown host"),
         ({"boot_id": "0"}, "its machine was started again"),
         ({"boot_id": None}, "its boot is not known"),
         ({"pid_namespace": "pid:[1]"}, "pid namespace"),

@@ -65,7 +65,7 @@ def test_the_example_shows_what_it_should(executed: Any) -> None:
     assert "running" in text["after"] and text["end"] == "'STOPPED'"
     [interrupt] = [cell.outputs for cell in executed.cells if cell.id == "interrupt"]
     *seen, last = "".join(re.sub(r"fit-\d+", "fit", each.text) for each in interrupt).splitlines()
-    assert last == "no longer looking at process:fit, which goes on"
+    assert last == "no longer watching process:fit, which keeps running"
     assert seen and all(re.fullmatch(r"[\d-]+ [\d:,]+ INFO process:fit: RUNNING step .+", line) for line in seen)
 
 
@@ -166,8 +166,8 @@ LOOKS = {
     "background": "start_background_monitor('local', 'process:fit', 0.2, on_view=lambda view: seen()).join()",
 }
 SAID = {
-    "monitor_job": "no longer looking at process:fit, which goes on",
-    "auto_restart": "the supervision of fit ended here, and nothing else: the same call goes on with it",
+    "monitor_job": "no longer watching process:fit, which keeps running",
+    "auto_restart": "only the supervision of fit has ended, not the training; repeat the same call to resume it",
     "background": "",
 }
 

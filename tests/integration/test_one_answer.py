@@ -307,7 +307,7 @@ def test_a_training_that_was_killed_died_at_its_last_step(machine: Machine) -> N
     remember(log, [(420.0, 30, {"total_steps": 200, "processes": 1}), (360.0, 36, {"total_steps": 200})])
     job = check(log)
     assert (job["state"], job["verdict"]) == ("failed", "failed"), job["reason"]
-    assert job["reason"].startswith("failed at step 40 of 200 without a word")
+    assert job["reason"].startswith("failed at step 40 of 200 without a message")
 
 
 def test_a_job_that_was_killed_is_a_failure(local: Place) -> None:

@@ -209,7 +209,7 @@ class TestStatus:
     def test_no_dashboard_is_unknown_and_no_failure_of_the_job(self, jobs: RayHead, ray_pod: Pod) -> None:
         ray_pod.env["RAY_API_SERVER_ADDRESS"] = "http://127.0.0.1:9"
         assert check_job_status(HEAD, "good") == "UNKNOWN"
-        with pytest.raises(TargetUnreachable, match="Ray does not answer"):
+        with pytest.raises(TargetUnreachable, match="Ray does not respond"):
             look_at_job(HEAD, "good")
         assert verify_ray_resources(HEAD)["gpus_available"] == 4, "ray status asks the cluster, not the dashboard"
 
@@ -377,11 +377,11 @@ class TestCheck:
         ("job", "state", "verdict", "reason"),
         [
             ("steady", "running", "ok", r"step \d+ of 100000"),
-            ("frozen", "unknown", "unknown", r"one look, and its log does not tell when step 40 of 200 was made"),
+            ("frozen", "unknown", "unknown", r"after one look, its log does not show when it made step 40 of 200"),
             ("good", "finished", "ok", r"finished at step 3 of 3"),
             ("bad", "failed", "failed", r"failed at step 5 of 10: .*3"),
             ("crashed", "failed", "failed", rf"failed at step 40 of 200: .*{CRASH}"),
-            ("waiting", "starting", "unknown", r"^it waits to be started: 99 GPUs asked, 4 exist$"),
+            ("waiting", "starting", "unknown", r"^it is waiting to start: 99 GPUs asked, 4 exist$"),
         ],
     )
     def test_one_look_says_what_is_known_of_a_job_and_why(
@@ -632,7 +632,7 @@ class TestSubmission:
         attempt = count(1)
 
         def is_removed() -> bool:
-            """A busy Ray is not waited for: what could not be asked is asked with the next attempt."""
+            """A busy Ray is not waited for: what could not be queried is asked with the next attempt."""
             start_job(Site.of(HEAD), f"after-attempt-{next(attempt)}", {"entrypoint": "true"}, None, keep_attempts=10)
             return not (holds / hold_key("forgotten")).exists()
 

@@ -156,7 +156,9 @@ def test_a_rank_on_a_pod_whose_state_is_unknown_is_not_missing(
         unknown = explain_training("w-0", pid, timeout=SECONDS)
         other.phase = "Failed"
         ended = explain_training("w-0", pid, timeout=SECONDS)
-    assert unknown["silent"] == [{"host": "k8s://default/w-1", "why": "Kubernetes does not know its state (Unknown)"}]
+    assert unknown["silent"] == [
+        {"host": "k8s://default/w-1", "why": ("Kubernetes reports its state as unknown (Unknown)")}
+    ]
     assert (unknown["missing_ranks"], unknown["unseen_ranks"]) == ([], [2, 3])
     assert ended["silent"] == [] and (ended["missing_ranks"], ended["unseen_ranks"]) == ([2, 3], [])
 

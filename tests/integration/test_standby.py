@@ -90,7 +90,7 @@ def test_of_two_replicas_one_acts_and_the_other_continues_when_that_is_killed(
 
         first.kill()  # the container, which the kubelet starts again in the same pod
         first.start()
-        first.says("going on with my-training: 1 restart so far")
+        first.says("resuming the supervision of my-training: 1 restart so far")
         time.sleep(2 * LEASE)
         assert first.process.poll() is second.process.poll() is None
         assert len(second.events()) == 1, second.out.read_text()

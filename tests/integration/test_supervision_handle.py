@@ -50,7 +50,7 @@ def test_told_to_stop_looking_it_leaves_the_job_to_the_same_call(local: Place, t
 
 def test_an_error_that_ended_it_is_raised_where_the_result_is_asked_for(local: Place) -> None:
     handle = start_supervision("local", "fit", None)
-    with pytest.raises(TargetUnreachable, match="Ray does not answer"):
+    with pytest.raises(TargetUnreachable, match="Ray does not respond"):
         handle.result(60)
     assert handle.state == "failed"
     with pytest.raises(TargetUnreachable):

@@ -274,12 +274,12 @@ def test_a_lost_connection_ends_nothing_and_is_told(over_ssh: Place, sshd: SshSe
     with waiting(over_ssh.address, job, ("finished",), timeout=300) as waiter:
         sshd.stop()
         over_ssh.disconnect()
-        assert wait_until(lambda: any("cannot be asked" in said for said in waiter.said))
+        assert wait_until(lambda: any("cannot be reached" in said for said in waiter.said))
         time.sleep(2)
         sshd.start()
         report = waiter.result()
     assert (report.outcome, report.condition) == ("met", "finished") and report.unseen_seconds >= 2
-    assert "it could not be seen" in report.reason
+    assert "it was not observed" in report.reason
 
 
 def test_a_caller_that_was_killed_misses_nothing(target: Place) -> None:

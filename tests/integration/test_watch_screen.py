@@ -247,7 +247,7 @@ def test_what_cannot_be_watched_is_said_after_the_screen(
 ) -> None:
     words = (sys.executable, "-m", "training_monitor", "watch", "local", "--job", "process:nothing")
     screen.start("118x40", *words)
-    screen.shows("error: local: there is no training 'nothing'")
+    screen.shows("error: local: no training 'nothing'")
     screen.ended(2)
 
 
@@ -300,8 +300,8 @@ def test_a_termination_is_shown_step_by_step_and_ends_the_screen(
 ) -> None:
     training = start(first="trap '' TERM;")
     screen.watch(training, *SOON, "--grace-period", "1", "--terminate", "--terminate-busy")
-    screen.shows("^ending it +stopping +> inventory", "^── events", "stopping +seeing the end of")
-    screen.shows("^terminated at step 5", "processes: nothing of it is left", r"^ +\d+\.\ds +stopped ")
+    screen.shows("^ending it +stopping +> inventory", "^── events", "stopping +verifying the end of")
+    screen.shows("^terminated at step 5", "processes: no process of it is left", r"^ +\d+\.\ds +stopped ")
     screen.ended(1)
     assert training.process.wait(60) == -signal.SIGKILL
 
@@ -317,7 +317,7 @@ def test_an_interrupted_termination_says_how_it_goes_on(start: Callable[..., Tra
     screen.tmux("kill-server")
     words = (sys.executable, "-m", "training_monitor", "watch", "local", *training.options, *options)
     done = subprocess.run(words, capture_output=True, text=True)
-    assert "nothing of it is left" in done.stdout and training.process.wait(60)
+    assert "no process of it is left" in done.stdout and training.process.wait(60)
 
 
 # ---------------------------------------------------------------- another machine
@@ -337,10 +337,10 @@ def test_a_target_that_gives_no_answer_is_grey_until_it_answers_again(
         "^── [A-Z]+ when last seen",
         "step 5/40",
     )
-    screen.shows("unreachable +cannot ask: ")
+    screen.shows("unreachable +cannot reach the target: ")
     training.write("step 6/40 loss 0.1")
     sshd.start()
-    screen.shows("^── [A-Z]+ (for|─)", "step 6/40 loss 0.1", "reached .* answers again after")
+    screen.shows("^── [A-Z]+ (for|─)", "step 6/40 loss 0.1", "reached .* responds again after")
     screen.hides("no answer for")
     screen.press("q")
     screen.ended(130)

@@ -86,7 +86,7 @@ class BestEffortStore(Store):
             if self._memory is None:
                 self._memory, is_copy = copy_in_memory(self.folder, self.path)
                 self.is_blank, self._left_at = not is_copy, time.time()
-                tell(f"could not be remembered: {error.what}")
+                tell(f"could not be saved: {error.what}")
             self.problem, self._retry_at = error, time.monotonic() + RETRY_SECONDS
 
     def _return_to_disk(self, memory: Connection) -> None:

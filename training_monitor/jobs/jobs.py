@@ -214,7 +214,7 @@ def _view_in(job_id: str, answer: Answer[JobView | None]) -> JobView | None:
     """Return the view of a process job; None if it is gone, UNKNOWN if it could not be looked at."""
     if answer.known:
         return answer.value
-    return JobView(job_id, JobStatus.UNKNOWN, f"it could not be looked at: {answer.error}", log_known=False)
+    return JobView(job_id, JobStatus.UNKNOWN, f"it could not be inspected: {answer.error}", log_known=False)
 
 
 def next_job_id(site: Site, job_name: str, *, prefix: str, at_least: int = 1) -> str:

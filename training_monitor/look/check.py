@@ -303,9 +303,9 @@ class _Siblings:
 
     def remedies(self) -> Iterator[str]:
         if self._unread:
-            yield f"the GPUs beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
+            yield f"its GPUs could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
         if others := self.site.target.others:
-            yield f"name another container of this pod to look there: {name_some(others, MOST_NAMED)}"
+            yield f"to inspect another container of this pod, name it: {name_some(others, MOST_NAMED)}"
 
 
 # ---------------------------------------------------------------- judging
@@ -315,7 +315,7 @@ def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
     """Report the trainings beyond the limit of one check."""
     if left:
         named = name_some([each.name for each in left], MOST_NAMED)
-        yield NotSeen("more trainings", f"not looked at, name one by its PID or job: {named}", len(left))
+        yield NotSeen("more trainings", f"not inspected; name one by its PID or job: {named}", len(left))
 
 
 def _sum_up(
@@ -339,16 +339,18 @@ def _worst(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSee
     """Return the target's verdict and reason: those of its worst training, or unknown if some were not seen."""
     missed = "; ".join(map(str, not_seen))
     if not jobs:
-        return "unknown", f"no training was found on {site}" + (f", and not all was seen: {missed}" if missed else "")
+        return "unknown", f"no training was found on {site}" + (
+            (f", and the search was incomplete: {missed}") if missed else ""
+        )
     worst = jobs[0]
     if not_seen and VERDICTS.index(worst["verdict"]) < VERDICTS.index("unknown"):
-        return "unknown", f"not all was seen, though what was is not in trouble: {missed}"
+        return "unknown", f"the search was incomplete, but no training that was found is in trouble: {missed}"
     return worst["verdict"], worst["reason"]
 
 
 def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None) -> Verdict:
     if seen.look is None:
-        return not_seen(f"it could not be looked at: {seen.error.what if seen.error else '?'}")
+        return not_seen(f"it could not be inspected: {seen.error.what if seen.error else '?'}")
     path, now = seen.look.log.path if seen.look.log else None, site.clock.time()
     looks = Looks(store, look_key(site.target, seen.meant.job, path))
     looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))
@@ -395,14 +397,14 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     if seen.error and seen.error.hint:
         yield seen.error.hint
     if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
-        yield "name its PID, or ask as the user who runs it: what its processes do would tell"
+        yield "name its PID, or run this as the training's user: its processes would show the cause"
     if verdict.state == "stalled" and verdict.failure is None and is_seen:
         word = str(job.pid) if job.pid and job.job_id is None else word_for(job)
-        yield f"`{command_line('why', str(site.target), word)}` tells where each rank is, and which one is late"
+        yield f"`{command_line('why', str(site.target), word)}` shows where each rank is, and which one is late"
     if verdict.state == "stalled" and gpu_mode(look.gpu_utilization, look.gpu_power) == "spinning":
-        yield "NCCL_DEBUG=INFO at the next start tells which rank is missing"
+        yield "NCCL_DEBUG=INFO at the next start shows which rank is missing"
     if verdict.state == "stalled" and verdict.failure is None and not is_seen and not look.gpus:
-        yield "neither its processes nor its GPUs are seen from here: ask the pod or host where they are"
+        yield "neither its processes nor its GPUs are visible from here: check the pod or host where they run"
 
 
 def _gpu_report(gpu: Gpu) -> GpuCheckReport:

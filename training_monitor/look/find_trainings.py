@@ -44,8 +44,8 @@ from training_monitor.targets.scripts import format_call, spell_path
 MAX_PROCESSES = 1000
 MAX_FILES = 40
 _COMMAND_LENGTH = 400
-_SEE = "start it with `| tee FILE`, or with a TrainingMonitor in its script"
-_IN_NOTEBOOK = "write its log to a file too, or use a TrainingMonitor in it"
+_SEE = "start it with `| tee FILE`, or add a TrainingMonitor to its script"
+_IN_NOTEBOOK = "also write its log to a file, or use a TrainingMonitor in the notebook"
 # Ranks started by the same one of these belong together.
 _STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
 _LOG_NAME = regex(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
@@ -437,15 +437,20 @@ def _has_gpu(seen: SeenProcesses, pids: Sequence[int]) -> bool | None:
 def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]:
     """Yield what keeps us from knowing more, and how the user can fix it."""
     if main in seen.cut_commands:
-        yield f"process {main} has more than {COMMAND_BYTES} bytes of arguments: name its log, the rest was not read"
+        yield (
+            f"process {main} has more than {COMMAND_BYTES} bytes of arguments: name its log; the remaining arguments "
+            "were not read"
+        )
     if main not in seen.cwds:
-        yield f"the open files of process {main} may not be read: ask as its user or as root, or name its log"
+        yield (
+            f"no permission to read the open files of process {main}: run this as its user or as root, or name its log"
+        )
         return
     output = next((file.path for file in seen.files.get(main, ()) if file.descriptor == 1 and file.writes), "")
     if not logs and output.startswith(("/dev/pts/", "/dev/tty")):
         yield f"process {main} prints to a terminal ({output}): {_SEE}"
     elif not logs and is_kernel(seen.words[main]):
-        yield f"process {main} is a notebook's kernel, and only the notebook shows what it prints: {_IN_NOTEBOOK}"
+        yield f"process {main} is a notebook's kernel, and its output appears only in the notebook: {_IN_NOTEBOOK}"
     elif not logs and output.startswith("pipe:"):
         yield f"process {main} prints into a pipe, which cannot be read from outside: name its log, or {_SEE}"
 

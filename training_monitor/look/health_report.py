@@ -208,10 +208,10 @@ def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
             verdict = "failed" if failure.pod.phase == "Failed" else "warning"
             findings.append(Finding(verdict, failure.what, f"{command_line('logs', str(target))} shows its end"))
         elif failure and not gone and not isinstance(failure, TargetEnded):
-            said = f"{f'pod {name}' if target.cluster else target} could not be asked: {failure.what}"
+            said = f"{f'pod {name}' if target.cluster else target} could not be queried: {failure.what}"
             findings.append(Finding("unknown", said, failure.hint or "try again"))
         if target.cluster:
-            error = "there is no such pod" if gone else str(failure) if failure else seen.pods_error
+            error = "no such pod exists" if gone else str(failure) if failure else seen.pods_error
             reports.append(report_of(PodReport, pod, pod=name, error=error))
     return reports
 
@@ -293,7 +293,7 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
     if answer.value:
         findings += judge_ray(answer.value)
     elif answer.failure and not silent and job_id and not job_id.startswith("process:"):
-        said = f"Ray could not be asked: {answer.failure.what}"
+        said = f"Ray could not be queried: {answer.failure.what}"
         findings.append(Finding("unknown", said, answer.failure.hint or "is this the head pod?"))
     return report_of(HealthRayReport, found, problem=answer.failure.what if answer.failure else None)
 
@@ -301,14 +301,14 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
 def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding]) -> HealthCheckpointReport:
     """Report on the checkpoints in the named folder; `pods` reports a head that gave no answer at all."""
     if directory is None:
-        return report_of(HealthCheckpointReport, None, refused=[], error="no folder was named")
+        return report_of(HealthCheckpointReport, None, refused=[], error="no folder was given")
     answer: Answer[CheckpointListing | None] = answers["checkpoints"]
     silent, found = _silent(answers), answer.value or CheckpointListing(())
     latest = found.newest_complete
     bad = [each for each in found.checkpoints if each.complete is False]
     if answer.known and answer.value is None:
         findings.append(
-            Finding("warning", f"there is no folder {directory}", "check the path; the first save may still make it")
+            Finding("warning", f"no folder {directory}", "check the path; the first save may still create it")
         )
     elif answer.failure and not silent:
         findings.append(
@@ -319,9 +319,9 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
             )
         )
     elif found.count and not latest:
-        verdict, remedy = "failed", "a restart could not resume: look at the disk's space and the last save"
+        verdict, remedy = "failed", "a restart could not resume: check the free disk space and the last save"
         if found.unknown:
-            verdict, remedy = "unknown", "the list of all checkpoints looks further back"
+            verdict, remedy = "unknown", "list all checkpoints to see older ones"
         findings.append(Finding(verdict, f"{directory}: {found.why_none_is_complete}", remedy))
     elif bad and latest and bad[-1].step > latest.step:
         findings.append(
@@ -384,12 +384,12 @@ def judge_health_job(
     try:
         view = read_look(job_id, asked)
     except TrainingMonitorError as failure:
-        verdict = not_seen(f"could not be asked: {failure.what}")
+        verdict = not_seen(f"could not be queried: {failure.what}")
         found = Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again")
         return HealthJob(_report(job_id, None, verdict, str(failure)), verdict, [found])
     if view is None:
         verdict = Verdict("unknown", "failed", f"no job {job_id}")
-        found = Finding("failed", verdict.reason, "ray job list in the head pod shows what there is")
+        found = Finding("failed", verdict.reason, "run ray job list in the head pod to see the jobs")
         return HealthJob(_report(job_id, None, verdict), verdict, [found])
     if not view.status.is_terminal and (unread := why_log_unread(view, asked)):
         verdict = not_seen(f"its log could not be read: {unread.what}")

@@ -25,8 +25,8 @@ DISK_FAILED_PERCENT = 99.0
 UNUSED_MB = 1024.0  # MiB of a GPU's memory that may be in use without a training on it
 
 _MOST_NODES = 4  # named in one finding
-_LEFT_BEHIND = "look which process holds them (nvidia-smi): a rank that waits, fails or has too little to do"
-_RUN_NVIDIA_SMI = "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken"
+_LEFT_BEHIND = "check which process holds them (nvidia-smi): a rank that waits, fails or has too little work"
+_RUN_NVIDIA_SMI = "run nvidia-smi there: if it hangs or fails, the node's driver or a GPU is broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _judge_idle(nodes: Sequence[NodeGpus], seen: Observation | None, verdict: Ve
         count = sum(mode_of(gpu) == "idle" for node in nodes for gpu in node.gpus)
         text += f" although the job is RUNNING: all {count} GPUs are idle"
     pauses = bool(seen and verdict and verdict.verdict == "ok" and (seen.phase or verdict.state == "starting"))
-    remedy = "look at the log's end (start-up, data loading, or a hang), and ask the "
+    remedy = "check the end of the log (start-up, data loading, or a hang), and ask the "
     remedy += "scheduler who holds the GPUs; a Ray job needs entrypoint_num_gpus or GPU workers"
     return [Finding("warning" if pauses else "failed", text, remedy)]
 
@@ -121,8 +121,9 @@ def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_al
     is_stalled = is_all_that_works and verdict is not None and verdict.state == "stalled"
     return Finding(
         "failed" if is_stalled else "warning",
-        f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective waits",
-        "one rank is missing or slow: a roll call of its ranks tells which one (explain_training, or why in a shell)",
+        f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective "
+        "is waiting",
+        "one rank is missing or slow: a roll call of its ranks shows which one (explain_training, or why in a shell)",
     )
 
 
@@ -172,7 +173,7 @@ def _numbers(gpus: Sequence[Gpu]) -> str:
 
 def _unread_remedy(unread: Sequence[NodeGpus], in_pods: bool) -> str:
     if in_pods:
-        return "run nvidia-smi there; GPUs of other pods are seen when those are named too (pods)"
+        return "run nvidia-smi there; to include the GPUs of other pods, name those pods too (pods)"
     if unread and all(node.has_none for node in unread):
         return "nvidia-smi is not installed there, or the machine has no GPU"
     return _RUN_NVIDIA_SMI
@@ -187,11 +188,11 @@ def _watts(gpus: Sequence[Gpu]) -> str:
 
 _JOB_REMEDIES = {
     "starting": "see ray.pending_demands for what it waits for",
-    "slow": "compare the GPUs of its nodes: one that is slow slows all",
-    "suspended": "continue its processes, as its reason says",
+    "slow": "compare the GPUs of its nodes: a single slow GPU slows all of them",
+    "suspended": "resume its processes, as the reason explains",
     "stalled": "auto_restart resumes it from its last complete checkpoint",
     "failed": "read its log's end; auto_restart resumes it from its last complete checkpoint",
-    "stopped": "start it again on purpose if that was not meant",
+    "stopped": "if it should not have stopped, start it again",
 }
 
 
@@ -199,7 +200,7 @@ def judge_job(job_id: str, verdict: Verdict) -> list[Finding]:
     """Return the judge's verdict on the job as a finding."""
     if verdict.verdict == "ok":
         return []
-    remedy = "; ".join(verdict.remedies) or _JOB_REMEDIES.get(verdict.state, "look at the end of its log")
+    remedy = "; ".join(verdict.remedies) or _JOB_REMEDIES.get(verdict.state, "check the end of its log")
     return [Finding(verdict.verdict, f"job {job_id}: {format_verdict(verdict)}", remedy)]
 
 
@@ -210,7 +211,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
             Finding(
                 "warning",  # a driver may use the GPUs of its machine without asking Ray for them
                 "Ray has GPUs available but none allocated",
-                "the job asked Ray for no GPU: set num_gpus in its tasks, actors or ScalingConfig",
+                "the job requested no GPU from Ray: set num_gpus in its tasks, actors or ScalingConfig",
             )
         )
     if ray.pending_demands:
@@ -218,7 +219,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
             Finding(
                 "warning",
                 f"Ray cannot place: {name_some(ray.pending_demands, 3, '; ')}",
-                "it asks for more than the cluster has free (verify_ray_resources, or resources in a shell)",
+                "it requests more than the cluster has free (verify_ray_resources, or resources in a shell)",
             )
         )
     return findings
@@ -294,7 +295,7 @@ def judge_disk(pod: str, path: str, used_percent: float) -> list[Finding]:
     ]
 
 
-SEE_BELOW = "not known, see below"
+SEE_BELOW = "unknown, see below"
 
 
 def format_training_health(report: HealthReport) -> str:
@@ -327,7 +328,7 @@ def format_training_health(report: HealthReport) -> str:
     lines.append(f"  Ray          {SEE_BELOW if head in report['silent'] else ray['problem'] or used}")
     found = f"latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])}"
     folder = saved["checkpoint_dir"]
-    lines.append(f"  Checkpoints  {'no folder was named' if folder is None else f'{found} in {folder}'}")
+    lines.append(f"  Checkpoints  {'no folder was given' if folder is None else f'{found} in {folder}'}")
     lines += [f"    refused      step {each['step']}: {each['problem']}" for each in saved["refused"][-3:]]
     lines += [
         f"  Disk         {each['pod']} {each['path']}: {format_bytes(each['free_bytes'])} free"

@@ -314,7 +314,7 @@ def read_watch(
     new: NewLog | None = log.get() if log else None
     if new and new.lost:
         begin, end = (format_local(at, "%m-%d %H:%M:%S") for at in new.lost)
-        errors.append(f"what it printed from {begin} to {end} is not kept any more")
+        errors.append(f"its output from {begin} to {end} is no longer available")
     seen: Evidence = evidence.value or Evidence()
     mine = gpus_behind(gpus, (*(process.pids if process else ()), *seen.pids))
     utilization, power = gpu_load(mine)

@@ -138,7 +138,7 @@ def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
         [whole] = [there.by_process(first)] if first else _of_ended(site).trainings
         pids = tuple(sorted({pid for each in there.running for pid in each.pids}))
         failure = running.failure
-        unseen = (f"its processes are not seen: {failure.what}", *filter(None, [failure.hint])) if failure else ()
+        unseen = (f"its processes were not found: {failure.what}", *filter(None, [failure.hint])) if failure else ()
         remedies = (*whole.remedies, *unseen)
         return Meant((replace(whole, name=site.target.called, pids=pids, remedies=remedies),), has_ray=False)
     return replace(_all(there, files), has_ray=signs.value is not False)
@@ -182,7 +182,7 @@ def _not_seen(running: Answer[FoundTrainings], names: Answer[list[str]], ray: No
     if running.failure:
         yield NotSeen("processes", running.failure.what)
     elif running.value and running.value.unlisted:
-        why = f"a look takes {MAX_PROCESSES} that could be trainings: name one by its PID, its log or its job"
+        why = f"a look inspects at most {MAX_PROCESSES} candidates: name one by its PID, log or job"
         yield NotSeen("processes", why, running.value.unlisted)
     if names.failure:
         yield NotSeen("process jobs", names.failure.what)
@@ -235,7 +235,7 @@ class _There:
         if found.container and self.target.is_machine:
             scheme, number = found.container
             kind: Any = class_of(scheme)
-            found = replace(found, hints=(f"it runs in a container, which is asked as {kind(number, self.target)}",))
+            found = replace(found, hints=(f"it runs in a container; use the target {kind(number, self.target)}",))
         log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.output), None)
         if self.target.output == OUTPUT and not (log or "").startswith(PROGRESS):
             log = OUTPUT
@@ -271,7 +271,7 @@ def find_one_at(
     if len(found) > 1:
         raise SettingsError(f"trainings on {site}", len(found), f"exactly one; name it by {_listed(found)}")
     if meant.not_seen:
-        raise _incomplete(f"nobody knows which trainings are on {site}", meant.not_seen)
+        raise _incomplete(f"cannot list all trainings on {site}", meant.not_seen)
     if not found:
         raise JobNotFound(f"no training was found on {site}", hint="name a PID, a log file or a job")
     return found[0]
@@ -348,7 +348,7 @@ def _by_name(there: _There, name: str) -> MeantTraining:
         return next((_by_ray(each) for each in there.ray if each.submission_id == name), _by_job(name))
     job_id = process_job_called(there.names, name)
     if there.not_seen and not (job_id and all(each.what == ray_jobs.LISTED for each in there.not_seen)):
-        raise _incomplete(f"{there.target}: nobody knows which training {name!r} is", there.not_seen)
+        raise _incomplete(f"{there.target}: cannot tell which training {name!r} is", there.not_seen)
     fits = [*map(_by_ray, ray_jobs_called(there.ray, name)), *([_by_job(job_id)] if job_id else [])]
     if not fits:
         of_ray, word = ray_jobs_with(there.ray, name), word_pattern(name)
@@ -366,7 +366,7 @@ def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[Ra
     from training_monitor.jobs.names import describe_running
 
     close = similar_names(name, [*names, *(each.submission_id for each in ray)])
-    said = [f"there is no training {name!r}", *([f"there is {', '.join(close)}"] if close else [])]
+    said = [f"no training {name!r}", *([f"there is {', '.join(close)}"] if close else [])]
     said += [describe_running(ray)] if any(map(ray_jobs.is_active, ray)) else []
     return JobNotFound(f"{target}: {'; '.join(said)}", hint=Hint("list the trainings with {find_trainings}"))
 

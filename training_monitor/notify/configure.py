@@ -178,7 +178,7 @@ def _build(name: str, given: _Values, place: Place) -> list[Channel]:
         for key in missing:
             variable = settings[key].variable
             expected = settings[key].kind.expected + (f", here or in {variable}" if variable else "")
-            (place / key).note(None, f"{expected}: the channel cannot do without")
+            (place / key).note(None, f"{expected}: the channel requires it")
         values = {key: tables[made][key] for key in settings if key in tables[made]}
         channel: Any = read_keys(settings, values, place) if missing else read_table(made, values, place)
         channels += [] if missing or channel is MISFIT else [channel]

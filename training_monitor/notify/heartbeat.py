@@ -94,7 +94,7 @@ class Heartbeat:
             wait *= 2
         if (problem is not None) != self._is_failing:
             self._is_failing = problem is not None
-            self._tell(f"heartbeat: {problem}" if problem else f"heartbeat: {self._origin} takes pings again")
+            self._tell(f"heartbeat: {problem}" if problem else f"heartbeat: {self._origin} accepts pings again")
 
     def _try(self) -> RestError | None:
         from training_monitor.core.rest import request

@@ -84,7 +84,9 @@ class TrainingNotifier:
             return Delivery("suppressed", True)
         delivery = self.deliver(whom, notice)
         kept = self._remember(whom.name, notice, delivery)
-        return delivery if kept or delivery.channel != "web" else Delivery("none", False, error="web: nothing is kept")
+        return (
+            delivery if kept or delivery.channel != "web" else Delivery("none", False, error="web: no notice was saved")
+        )
 
     def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:
         """Try the channels with a notice, even if it was sent before; nothing is kept.
@@ -106,8 +108,8 @@ class TrainingNotifier:
             if error is None:
                 return Delivery(channel.name, True, tries, "; ".join(errors) or None)
             errors.append(f"{channel.name}: {error.what}")
-            get_logger().warning("a notice did not leave by %s: %s", channel.name, error.what)
-        nobody = f"no channel for {whom.name}" if whom.is_person else "no channel takes this notice"
+            get_logger().warning("a notice could not be sent by %s: %s", channel.name, error.what)
+        nobody = f"no channel for {whom.name}" if whom.is_person else "no channel accepts this notice"
         return Delivery("none", False, tries, "; ".join(errors) or nobody)
 
     def try_channel(

@@ -112,7 +112,7 @@ class Outbox:
             self._write_held()
             return None if self._held else self._store.add_notice(self._user.name, notice, now=self._clock.time())
         except TrainingMonitorError as error:
-            get_logger().warning("a notice is not written down: %s", error)
+            get_logger().warning("a notice could not be saved: %s", error)
             return None
 
     def send_held(self) -> bool:
@@ -201,7 +201,7 @@ class Outbox:
             wait = self.send_due()
             return wait if is_all_written else FIRST_BACKOFF
         except TrainingMonitorError as error:
-            get_logger().warning("notices wait: %s", error)
+            get_logger().warning("undelivered notices stay in the outbox: %s", error)
             return FIRST_BACKOFF
 
 

@@ -40,7 +40,9 @@ def stall_detected(about: About, *, reason: str, grace_seconds: float | None, is
     `is_spared`: it is left alone only because it shows signs of work.
     """
     if is_spared:
-        announced = "No action will be taken: it shows signs of work. With --terminate-busy it would be ended."
+        announced = (
+            "No action will be taken, because the training shows signs of work. Use --terminate-busy to end it anyway."
+        )
     elif grace_seconds is None:
         announced = "No action will be taken."
     else:
@@ -60,19 +62,19 @@ def terminated(
 ) -> Notice:
     """Report that a run was ended; `upload` says whether its last checkpoint is saved elsewhere."""
     fields = [("Reason", reason), *_why(explanation), ("Final checkpoint", _step(about.checkpoint_step))]
-    text = "Model will be uploaded as incomplete." if upload else "The model stays where it is: no upload is planned."
+    text = "Model will be uploaded as incomplete." if upload else "The model stays on the target: no upload is planned."
     return _notice("terminated", "🛑 Training Terminated", about, fields, text, "high")
 
 
 def not_terminated(about: About, *, reason: str) -> Notice:
     """Report that a run was to be ended, but its end could not be verified."""
-    text = "Something of it may still run."
+    text = "Some of its processes may still be running."
     return _notice("not_terminated", "⚠️ Training Not Terminated", about, [("Reason", reason)], text, "urgent")
 
 
 def recovered(about: About) -> Notice:
     """Report that a stalled run makes steps again."""
-    return _notice("recovered", "✅ Training Recovered", about, _progress(about), "It makes progress again.")
+    return _notice("recovered", "✅ Training Recovered", about, _progress(about), "The training makes progress again.")
 
 
 def restarted(about: About, *, reason: str, resumes_from: str, attempt: int, explanation: str | None = None) -> Notice:
@@ -112,7 +114,7 @@ def ended(about: About, *, reason: str, runtime: float | None = None) -> Notice:
 def loss_nan(about: About) -> Notice:
     """Report that the loss is no longer a number."""
     fields = [*_progress(about), ("Issue", "The loss is NaN or infinite")]
-    return _notice("loss_nan", "⚠️ Loss Is Not a Number", about, fields, _saved(about), "high")
+    return _notice("loss_nan", "⚠️ NaN Loss", about, fields, _saved(about), "high")
 
 
 def budget_passed(about: About, *, cost: float, budget: float) -> Notice:
@@ -149,7 +151,9 @@ def upload_failed(about: About, *, destination: str, reason: str) -> Notice:
 
 def instance_destroyed(about: About) -> Notice:
     """Report that the rented instance was destroyed, and is gone."""
-    return _about_machine("instance_destroyed", "🗑️ Instance Destroyed", about, [], "It costs no more.", "normal")
+    return _about_machine(
+        "instance_destroyed", "🗑️ Instance Destroyed", about, [], "The instance no longer costs money.", "normal"
+    )
 
 
 def instance_gone(about: About) -> Notice:
@@ -160,7 +164,7 @@ def instance_gone(about: About) -> Notice:
 def instance_kept(about: About, *, reason: str, cost_per_hour: float | None = None) -> Notice:
     """Report that the rented instance was not destroyed and still costs money, and why. cost_per_hour: dollars."""
     price = "" if cost_per_hour is None else f" ({_dollars(cost_per_hour)} per hour)"
-    text = f"It was not destroyed and still costs money{price}."
+    text = f"The instance was not destroyed and still costs money{price}."
     return _about_machine("instance_kept", "💸 Instance Kept", about, [("Reason", reason)], text)
 
 
@@ -171,13 +175,15 @@ def instance_swept(
     fields = [("Reason", reason), *_spent(runtime)]
     if cost_per_hour is not None:
         fields.append(("Cost", f"{_dollars(cost_per_hour)} per hour"))
-    return _about_machine("instance_swept", "🧹 Instance Swept", about, fields, "It is gone and costs no more.")
+    return _about_machine(
+        "instance_swept", "🧹 Instance Swept", about, fields, "The instance is gone and no longer costs money."
+    )
 
 
 def instance_not_destroyed(about: About, *, reason: str, error: str) -> Notice:
     """Report that an instance could not be destroyed: each sweep retries it."""
     fields = [("Reason", reason), ("Error", error)]
-    text = "It may go on costing money. Each sweep tries it again."
+    text = "The instance may still cost money. Each sweep tries to destroy it again."
     return _about_machine("instance_not_destroyed", "💸 Instance Not Destroyed", about, fields, text, "urgent")
 
 
@@ -185,14 +191,14 @@ def orphan_instance(about: About, *, grace: float) -> Notice:
     """Report an instance of ours whose job is unknown. grace: the age in seconds at which it is destroyed."""
     fields = [("Reason", "it carries the label of a training that is not in the queue")]
     return _about_machine(
-        "orphan_instance", "👻 Orphan Instance", about, fields, f"It is destroyed when it is {_grace(grace)} old."
+        "orphan_instance", "👻 Orphan Instance", about, fields, f"It will be destroyed when it is {_grace(grace)} old."
     )
 
 
 def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
     """Report that it is unknown which instances are rented; generation: the number of the outage."""
     fields = [("Owner", owner), ("For", format_duration(seconds)), ("Error", error)]
-    text = "Nothing is destroyed meanwhile: what is rented goes on costing money."
+    text = "Until then nothing is destroyed, and rented instances keep costing money."
     return _about_account("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
 
 
@@ -205,7 +211,7 @@ def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
 def unreachable(about: About, *, seconds: float, error: str) -> Notice:
     """Report that the state of a run has been unknown for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
-    text = "Nothing is known of the training meanwhile, and nothing is done to it."
+    text = "Until it is reached again, the state of the training is unknown, and no action will be taken."
     return _notice("unreachable", "📡 Target Cannot Be Reached", about, fields, text, "high")
 
 
@@ -217,7 +223,9 @@ def reached(about: About, *, seconds: float) -> Notice:
 def state_unwritable(about: About, *, seconds: float, error: str) -> Notice:
     """Report that the watcher's own machine has kept it from working for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
-    text = "The watcher's own machine is at fault. Nothing is concluded or done meanwhile; the training is left alone."
+    text = (
+        "The problem is on the watcher's own machine. Until it is solved, the training is neither judged nor stopped."
+    )
     return _notice("state_unwritable", "💾 State Folder Cannot Be Used", about, fields, text, "high")
 
 
@@ -229,7 +237,7 @@ def state_writable(about: About, *, seconds: float, folder: str) -> Notice:
 
 def taken_over(job: str, *, reason: str, number: int) -> Notice:
     """Report that another supervisor has taken over the run; `number` counts its supervisors."""
-    about, text = About(job, generation=number), "Nothing more is done or told from here."
+    about, text = About(job, generation=number), "This supervisor takes no more actions and sends no more notices."
     return _notice("taken_over", "🤝 Training Taken Over", about, [("Reason", reason)], text, "high")
 
 

@@ -113,13 +113,13 @@ def why_it_holds(condition: Condition, facts: Facts) -> str | None:
     if kind == "step" and facts.step is not None and facts.step >= number:
         return f"reached step {facts.step}" + (f" of {facts.total_steps}" if facts.total_steps else "")
     if kind == "epoch" and facts.epoch is not None and facts.epoch >= number:
-        return f"{facts.epoch:.4g} epochs are done"
+        return f"{facts.epoch:.4g} epochs are complete"
     if kind == "gpu-idle" and facts.idle_seconds is not None and facts.idle_seconds >= number:
         return f"its GPUs have been idle for {format_duration(facts.idle_seconds)}"
     if kind == "checkpoint" and facts.checkpoint:
         return f"a new complete checkpoint: step {facts.checkpoint.step}, {shown(facts.checkpoint.path)}"
     if kind == "log" and condition.pattern in facts.lines:
-        return f"its log says: {facts.lines[condition.pattern]}"
+        return f"its log contains: {facts.lines[condition.pattern]}"
     return None
 
 

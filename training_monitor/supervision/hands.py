@@ -204,7 +204,7 @@ class Hands:
             if former.removed:
                 self.tell(run, "removed", f"run directories of former attempts removed: {', '.join(former.removed)}")
             if former.left:
-                self.tell(run, "removed", f"left, as there are files of others in them: {', '.join(former.left)}")
+                self.tell(run, "removed", f"not removed, because they contain foreign files: {', '.join(former.left)}")
 
         more: dict[str, Any] = {"guard": guard, "keep_attempts": self.keep_attempts, "on_removed": tell}
         return start_job(self.site, plan["job_id"], config, checkpoint, **more)

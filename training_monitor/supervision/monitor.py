@@ -207,7 +207,7 @@ class _Watch(Looker[dict[str, Any], MonitorReport]):
     def __post_init__(self) -> None:
         self.site = self.monitor.site
         self.clock, self.started = self.site.clock, self.site.clock.monotonic()
-        self.interrupted = f"no longer looking at {self.monitor.job_id}, which goes on"
+        self.interrupted = f"no longer watching {self.monitor.job_id}, which keeps running"
 
     def run(self, stopping: threading.Event | None = None) -> MonitorReport | None:
         """Look until the job has ended; None if it was stopped before."""
@@ -242,7 +242,7 @@ class _Watch(Looker[dict[str, Any], MonitorReport]):
         return None
 
     def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> MonitorReport | None:
-        get_logger().warning("%s: cannot ask: %s", self.monitor.job_id, error)
+        get_logger().warning("%s: cannot reach the target: %s", self.monitor.job_id, error)
         return self.report("UNKNOWN", error.what) if is_lost else None
 
     def run_out(self) -> MonitorReport:
@@ -383,7 +383,7 @@ class BackgroundMonitor(threading.Thread):
         if self.error:
             return Panel("unknown", "unknown", clean(self.error.what), tuple(facts))
         if self._monitor is None or (verdict := self.verdict) is None:
-            return Panel("unknown", "unknown", "not looked at yet", tuple(facts))
+            return Panel("unknown", "unknown", "not inspected yet", tuple(facts))
         facts += _facts_of(self.observations[-1], self._monitor.site.clock.time())
         remedies = tuple(map(clean, verdict.remedies))
         lists = (("remedies", remedies),) if remedies else ()

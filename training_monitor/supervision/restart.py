@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from training_monitor.supervision.run_state import RunState
     from training_monitor.supervision.supervisor import Supervisor
 
-_INTERRUPTED = "the supervision of {} ended here, and nothing else: the same call goes on with it"
+_INTERRUPTED = "only the supervision of {} has ended, not the training; repeat the same call to resume it"
 
 
 def auto_restart(

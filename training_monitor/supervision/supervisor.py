@@ -150,7 +150,7 @@ class Supervisor(Hands):
         for view in views:
             if view.survivors:
                 left = plural(view.survivors, "process", "processes")
-                self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
+                self.tell(run, "detected", f"{left} of {view.job_id} are left: ending them", view)
                 self.stop_job(run, view.job_id)
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self.adopt(run, latest)  # the next look tells how far it came
@@ -187,12 +187,12 @@ class Supervisor(Hands):
         """Continue a run whose supervisor died: same phase, same count; new arguments apply from now on."""
         if run.target != str(self.site):
             self.move(parse_target(run.target))
-        text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
+        text = f"resuming the supervision of {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
         if not is_whole(given.config):
             given = replace(given, config={**(run.config or {}), **(given.config or {})} or None)
         config = without_secrets(given.config)
         if config and json.dumps(config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
-            text += "; its configuration is another one now: it counts from the next attempt on"
+            text += "; the configuration changed; the change applies from the next attempt"
         self.tell(run, "resumed", text)
         config = self._with_what_ray_knows(given.config or run.config, run.job_id)
         if unsaved := sorted(name for name, value in variables_of(config).items() if value is None):
@@ -225,14 +225,16 @@ class Supervisor(Hands):
         try:
             how = self.start_job(run)
         except JobNotFound:  # the reply was lost and nothing runs: the next round tries the same id
-            self.tell(run, "unreachable", f"{plan['job_id']} was not started, its answer was lost: trying again")
+            self.tell(
+                run, "unreachable", f"{plan['job_id']} was not started, because the response was lost: trying again"
+            )
             self.clock.sleep(self.policy.check_interval)
             return run
         except CommandFailed as error:
             if self.look(plan["job_id"]) is None:
                 return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may still start: another one would be a second job
-        source = "from the start: there is no checkpoint yet"
+        source = "from the start: no checkpoint exists yet"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
             source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
         kind = "started" if how == "started" else "adopted"
@@ -259,10 +261,12 @@ class Supervisor(Hands):
         found = self.list_checkpoints(run)
         quiet = self.policy.stagnation_threshold
         if (age := is_still_written(run, found.checkpoints, self.clock.time(), quiet)) is not None:
-            written = f"{run.checkpoint_dir} was written {format_duration(age)} ago, by a process that is not found"
+            written = f"{run.checkpoint_dir} was written {format_duration(age)} ago by an unknown process"
             if not self.waits_for_quiet:
                 self.tell(
-                    run, "detected", f"{written}: no attempt starts until it is quiet for {format_duration(quiet)}"
+                    run,
+                    "detected",
+                    (f"{written}: no attempt starts until nothing was written for {format_duration(quiet)}"),
                 )
             self.waits_for_quiet = True
             self.clock.sleep(self.policy.check_interval)
@@ -300,7 +304,9 @@ class Supervisor(Hands):
         keep_found(self.site.target, [look.log.path], [])
         if not run.attempts or run.attempts[-1]["job_id"] != driver.job_id or run.attempts[-1]["ended_at"]:
             run = plan_attempt(run, driver.job_id, None, (), now - (look.evidence.runtime or 0.0), adopted=True)
-        text = f"Ray has forgotten {driver.job_id}, which runs on as process {driver.pid}: supervising that"
+        text = (
+            f"Ray no longer lists {driver.job_id}, which still runs as process {driver.pid}: supervising that process"
+        )
         self.tell(run, "adopted", text)
         job = replace(job, log_file=look.log.path)
         return self.save(replace(update_attempt(run, status="RUNNING"), phase="watching", followed=job))
@@ -310,7 +316,11 @@ class Supervisor(Hands):
         found = end_what_ray_forgot(self.site, run, guard=self.guard_of(run))
         if found.ended:
             left = plural(found.ended, "process", "processes")
-            self.tell(run, "detected", f"{left} of {run.job_name} ran on without Ray's knowledge: ended, and seen gone")
+            self.tell(
+                run,
+                "detected",
+                f"{left} of {run.job_name} kept running without Ray's knowledge: ended, and verified as gone",
+            )
         return found
 
     def watch(self, run: RunState) -> RunState:
@@ -370,7 +380,7 @@ class Supervisor(Hands):
         assert job_id
         if run.stop_reason and run.attempts[-1]["explanation"] is None and self.policy.roll_call_timeout:
             run = self.explain(run, job_id)
-        self.tell(run, "stopping", f"ending {job_id}: TERM, then KILL after some seconds")
+        self.tell(run, "stopping", f"ending {job_id}: SIGTERM, then SIGKILL after a few seconds")
         try:
             if run.followed:
                 self._end_forgotten(run)
@@ -393,7 +403,7 @@ class Supervisor(Hands):
     def explain(self, run: RunState, job_id: str) -> RunState:
         """Take the roll call of a job that hangs, before it is ended."""
         timeout = self.policy.roll_call_timeout
-        self.tell(run, "stopping", f"looking at all ranks of {job_id} first, for {format_duration(timeout)} at most")
+        self.tell(run, "stopping", f"inspecting all ranks of {job_id} first, for {format_duration(timeout)} at most")
         job = run.followed or WatchedJob(job_id=job_id)
         kept = explain_before_end(self.site, job, self.store, timeout=timeout)
         run = self.save(note_roll_call(run, kept))
@@ -436,7 +446,7 @@ class Supervisor(Hands):
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
             left = plural(view.survivors, "process", "processes")
-            self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
+            self.tell(run, "detected", f"{left} of {view.job_id} are left: ending them", view)
             run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
             return self.save(replace(run, phase="stopping", stop_reason=None))
         return self.fail(run, view.status.value, evidence, failure_of(view))
@@ -470,7 +480,7 @@ class Supervisor(Hands):
         failure = failure_of(view)
         if run.attempts and run.attempts[-1]["status"] != "PLANNED":
             run = note_end(run, "FAILED", failure_evidence(view), failure, CheckpointListing(()))
-        reason = f"restart_failed: {view.message} ({failure.category}): nothing can be started in a pod that has ended"
+        reason = f"restart_failed: {view.message} ({failure.category}): no attempt can start in a pod that has ended"
         return self.done(run, RunOutcome.RESTART_FAILED, reason)
 
     def missing(self, run: RunState, error: JobNotFound) -> RunState:
@@ -486,7 +496,7 @@ class Supervisor(Hands):
         self.missing_looks = 0
         if followed := self._follow_forgotten(run):
             return followed
-        self.tell(run, "detected", f"{run.job_id} is lost: {error.what}")
+        self.tell(run, "detected", f"{run.job_id} was lost: {error.what}")
         return self.fail(run, "LOST", error.what)
 
     def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:
@@ -502,7 +512,7 @@ class Supervisor(Hands):
         faulty = run.attempts[-1]["faulty_nodes"] or ()
         run = note_end(run, status, reason, failure or own_failure(status, reason, faulty), found)
         if run.config is None:
-            return self.done(run, RunOutcome.RESTART_FAILED, "restart_failed: no job_config to start it with")
+            return self.done(run, RunOutcome.RESTART_FAILED, "restart_failed: no job_config to start the job with")
         decision = decide(run, self.policy)
         if decision.refusal:
             return self.done(run, decision.refusal, decision.reason)
@@ -530,7 +540,7 @@ class Supervisor(Hands):
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Conclude nothing while the target is unreachable: no restart, no count; look for a replaced pod."""
         if self.reach.miss():
-            self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
+            self.tell(run, "unreachable", f"cannot reach the target: {error}; no action will be taken")
         self.on_look(error)
         self.exit_watch.close()
         if isinstance(error, TargetNotFound):
@@ -553,7 +563,7 @@ class Supervisor(Hands):
 
     def reached(self, run: RunState) -> None:
         if (gap := self.reach.answer()) is not None:
-            self.tell(run, "reached", f"{self.site} answers again after {format_duration(gap)}")
+            self.tell(run, "reached", f"{self.site} responds again after {format_duration(gap)}")
         self.on_look(self.unsaved)
 
     def pause(self, run: RunState, seconds: float) -> None:
@@ -569,7 +579,7 @@ class Supervisor(Hands):
             self.save(run)
         except StateError as error:
             if self.unsaved is None:
-                self.tell(run, "detected", f"could not be remembered: {error.what}")
+                self.tell(run, "detected", f"could not be saved: {error.what}")
             self.unsaved = error
         return run
 

@@ -196,7 +196,7 @@ class _Terminator:
         if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
             state = self.explain(state)
         how = f"TERM, then KILL after {self.watcher.config.stop_grace:g} s, to what runs of it"
-        self.tell("stopping", f"seeing the end of {self.watcher.job.label}: {how}")
+        self.tell("stopping", f"verifying the end of {self.watcher.job.label}: {how}")
         left = self._stop(state)
         if left:
             self._stop_tries += 1
@@ -205,13 +205,13 @@ class _Terminator:
                 self.watcher.clock.sleep(FIRST_WAIT)
                 return replace(state, left=left)
         else:
-            self.tell("stopped", f"nothing of {self.watcher.job.label} is left")
+            self.tell("stopped", f"no process of {self.watcher.job.label} is left")
         return replace(state, phase="inventory", stopped=not left, left=left)
 
     def explain(self, state: Termination) -> Termination:
         """Take the roll call of a run that hangs, before it is ended."""
         watcher, timeout = self.watcher, state.plan.roll_call_timeout
-        self.tell("stopping", f"looking at all its ranks first, for {format_duration(timeout)} at most")
+        self.tell("stopping", f"inspecting all its ranks first, for {format_duration(timeout)} at most")
         kept = explain_before_end(watcher.reached(), watcher.job, watcher.store, timeout=timeout)
         self.tell("explained", kept.text)
         return self.save(replace(state, explanation=kept.text, roll_call=kept.folder))
@@ -221,7 +221,7 @@ class _Terminator:
         try:
             return tuple(self.watcher.stop_run(self.watcher.config.stop_grace, state.identity))
         except JobNotFound:
-            self.tell("stopped", f"{self.watcher.job.label} is not there any more")
+            self.tell("stopped", f"{self.watcher.job.label} is already gone")
             return ()
 
     def list_checkpoints(self, state: Termination) -> Termination:
@@ -289,10 +289,10 @@ class _Terminator:
         if target.instance_id is None:
             return ended
         if state.gone is None and not plan.destroy:
-            return self._keep(ended, "nobody asked for its destruction")
+            return self._keep(ended, "its destruction was not requested")
         may_destroy = state.is_saved or plan.destroy_without_upload
         if state.gone is None and not may_destroy and self._is_there(target.name):
-            why = state.uploads[-1].error if state.uploads else "no upload was asked for"
+            why = state.uploads[-1].error if state.uploads else "no upload was requested"
             why = state.errors[-1] if state.errors else why
             return self._keep(ended, f"its checkpoint is not saved elsewhere: {why}")
         if state.gone is None and may_destroy:
@@ -330,12 +330,12 @@ class _Terminator:
             self.post(templates.not_terminated(self.about(state), reason=reason))
         if state.plan.upload_to and not state.is_saved:
             failures = [f"{each.destination}: {each.error}" for each in state.uploads]
-            reason = "; ".join([*failures, *state.errors]) or "it was not tried"
+            reason = "; ".join([*failures, *state.errors]) or "it was not attempted"
             destination = ", ".join(each.partition("?")[0] for each in state.plan.upload_to)
             self.post(templates.upload_failed(self.about(state), destination=destination, reason=reason))
 
     def _keep(self, state: Termination, reason: str) -> Termination:
-        self.tell("refused", f"{self.watcher.target} is kept and goes on costing money: {reason}")
+        self.tell("refused", f"{self.watcher.target} is kept and keeps costing money: {reason}")
         price = self.watcher.config.cost_per_hour
         self.post(templates.instance_kept(self.about(state), reason=reason, cost_per_hour=price))
         return replace(state, destroyed=False, gone=False, kept=reason)
@@ -347,7 +347,7 @@ class _Terminator:
         if state.phase != "destroying":
             return replace(state, phase="destroying")
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
-        return self._keep(ended, f"nobody knows whether it is gone, or taken over: {error.what}")
+        return self._keep(ended, f"it is unknown whether it is gone or taken over: {error.what}")
 
     def _leave(self, state: Termination, error: LeaseLost) -> Termination:
         """Leave what is not done yet to the other supervisor that has the run."""

@@ -179,7 +179,7 @@ class _Waiting(Looker[Look, WaitReport]):
         self.lost_by, self.lost_after = (JobNotFound, InstanceNotFound, TargetNotFound), ABSENT_SECONDS
         asked = self.state.target or self.state.asked.target
         self.site = Site.of(asked, transport=self.transport, clock=self.clock)
-        self.interrupted = f"the waiting was stopped: {self.handle} can be taken up"
+        self.interrupted = f"the wait was interrupted; resume it with the handle {self.handle}"
         self.conditions = parse_conditions(self.state.asked.conditions)
         self.patterns = tuple(dict.fromkeys(each.pattern for each in self.conditions if each.pattern))
         self.waits_for_checkpoint = any(each.kind == "checkpoint" for each in self.conditions)
@@ -191,7 +191,7 @@ class _Waiting(Looker[Look, WaitReport]):
         self.checkpoint: Checkpoint | None = None
         self.ended_looks = 0  # how many in a row have shown that its job ended or stalled
         self.is_absent = False  # the last look did not find it
-        self.cannot_ask: str | None = "nobody looks"  # why; what happened since the last look is not seen then
+        self.cannot_ask: str | None = "nothing watches it"  # why; what happened since the last look is not seen then
         self.errors: dict[str, str] = {}
 
     # ------------------------------------------------------------ the loop
@@ -319,7 +319,7 @@ class _Waiting(Looker[Look, WaitReport]):
             ended = look.log_tail[: max(look.log_tail.rfind("\n"), look.log_tail.rfind("\r")) + 1]
             text, self.state.tail = new_in_tail(ended, self.state.tail), ended[-KEPT_TAIL:]
             if not look.log_tail:
-                self.errors["log"] = "its log is not there"
+                self.errors["log"] = "its log was not found"
         if new.skipped_bytes and self.state.has_begun:
             self.errors["log"] = f"{format_bytes(new.skipped_bytes)} of its log could not be searched"
         if self.state.has_begun:
@@ -359,13 +359,13 @@ class _Waiting(Looker[Look, WaitReport]):
         gap = max(GAP_SECONDS, 3.0 * (state.asked.interval or 0.0))
         state.idle_since = idle_since(state.idle_since, mode, state.looked_at, now, gap)
         if self.waits_for_gpus and mode is None:
-            self.errors["GPUs"] = f"its GPUs are not known: {look.gpu_error or 'none is seen'}"
+            self.errors["GPUs"] = f"its GPUs are unknown: {look.gpu_error or 'none was found'}"
         state.looked_at, state.has_begun = now, True
 
     def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> WaitReport | None:
         self.cannot_ask, self.ended_looks = error.what, 0
         self.is_absent = isinstance(error, self.lost_by)
-        return self.end("unknown", f"it is there no more: {error.what}") if is_lost else None
+        return self.end("unknown", f"it no longer exists: {error.what}") if is_lost else None
 
     def run_out(self) -> WaitReport:
         return self.end("timeout", self.why_nothing())
@@ -429,7 +429,7 @@ class _Waiting(Looker[Look, WaitReport]):
     @property
     def said(self) -> str:
         """The result of the last look in words."""
-        return f"cannot be asked: {self.cannot_ask}" if self.cannot_ask else format_verdict(self.verdict)
+        return f"cannot be reached: {self.cannot_ask}" if self.cannot_ask else format_verdict(self.verdict)
 
     def why_nothing(self) -> str:
         asked = self.state.asked
@@ -451,13 +451,13 @@ class _Waiting(Looker[Look, WaitReport]):
         try:
             save_wait(self.store, self.handle, self.state)
         except StateError as error:
-            self.errors["state"] = f"it cannot be taken up by its handle: {error.what}"
+            self.errors["state"] = f"it cannot be resumed by its handle: {error.what}"
 
     def report(self, outcome: str, reason: str, condition: Condition | None = None) -> WaitReport:
         state, unseen = self.state, self.state.unseen_seconds
         if self.cannot_ask and state.looked_at is not None:
             unseen += max(0.0, self.clock.time() - state.looked_at)
-        blind = f"; for {format_duration(unseen)} it could not be seen" if unseen >= 1.0 else ""
+        blind = f"; for {format_duration(unseen)} it was not observed" if unseen >= 1.0 else ""
         return WaitReport(
             schema=SCHEMA,
             target=state.asked.target,

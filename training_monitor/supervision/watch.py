@@ -114,7 +114,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
     def __post_init__(self) -> None:
         watcher, job = self.watcher, self.watcher.job.label
         self.clock, self.site = watcher.clock, watcher.site
-        self.interrupted = f"the watch of {job} ended here, and nothing else: the same call goes on with it"
+        self.interrupted = f"only the watch of {job} has ended, not the training; repeat the same call to resume it"
         self.lookout = Lookout(
             watcher.key,
             job,
@@ -160,7 +160,10 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
         if is_terminating(self.watcher):
             if self.plan:
                 return self.terminate(self.plan)
-            self.tell("detected", "an earlier termination of this run is not finished: let this watch end it")
+            self.tell(
+                "detected",
+                "an earlier termination of this run is not complete: start this watch with terminate to finish it",
+            )
         past = past_termination(self.watcher)
         if past and past.gone:  # there is nothing left to ask
             return WatchReport(past.end, past.reason, None, past)
@@ -236,7 +239,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
 
     def seen(self, status: TrainingStatus) -> None:
         if (gap := self.reach.answer()) is not None:
-            self.tell("reached", f"{self.watcher.target} answers again after {format_duration(gap)}")
+            self.tell("reached", f"{self.watcher.target} responds again after {format_duration(gap)}")
         self.status = status
         self.plan_next()
         if self.on_look:
@@ -257,7 +260,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             self.post(templates.ended(templates.About(job, generation=self.watcher.state.generation), reason=reason))
             return WatchReport("lost", error.what, self.status)
         if self.reach.miss():
-            self.tell("unreachable", f"cannot ask: {error}; the run is left alone")
+            self.tell("unreachable", f"cannot reach the target: {error}; no action will be taken")
         self.lookout.note(error)
         return None
 

@@ -181,7 +181,7 @@ class TrainingWatcher:
     def check_can_end(self) -> None:
         """Raise SettingsError for a run that no signal can end."""
         if self.job.pid == 1:
-            expected = "a process beside process 1, which ends only with its container: delete the pod"
+            expected = "a PID other than 1: process 1 ends only with its container, so delete the pod instead"
             raise SettingsError("pid", 1, expected)
 
     def stop_run(self, grace: float, only: Identity | None = None) -> list[str]:
@@ -264,7 +264,7 @@ class TrainingWatcher:
         try:
             found = self.get_checkpoint_listing()
         except TrainingMonitorError as error:
-            get_logger().info("%s: no new listing of its checkpoints: %s", self.job.label, error)
+            get_logger().info("%s: the list of its checkpoints could not be updated: %s", self.job.label, error)
             return look
         return replace(look, checkpoints=found.checkpoints, unlisted_checkpoints=found.unlisted)
 
@@ -434,7 +434,7 @@ class _Streaming:
                 try:
                     watcher.poll()
                 except TrainingMonitorError as error:
-                    get_logger().info("%s: cannot ask: %s", watcher.job.label, error)
+                    get_logger().info("%s: cannot reach the target: %s", watcher.job.label, error)
             if self._log and self._log.is_silent:
                 self._check(self._log)
             watcher.clock.wait(self._stopping, min(TICK_SECONDS, watcher.config.poll_interval))
@@ -446,7 +446,7 @@ class _Streaming:
         try:
             is_all = self._read()
         except TrainingMonitorError as error:
-            get_logger().info("%s: cannot ask: %s", watcher.job.label, error)
+            get_logger().info("%s: cannot reach the target: %s", watcher.job.label, error)
             return
         if not is_all or watcher.state.cursor != before:
             log.drop()

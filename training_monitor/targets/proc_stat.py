@@ -144,7 +144,7 @@ def describe_outcome(process: Identity, number: int, outcome: str, name: str = "
     if outcome == "left" and state:
         return f"{held}: {sent} was sent, {_left(state, number)}"
     sentences = {
-        "host": f"{what}: nothing was sent, it runs on {process.hostname or 'a host that is not known'}",
+        "host": f"{what}: nothing was sent, it runs on {process.hostname or 'an unknown host'}",
         "gone": f"{what} has ended: nothing was sent",
         "other": f"{what} has ended; its number now belongs to another one ({name}): nothing was sent",
         "zombie": f"{held} is a zombie: it has ended, and waits for its parent",

@@ -106,7 +106,7 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
     if last.status is JobStatus.STOPPED:
         return Verdict("stopped", "warning", _said(f"stopped{_at(last)}", last.message), _ended_at(seen))
     if last.status is JobStatus.PENDING:
-        return Verdict("starting", "unknown", _said("it waits to be started", last.message), _ended_at(seen))
+        return Verdict("starting", "unknown", _said("it is waiting to start", last.message), _ended_at(seen))
     if last.resume:
         reason = _said(f"suspended{_at(last)}", last.message)
         return Verdict("suspended", "warning", reason, _ended_at(seen), remedies=(last.resume,))
@@ -119,7 +119,7 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
         return _finished(seen)
     if has_failed or _is_partial(last):
         return _failed(seen)
-    return Verdict("unknown", "unknown", "it ended; no log tells how", _ended_at(seen))
+    return Verdict("unknown", "unknown", "it ended; no log shows how", _ended_at(seen))
 
 
 def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
@@ -136,8 +136,8 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
         return _failed(seen)
     is_left = last.processes == 0 and not any(each.processes == 0 and each.step != last.step for each in seen)
     if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
-        reason = f"{_position(last)}: no process that can be seen from here writes its log, for {format_duration(age)}"
-        return Verdict("unknown", "unknown", reason, remedies=("ask as the user who runs it, or where it runs",))
+        reason = f"{_position(last)}: no process visible from here has written to its log for {format_duration(age)}"
+        return Verdict("unknown", "unknown", reason, remedies=("run this as the training's user, or on its machine",))
     return None
 
 
@@ -154,9 +154,9 @@ def _failed(seen: Sequence[Observation]) -> Verdict:
     elif last.exit_code:
         reason = f"failed{_at(last)} with exit status {last.exit_code}"
     else:
-        reason = f"failed{_at(last)} without a word"
+        reason = f"failed{_at(last)} without a message"
     if failure is None and (memory := _memory_evidence(seen)):
-        reason += f", probably killed for memory ({memory})"
+        reason += f", probably killed because memory ran out ({memory})"
     failure = failure or last.failure
     advice = (failure.advice,) if failure and failure.advice else ()
     return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", remedies=advice, failure=failure)
@@ -235,19 +235,19 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         sure = "high" if waited <= max(QUIET_SECONDS, signals["usual_pause"]) else "medium"
         return Verdict("running", "ok", shown + note, signals["started_at"], sure)
     if signals["proof"] == "busy":
-        reason = f"{shown}: its GPUs compute; its log does not tell when that step was made"
+        reason = f"{shown}: its GPUs compute; its log does not show when it made that step"
         return Verdict("running", "ok", reason, signals["started_at"], "low")
     remedy = f"look again in {format_duration(60)}"
     if signals["reports_news"] and waited >= limit:
-        reason = f"no step that can be read for {format_duration(waited)}, but its log grows; {remedy}"
+        reason = f"no readable step for {format_duration(waited)}, but its log grows; {remedy}"
     elif signals["since_known"]:
-        why = "nothing tells how long its pauses are" if waited < limit else "it was not watched for long enough"
+        why = "the usual length of its pauses is unknown" if waited < limit else "it has not been watched long enough"
         reason = f"{format_silence(waited, limit)}: {why}; {remedy}"
     elif signals["looks"] == 1:
-        reason = f"one look, and its log does not tell when {shown} was made: {remedy}"
+        reason = f"after one look, its log does not show when it made {shown}: {remedy}"
     else:
         silence = format_silence(waited, limit, "no step for at least")
-        reason = f"{shown} was there at the first look already, {silence}"
+        reason = f"{shown} was already reached at the first look, {silence}"
     return Verdict("unknown", "unknown", reason, remedies=(remedy,))
 
 
@@ -256,7 +256,7 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
     reason = format_silence(waited, limit, "no step yet after")
     if signals["saves"] and waited < limit:
-        saved = f"its log shows no step; {format_duration(waited)} ago a file was written where its checkpoints go"
+        saved = f"its log shows no step; a file was written to its checkpoint folder {format_duration(waited)} ago"
         return Verdict("running", "ok", f"{saved}, limit {format_duration(limit)}", signals["started_at"], "medium")
     if signals["works"] and waited < limit:
         return Verdict("starting", "ok", f"{reason}: {signals['works']}", signals["started_at"], "medium")
@@ -266,7 +266,7 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
     return Verdict(
         "starting",
         "unknown",
-        f"{reason}; nothing shows that it works",
+        f"{reason}; no sign of activity",
         signals["started_at"],
         "none",
         remedies=(remedy,),
@@ -276,13 +276,16 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
 def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verdict:
     """Judge a training whose output cannot be read: only by whether it works."""
     idle, works = now - stall.signals["worked_at"], stall.signals["works"]
-    reason, began = "its output goes where it cannot be read, so its steps cannot be seen", stall.signals["started_at"]
+    reason, began = "its output cannot be read, so its steps are unknown", stall.signals["started_at"]
     if works and idle < policy.quiet_pause:
         return Verdict("running", "ok", f"{reason}; {works}", began, "low")
     if stall.signals["looks"] == 1:
-        reason += ", and one look does not show whether it works"
+        reason += ", and one look does not show whether it is active"
     else:
-        reason += f"; nothing of it has worked for {format_duration(idle)}, limit {format_duration(policy.quiet_pause)}"
+        reason += (
+            f"; none of its processes has been active for {format_duration(idle)}, limit "
+            f"{format_duration(policy.quiet_pause)}"
+        )
     if idle < policy.quiet_pause:
         return Verdict("unknown", "unknown", reason, began, remedies=(f"look again in {format_duration(60)}",))
     return Verdict("stalled", "failed", reason, now - idle, "low", "alert")
@@ -291,8 +294,8 @@ def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verd
 def _judge_held(stall: StallAnalysis, shown: str) -> Verdict:
     """Judge a training that works while what keeps its output holds its bar back."""
     waited = format_duration(stall.signals["seconds_without_step"])
-    reason = f"{shown}: its log has shown nothing for {waited} behind a bar, of which part is held back; "
-    remedy = "print whole lines: a logger's line every so many steps, or tqdm(mininterval=60) with print(flush=True)"
+    reason = f"{shown}: its log ends with a progress bar, part of which is buffered, and has not changed for {waited}; "
+    remedy = "print whole lines: log a line every N steps, or use tqdm(mininterval=60) with print(flush=True)"
     return Verdict("unknown", "unknown", reason + stall.signals["works"], stall.signals["since"], remedies=(remedy,))
 
 
@@ -300,8 +303,8 @@ def _judge_last_step(stall: StallAnalysis, shown: str, policy: StallPolicy) -> V
     """Judge a training whose steps are all done and that still runs: a last save may take long."""
     waited, since = stall.signals["seconds_without_step"], stall.signals["since"]
     if waited < policy.startup_pause:
-        return Verdict("running", "ok", f"{shown}: all steps are done, it is ending", since, "medium")
-    reason = f"all steps are done, and it still runs after {format_duration(waited)}"
+        return Verdict("running", "ok", f"{shown}: all steps are done, and it is shutting down", since, "medium")
+    reason = f"it finished its last step {format_duration(waited)} ago but is still running"
     return Verdict("running", "warning", reason, since, "low", "alert")
 
 

@@ -34,7 +34,7 @@ def analyze_loss(samples: Sequence[Observation]) -> LossAnalysis:
     """
     losses = _by_step(samples)
     if not losses:
-        return LossAnalysis(None, "no loss was seen", None, None)
+        return LossAnalysis(None, "no loss found", None, None)
     last, finite = losses[-1], [loss for loss in losses if isfinite(loss)]
     best = min(_medians(finite, 5), default=None)
     if not isfinite(last):
@@ -42,7 +42,7 @@ def analyze_loss(samples: Sequence[Observation]) -> LossAnalysis:
     for kind, judge in (("spike", _spike), ("divergence", _divergence), ("plateau", _plateau)):
         if reason := judge(finite):
             return LossAnalysis(kind, reason, last, best)
-    return LossAnalysis(None, "nothing stands out" if len(finite) >= LEAST else "too few losses to judge", last, best)
+    return LossAnalysis(None, "no anomaly" if len(finite) >= LEAST else "too few losses to judge", last, best)
 
 
 def needs_analysis(before: LossAnalysis | None, loss: float | None) -> bool:

@@ -27,20 +27,20 @@ PositiveSeconds = Annotated[float, _SOME]
 SAME_FAILURES = 3
 FAILED_LOADS = 2
 DEATHS_OF_A_SUSPECT = 3
-SUSPECT = "attempts died before a first step from it: older ones are tried before it"
+SUSPECT = "attempts failed before their first step from it: older checkpoints are tried first"
 TIMES_SUSPECTED = 2
 _LOST = "lost"  # of an attempt that Ray forgot, see `own_failure`
 _KINDS = {  # by `Failure.error_class`, in words
     "hardware": "a hardware failure, ",
-    "transient": "a failure that may pass, ",
+    "transient": "a transient failure, ",
     "user": "an error of the script, ",
     "external_stop": "ended from outside, ",
 }
 _EVIDENCE = 160  # characters
 _ADVICE = {
-    "restart_elsewhere": "starting it again, on another node if there is one",
-    "restart_previous_checkpoint": "starting it again from the checkpoint before",
-    "stop": "trying once more, since it made progress before",
+    "restart_elsewhere": "restarting it, on another node if possible",
+    "restart_previous_checkpoint": "restarting it from the previous checkpoint",
+    "stop": "restarting it, because it made progress before",
 }
 
 
@@ -169,7 +169,7 @@ def decide_restart(
     what = f"{failure.category} ({evidence})" if evidence else failure.category
     refusal, why = None, ""
     if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
-        refusal, why = RunOutcome.RESTART_FAILED, f"{what}: starting it again cannot help"
+        refusal, why = RunOutcome.RESTART_FAILED, f"{what}: a restart cannot help"
     elif (
         sum(each.progress is False for each in same) >= SAME_FAILURES
         and not _is_from_outside(failure)
@@ -182,7 +182,7 @@ def decide_restart(
         return RestartDecision(False, f"{refusal}: {why}", refusal=refusal)
     return RestartDecision(
         True,
-        f"{_KINDS.get(failure.error_class, '')}{what}: {_ADVICE.get(failure.action, 'starting it again')}",
+        f"{_KINDS.get(failure.error_class, '')}{what}: {_ADVICE.get(failure.action, 'restarting it')}",
         restart_delay(policy, len(futile)),
         bad,
         _nodes_to_avoid(attempts),
@@ -265,5 +265,5 @@ def choose_resume(
     if chosen or not listing.unknown and (fresh_start or not (checkpoints or wrote_one)):
         return ResumeChoice(chosen, refused)
     if not listing.count:
-        return ResumeChoice(None, refused, "the job wrote checkpoints before, and now there is none")
+        return ResumeChoice(None, refused, "the job wrote checkpoints earlier, but none is left")
     return ResumeChoice(None, refused, listing.why_none_is_complete)

@@ -339,7 +339,7 @@ def _judge_start(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Fou
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
     if signals["has_step"] or not signals["is_stall"]:
         return None
-    what = "no new file where its checkpoints go for" if run.saves else "no step after"
+    what = "no new file in its checkpoint folder for" if run.saves else "no step after"
     reason = f"{format_silence(waited, limit, what)}{_describe(run, signals)}"
     return "not_started", "medium", reason, run.since + limit
 
@@ -358,14 +358,16 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     """Describe what is known about a pause, for its reason."""
     idle = "GPUs idle, " if run.last.seen.gpu_utilization is not None else ""
     pause, phase = signals["pause"], run.last.seen.phase
-    written = "only lines without a step written" if has_grown(run.waiting) else "nothing written"
+    written = "only lines without a step were logged" if has_grown(run.waiting) else "nothing written"
     proofs = {
-        "spinning": "GPUs spin at idle power, a collective waits",
+        "spinning": "GPUs are busy at idle power: a collective is waiting",
         "blocked": f"{idle}{written}, its processes wait for a disk (state D)",
         "quiet": f"{idle}its processes do not compute, {written}",
         "idle": "GPUs idle",
-        "spoken": f"{idle}although its log still grows" if has_grown(run.waiting) else f"{idle}long even for {phase}",
-        "phase": f"long even for {phase}",
+        "spoken": f"{idle}although its log still grows"
+        if has_grown(run.waiting)
+        else (f"{idle}which is long even for {phase}"),
+        "phase": f"which is long even for {phase}",
     }
     doubts = {
         "growing": " although its log grows",
@@ -386,7 +388,7 @@ def _judge_slowness(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _
     ratio, flat = signals["speed_ratio"], signals["flat_eta"]
     if not signals["speed_dropping"]:
         return ("slow", "medium", flat, run.last.at) if flat else None
-    text = f"speed dropped {1 - ratio:.0%} below this run's own past"
+    text = f"speed dropped {1 - ratio:.0%} below this run's earlier speed"
     detected_at = min(signals["slow_since"] + policy.slow_seconds, run.last.at)
     return "slow", "high" if flat or ratio <= 0.4 else "medium", f"{text}; {flat}" if flat else text, detected_at
 
@@ -402,7 +404,7 @@ def _judge_suspended(run: Run, signals: dict[str, Any], policy: StallPolicy) -> 
     if not signals["suspended"]:
         return None
     pids = " ".join(map(str, signals["suspended"]))
-    return "suspended", "high", f"suspended (state T), `kill -CONT {pids}` continues it", run.last.at
+    return "suspended", "high", f"suspended (state T), resume it with `kill -CONT {pids}`", run.last.at
 
 
 # ---------------------------------------------------------------- answering

@@ -48,7 +48,7 @@ def explain_before_end(
         kept = keep(told, at, job, store)
     except Exception as error:  # a hang must be ended, whatever happens to its explanation
         what = error.what if isinstance(error, TrainingMonitorError) else f"{type(error).__name__}: {text_of(error)}"
-        text = redact(f"Why it hangs is unknown: the roll call failed: {what}")[:MOST_TEXT]
+        text = redact(f"The cause of the hang is unknown, because the roll call failed: {what}")[:MOST_TEXT]
         kept = KeptRollCall(at, text, job_id=job.job_id)
     with suppress(TrainingMonitorError):  # the state folder is full: the caller has the text
         save_roll_call(store, site.target, job, kept)
@@ -95,7 +95,7 @@ def keep(told: Explained, at: float, job: WatchedJob, store: Store) -> KeptRollC
     try:
         folder = write_bundle(os.path.join(store.folder, "roll_calls"), job.label, report)
     except OSError as error:
-        get_logger().warning("the roll call of %s could not be kept: %s", job.label, error.strerror)
+        get_logger().warning("the roll call of %s could not be saved: %s", job.label, error.strerror)
     return KeptRollCall(
         at,
         report["explanation"][:MOST_TEXT],

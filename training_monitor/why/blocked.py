@@ -60,7 +60,7 @@ def _unescape(word: str) -> str:
 def _say(process: _Process) -> Finding:
     channel = f" ({process.channel})" if process.channel != "0" else ""
     is_parent = process.channel in _FOR_A_CHILD
-    what = "a vfork child that has not started its program yet" if is_parent else "a disk or a driver"
+    what = "a vfork child that has not yet started its program" if is_parent else "a disk or a driver"
     text = f"pid {process.pid} ({process.name}) has been waiting for {what}{channel}"
     used = list(dict.fromkeys(_used_mounts(process)))
     if used:

@@ -118,7 +118,7 @@ def explain_training(
     told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
     kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)
     if kept:
-        before = f"Before {kept.job_id or meant.name} was ended, the roll call said: {kept.text}"
+        before = f"Before {kept.job_id or meant.name} was ended, the roll call reported: {kept.text}"
         told = replace(told, explanation=replace(told.explanation, text=f"{told.explanation.text} {before}"))
     return format_explanation(told)
 
@@ -225,7 +225,7 @@ def call_roll(
     silent |= find_silent_pods(site, pods.listed, hosts)
     beside = of_pods.findings
     if pace and pace.is_at_prompt and heard and (first := next(iter(heard[0].ranks), None)):
-        text = f"pid {first.pid} waits for input to a debugger: the last that it printed is the prompt of one"
+        text = f"pid {first.pid} waits for input to a debugger: the last line of its output is a debugger prompt"
         beside += (replace(finding("debugger", text, pids=(first.pid,)), host=first.host, node=first.node),)
     seen = _collect(heard, silent, beside, pods)
     verdict = pace.judge() if pace else None
@@ -340,7 +340,7 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None, *
 def _others(host: Host, found: FoundTrainings) -> Iterator[str]:
     if found.trainings:
         names = name_some([each.script or each.command[:60] for each in found.trainings], MOST_NAMED)
-        yield f"{host.name}: what runs there is taken for other trainings: {names}"
+        yield f"{host.name}: the processes there appear to belong to other trainings: {names}"
 
 
 def _send_spy(host: Host, site: Site, program: bytes | None, timeout: float) -> tuple[str, tuple[str, ...]]:
@@ -350,7 +350,7 @@ def _send_spy(host: Host, site: Site, program: bytes | None, timeout: float) -> 
     try:
         return send_spy(site, program, timeout), ()
     except CommandError as error:
-        return "", (f"{host.name}: py-spy could not be sent there: {error.what}",)
+        return "", (f"{host.name}: py-spy could not be copied there: {error.what}",)
 
 
 def _read_host(
@@ -375,7 +375,7 @@ def _read_host(
     remedies = remedies_of(training.facts, answers, host.name)
     unknown = [f"{host.name}: {each}" for each in beside.unread]
     if training.is_cut:
-        unknown.append(f"{host.name}: there was no time left to read all that its processes do")
+        unknown.append(f"{host.name}: no time was left to inspect all its processes")
     if stacks.failure:
         unknown.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
     starts = {pid: each.process.start for pid, each in training.processes.items()}

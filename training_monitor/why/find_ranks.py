@@ -295,7 +295,7 @@ def _why_no_stacks(answer: StackAnswer, facts: HostFacts) -> str | None:
         return None
     said = f": {redact(answer.said)}" if answer.said else ""
     return {
-        "denied": f"its memory may not be read{said}",
-        "late": "there was no time left to ask it",
+        "denied": f"no permission to read its memory{said}",
+        "late": "no time was left to query it",
         "failed": f"they could not be read{said}",
-    }.get(answer.lack or "", "there is no way to ask it")
+    }.get(answer.lack or "", "no method to read them is available")

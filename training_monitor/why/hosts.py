@@ -80,7 +80,7 @@ def find_silent_pods(site: Site, pods: Sequence[PodState], asked: Sequence[Host]
     known = {each.site.target.host for each in asked}
     unknown = [(site.target.beside(pod.name), pod.phase) for pod in pods if not (_may_run(pod) or _has_no_process(pod))]
     return {
-        str(target): f"Kubernetes does not know its state ({phase})"
+        str(target): f"Kubernetes reports its state as unknown ({phase})"
         for target, phase in unknown
         if target.host not in known
     }

@@ -30,8 +30,8 @@ _KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\
 _CHOSEN = regex(r"oom-kill:.{0,400}\btask=(.{0,40}?),pid=(\d{1,10})\b", re.ASCII)
 _HUNG = regex(r"INFO: task (.{0,40}):(\d{1,10}) blocked for more than (\d{1,9}) seconds", re.ASCII)
 _DENIED = (
-    "the kernel log, which would show GPU faults (Xid) and kills for memory, cannot be read there: that takes "
-    "CAP_SYSLOG or kernel.dmesg_restrict=0"
+    "the kernel log, which would show GPU faults (Xid) and kills for memory, cannot be read there without CAP_SYSLOG "
+    "or kernel.dmesg_restrict=0"
 )
 
 
@@ -85,7 +85,7 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
         yield said, finding("xid", what, is_hardware=is_hardware, pids=pids(named[1]) if named else ())
     elif killed := _KILLED.search(said) or _CHOSEN.search(said):
         name, pid = (killed[2], killed[1]) if "rocess" in killed[0] else (killed[1], killed[2])
-        what = f"the kernel killed process {pid} ({name}) of this machine for memory, {when}"
+        what = f"the kernel killed process {pid} ({name}) of this machine because memory ran out, {when}"
         yield f"killed {pid}", finding("oom_kill", what, pids=pids(pid))
     elif hung := _HUNG.search(said):
         what = f"the kernel, {when}: process {hung[2]} ({hung[1]}) has been blocked for more than {hung[3]} seconds"
@@ -94,4 +94,7 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
 
 def _say_timeless(count: int) -> Iterator[str]:
     if count > 0:
-        yield f"the kernel log has {plural(count, 'line')} on faults without a time: see with dmesg how old they are"
+        yield (
+            f"the kernel log has {plural(count, 'line')} about faults without a timestamp: run dmesg to see how old "
+            "they are"
+        )

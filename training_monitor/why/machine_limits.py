@@ -50,7 +50,10 @@ def parse_memory_kills(text: str) -> Surroundings:
     count = int(counted[1]) if counted else 0
     if not count:
         return Surroundings()
-    what = f"the kernel has killed {plural(count, 'process', 'processes')} for memory here (oom_kill of the cgroup)"
+    what = (
+        f"the kernel has killed {plural(count, 'process', 'processes')} here because memory ran out (oom_kill of the "
+        "cgroup)"
+    )
     return Surroundings((finding("oom_kill", what),))
 
 
@@ -62,5 +65,5 @@ def parse_efa_counters(text: str) -> Surroundings:
     ports, before, after = map(int, read.groups())
     if not ports or not before or before != after:
         return Surroundings()
-    what = f"no byte moved on {plural(ports, 'EFA port')} within a second, as is usual while a rank is missing"
+    what = f"no traffic on {plural(ports, 'EFA port')} within a second, which is normal while a rank is missing"
     return Surroundings((finding("network", what),))

@@ -101,9 +101,9 @@ def _troubles(one: _Communicator, before: _Communicator | None) -> Iterator[tupl
     """Yield what is wrong in a communicator, in words, with the ranks that it is about."""
     for each in one.members:
         if each.is_dead:
-            yield f"{each} is considered dead, since it cannot be reached", [each]
+            yield f"{each} is considered dead, because it cannot be reached", [each]
         elif not each.reached:
-            yield f"{each} does not answer", [each]
+            yield f"{each} does not respond", [each]
         elif each.result not in (_SUCCESS, _IN_PROGRESS):
             yield f"{each} has an error ({_ERRORS.get(each.result, f'ncclResult {each.result}')})", [each]
     starting = [each for each in one.members if each.is_starting]
@@ -114,8 +114,8 @@ def _troubles(one: _Communicator, before: _Communicator | None) -> Iterator[tupl
         counted = Counter(each.counts[kind] for each in one.members if kind in each.counts)
         least = [each for each in one.members if each.counts.get(kind) == min(counted)]
         what = f"in communicator {one.name} of {plural(one.size, 'rank')}, {kind} was launched {max(counted)} times"
-        ahead = f"{what} by the ranks furthest ahead"
-        yield f"{ahead}, but only {min(counted)} times by {one.ranks(least)}, and the counts stand still", least
+        ahead = f"{what} by the most advanced ranks"
+        yield f"{ahead}, but only {min(counted)} times by {one.ranks(least)}, and the counts do not change", least
 
 
 def _standing_apart(one: _Communicator, before: _Communicator | None) -> list[str]:

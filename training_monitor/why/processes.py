@@ -303,11 +303,11 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
         told.append(f"{host}: {_what_lets_trace(facts)}")
     if "none" in lacks:
         told.append(
-            f"{host}: there is no way to see Python stacks: pip install py-spy there, or have one sent (py_spy), "
+            f"{host}: Python stacks cannot be read: pip install py-spy there, pass a py-spy to copy there (py_spy), "
             "or create a training_monitor.TrainingMonitor in the script"
         )
     if "late" in lacks:
-        told.append(f"{host}: not all processes could be asked in time: allow more (timeout)")
+        told.append(f"{host}: not all processes could be queried in time: allow more time (timeout)")
     return told
 
 
@@ -315,18 +315,18 @@ def _what_lets_trace(facts: HostFacts) -> str:
     """Say what forbids to read the stacks, and what allows it: see ptrace(2), "Ptrace access mode checking"."""
     if facts.ptrace_scope == _NOBODY:
         return (
-            "sysctl kernel.yama.ptrace_scope is 3: nobody may read the stacks until the host is restarted with a lower "
-            "one; a training_monitor.TrainingMonitor in the script needs no right"
+            "sysctl kernel.yama.ptrace_scope is 3: no user can read the stacks until the host restarts with a lower "
+            "value; a training_monitor.TrainingMonitor in the script needs no permission"
         )
     if facts.may_trace:
         return (
-            "ptrace is refused although CAP_SYS_PTRACE is there: by a seccomp profile (in a pod securityContext."
-            "seccompProfile.type Unconfined, in Docker --security-opt seccomp=unconfined), by a security module such "
-            "as AppArmor, or because the training is in another user namespace"
+            "ptrace is refused despite CAP_SYS_PTRACE: by a seccomp profile (in a pod "
+            "securityContext.seccompProfile.type Unconfined, in Docker --security-opt seccomp=unconfined), by a "
+            "security module such as AppArmor, or because the training is in another user namespace"
         )
     scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
     return (
-        "reading the stacks needs the right to trace, CAP_SYS_PTRACE: in a pod securityContext.capabilities.add "
-        "[SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host ask as root, or as the user of the training with "
+        "reading the stacks needs the capability CAP_SYS_PTRACE: in a pod securityContext.capabilities.add "
+        "[SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host run this as root, or as the training's user with "
         f"sysctl kernel.yama.ptrace_scope=0{scope}"
     )

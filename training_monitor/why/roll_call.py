@@ -347,9 +347,9 @@ def _by_group(collectives: Sequence[Collective]) -> Iterable[dict[int, Collectiv
 # ---------------------------------------------------------------- what is said of them
 
 _GPU_WORDS = {
-    "idle": "leaves its GPU idle, unlike the others",
-    "spinning": "keeps its GPU waiting, unlike the others",
-    "busy": "keeps its GPU busy, unlike the others",
+    "idle": "has an idle GPU, unlike the others",
+    "spinning": "has a waiting GPU, unlike the others",
+    "busy": "has a busy GPU, unlike the others",
 }
 
 

@@ -38,7 +38,7 @@ def write_paragraph(
 
 
 def _doubt(contradiction: str) -> str:
-    return f"these processes cannot be one training: {contradiction}. Name a rank of the one that you mean by its PID"
+    return f"these processes cannot belong to one training: {contradiction}. Name one rank of your training by its PID"
 
 
 def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving: bool | None) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
         yield from _nothing(seen, ended, found)
         return
     if is_moving:
-        yield "The training makes progress, so that no rank is at fault"
+        yield "The training makes progress, so no rank is at fault"
         yield from _stragglers(alive)
         yield _standing(seen, alive, found)
     elif found.culprits:
@@ -65,9 +65,9 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
 
 def _nothing(seen: RollCall, ended: Sequence[Rank], found: Explanation) -> Iterator[str]:
     if ended:
-        yield f"No process of the training runs: {plural(len(ended), 'zombie is', 'zombies are')} left"
+        yield f"No process of the training is running: {plural(len(ended), 'zombie is', 'zombies are')} left"
     elif found.confidence == "none":
-        yield "No rank could be looked at" if seen.silent else "No process of the training was seen"
+        yield "No rank could be inspected" if seen.silent else "No process of the training was found"
 
 
 # ---------------------------------------------------------------- where all are
@@ -213,13 +213,13 @@ def _why_unknown(alive: Sequence[Rank], found: Explanation) -> Iterator[str]:
     if len(alive) == 1:
         yield from _children(alive[0])
     elif len(blind) == len(alive):
-        yield "no stacks could be read, and nothing else tells the ranks apart: which one is late is unknown"
+        yield "no stacks could be read, and nothing else distinguishes the ranks: it is unknown which one is late"
     elif blind:
-        yield f"no stack of {_names(blind)} could be read: which rank is late is unknown"
+        yield f"no stack of {_names(blind)} could be read: it is unknown which rank is late"
     elif len(found.groups) > 1 and all(each.waits for each in found.groups):
-        yield "all of them wait for others, in different calls: which one is late is unknown"
+        yield "all of them wait for others, in different calls: it is unknown which one is late"
     else:
-        yield "nothing that the ranks do tells them apart: which one is late is unknown"
+        yield "nothing distinguishes the ranks: it is unknown which one is late"
     yield from _stragglers(alive)
 
 
@@ -250,12 +250,12 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
     told = []
     if seen.silent:
         hosts = [f"{brief(call_host(host))} ({brief(why, _MOST_REASON)})" for host, why in seen.silent.items()]
-        told.append(f"could not be asked: {name_some(hosts, _MOST_NAMED)}")
+        told.append(f"could not be queried: {name_some(hosts, _MOST_NAMED)}")
     if found.unseen and any(each.rank is None for each in alive):
-        told.append(f"not recognized: {_numbers(found.unseen)}, since the rank of some processes could not be read")
+        told.append(f"not recognized: {_numbers(found.unseen)}, because the rank of some processes could not be read")
     elif found.unseen:
-        beside = "among processes that were not looked at, or " if seen.partial else ""
-        told.append(f"not seen: {_numbers(found.unseen)}, {beside}on hosts that were not asked or did not answer")
+        beside = "among processes that were not inspected, or " if seen.partial else ""
+        told.append(f"not seen: {_numbers(found.unseen)}, {beside}on hosts that were not queried or did not respond")
     if told and alive and not found.culprits and not is_moving:
         told[-1] += ": the rank that is late may be there"
     yield from told

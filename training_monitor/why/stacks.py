@@ -154,7 +154,7 @@ def parse_answer(pid: int, way: str, text: str) -> StackAnswer:
 def _no_stacks(said: str) -> StackAnswer:
     """Say why there are none, by what a tool printed in place of a document; a document that was cut says nothing."""
     if said.lstrip()[:1] in ("", "[", "{"):
-        return StackAnswer(lack="failed", said="the answer was cut" if said.strip() else "no answer")
+        return StackAnswer(lack="failed", said="the response was truncated" if said.strip() else "no answer")
     lines = said.partition("Stack backtrace:")[0].split("\n")
     told = lines[-2:] if lines[0].startswith("Traceback") else lines
     lack = "denied" if _DENIED.search(said) else "failed"

@@ -75,7 +75,7 @@ def _say_wait(wait: _Wait) -> Finding:
     pipe = wait.path if wait.path.startswith("/") else "a pipe"
     does = f"pid {wait.pid} {'reads' if wait.how == 'reads' else 'writes to'} {pipe}"
     opposite = "write" if wait.how == "reads" else "read"
-    nobody = f"which no other process has open to {opposite}, as far as can be seen"
+    nobody = f"which no other visible process has open to {opposite}"
     said = f"which {named} should {opposite}" if others else nobody
     return finding("pipe", f"{does}, {said}", pids=(wait.pid,))
 

@@ -206,7 +206,7 @@ def test_an_event_as_json_tells_by_a_key_how_the_run_ended(capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("said", "status"), [((), 130), ((15,), 143), (("no longer looking at a, which goes on",), 130)]
+    ("said", "status"), [((), 130), ((15,), 143), (("no longer watching a, which keeps running",), 130)]
 )
 def test_an_interrupt_is_the_status_of_its_signal(said: tuple[object, ...], status: int) -> None:
     assert interrupted_status(KeyboardInterrupt(*said)) == status

@@ -28,8 +28,8 @@ SLOW = Verdict("slow", "warning", "half as fast as before")
 HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
 ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
 DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
-GONE = Verdict("unknown", "unknown", "it ended; no log tells how")
-SILENT = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
+GONE = Verdict("unknown", "unknown", "it ended; no log shows how")
+SILENT = Verdict("unknown", "unknown", "one look, and its log does not show when it made that step")
 DONE = {"finished": True, "verdict": ENDED}
 
 

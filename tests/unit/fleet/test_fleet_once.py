@@ -55,7 +55,9 @@ def test_one_whose_log_ends_in_an_error_has_failed_with_that_line() -> None:
 def test_one_that_was_killed_for_memory_says_so() -> None:
     found = once(STEPS, 660, pid=None, oom=1).health()
     assert found.level == "error"
-    assert found.reason == "failed at step 40 of 200 without a word, probably killed for memory (oom_kill counted)"
+    assert found.reason == (
+        "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill counted)"
+    )
 
 
 def test_without_a_log_nothing_is_known_and_it_says_so() -> None:

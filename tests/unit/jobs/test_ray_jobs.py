@@ -63,7 +63,7 @@ def test_where_neither_dashboard_nor_ray_is_there_nothing_is_known(subtests: pyt
             "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to",
         ]:
             with subtests.test(question=question, said=said):
-                with pytest.raises(TargetUnreachable, match="Ray does not answer"):
+                with pytest.raises(TargetUnreachable, match="Ray does not respond"):
                     question.parse(cli(said, 1))
 
 

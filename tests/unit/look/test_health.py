@@ -122,7 +122,7 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
     [
         (True, False, "nvidia-smi is not installed there, or the machine has no GPU"),
         (False, False, "run nvidia-smi there"),
-        (True, True, "named too (pods)"),
+        (True, True, "name those pods too (pods)"),
     ],
 )
 def test_other_pods_are_spoken_of_only_where_there_are_pods(has_none: bool, in_pods: bool, remedy: str) -> None:
@@ -153,8 +153,8 @@ def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
     spinning = [gpu(100, power=110), gpu(100, power=130)]
     words = "all 2 GPUs at 100 % utilization but idle power (120 of 700 W)"
     only(on(*spinning, state="running"), "warning", words, "explain_training")
-    only(on(*spinning), "warning", "a collective waits")
-    only(on(*spinning, state="stalled", verdict="failed"), "failed", "a collective waits", "rank")
+    only(on(*spinning), "warning", "a collective is waiting")
+    only(on(*spinning, state="stalled", verdict="failed"), "failed", "a collective is waiting", "rank")
 
 
 def test_one_idle_gpu_of_eight_is_named_where_a_program_is_loaded_on_it() -> None:
@@ -212,7 +212,7 @@ def test_the_judges_verdict_on_a_job_is_a_finding_in_its_words() -> None:
         ("failed", "failed", "read its log's end"),
         ("slow", "warning", "compare the GPUs"),
         ("stopped", "warning", "start it again"),
-        ("unknown", "unknown", "look at the end of its log"),
+        ("unknown", "unknown", "check the end of its log"),
     ],
 )
 def test_whatever_is_not_ok_has_a_remedy(state: str, verdict: str, remedy: str) -> None:

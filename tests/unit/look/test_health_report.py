@@ -261,7 +261,7 @@ def test_a_job_that_is_not_there_is_unhealthy() -> None:
 def test_a_pod_that_cannot_be_asked_is_unknown_and_the_rest_is_still_reported(error: Exception) -> None:
     report, _ = report_of(worker=error)
     assert (report["verdict"], report["healthy"]) == ("unknown", False)
-    assert issue(report, f"pod {WORKER} could not be asked: {error}")
+    assert issue(report, f"pod {WORKER} could not be queried: {error}")
     assert report["gpu"]["total_gpus"] == 1 and report["gpu"]["per_node"][1]["error"] == str(error)
 
 
@@ -269,7 +269,7 @@ def test_a_head_that_cannot_be_asked_is_said_once_and_so_is_what_to_do() -> None
     report, _ = report_of(TargetUnreachable("no kubeconfig", hint="set KUBECONFIG"), job_id="job1")
     text = format_training_health(report)
     assert (text.count("no kubeconfig"), text.count("set KUBECONFIG")) == (1, 1)
-    assert issue(report, f"pod {HEAD} could not be asked: no kubeconfig") == "set KUBECONFIG"
+    assert issue(report, f"pod {HEAD} could not be queried: no kubeconfig") == "set KUBECONFIG"
 
 
 def test_this_machine_without_a_gpu_is_told_nothing_of_pods() -> None:
@@ -295,8 +295,8 @@ def test_what_could_not_be_read_is_unknown_and_never_healthy(subtests: pytest.Su
         ("gpu", Reply("", 127, 0.1), "Could not read GPU utilization from any node"),
         ("gpu", "Failed to initialize NVML: Driver/library version mismatch\n-- processes --\n", "from any node"),
         ("checkpoints", "state=no permission to enter it\n", "checkpoints in /c could not be listed"),
-        ("job", rest("Unauthorized", 401), "job job1 could not be asked"),
-        ("resources", cli("sh: ray: not found", 127), "Ray could not be asked"),
+        ("job", rest("Unauthorized", 401), "job job1 could not be queried"),
+        ("resources", cli("sh: ray: not found", 127), "Ray could not be queried"),
     ]:
         with subtests.test(name=name, reply=reply, words=words):
             report, _ = report_of(job_id="job1", **{name: reply})

@@ -199,7 +199,7 @@ def test_the_web_list_needs_a_store_that_can_be_written(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     notifier = TrainingNotifier([WebList()], store=store)
     Path(store.path).chmod(0o622)  # others could write to it
-    assert notifier.notify(None, "x") == Delivery("none", False, error="web: nothing is kept")
+    assert notifier.notify(None, "x") == Delivery("none", False, error="web: no notice was saved")
     assert TrainingNotifier([Line()], store=store).notify(None, FAILED).channel == "line"
 
 
@@ -226,7 +226,7 @@ def test_a_program_that_is_not_there_is_passed_over() -> None:
     assert delivery == Delivery("line", True, 2, "command: no-such-program-here is not installed here")
 
 
-@pytest.mark.parametrize(("platform", "advice"), [("linux", "apt-get install libnotify-bin"), ("darwin", "a Mac has")])
+@pytest.mark.parametrize(("platform", "advice"), [("linux", "apt-get install libnotify-bin"), ("darwin", "macOS has")])
 def test_a_desktop_without_its_program_gets_advice_that_fits(
     platform: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ def test_an_end_is_told_in_these_words() -> None:
     assert render(notice, PLAIN) == TERMINATED and notice.priority == "high"
     kept = templates.terminated(About("llama", checkpoint_step=0), reason="a person asked", upload=False)
     assert dict(kept.fields)["Reason"] == "a person asked" and dict(kept.fields)["Final checkpoint"] == "step 0"
-    assert kept.text == "The model stays where it is: no upload is planned."
+    assert kept.text == "The model stays on the target: no upload is planned."
 
 
 def test_an_end_has_steps_loss_time_and_the_newest_checkpoint() -> None:
@@ -136,5 +136,5 @@ def test_the_texts_of_the_other_events() -> None:
     assert "Cost: $10.50 of $10.00" in texts["budget_passed"]
     assert texts["milestone_50"].startswith("📈 Training 50% Done\n")
     assert "Verified: 1 file" in texts["upload_finished"]
-    assert "It was not destroyed and still costs money ($0.50 per hour)." in texts["instance_kept"]
+    assert "The instance was not destroyed and still costs money ($0.50 per hour)." in texts["instance_kept"]
     assert templates.instance_kept(About("run", instance="7"), reason="x").text.endswith("still costs money.")

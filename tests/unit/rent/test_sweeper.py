@@ -756,9 +756,9 @@ def test_a_swept_machine_is_told_in_these_words(bench: Bench) -> None:
     [_, notice] = bench.notices
     assert (notice.job_id, notice.generation, notice.priority) == ("busy", 2, "high")
     assert render(notice, PLAIN) == (
-        "🧹 Instance Swept\n\nTraining: busy\nTarget: vast://2\n"
-        "Reason: Training stuck in TRAINING (no update in 150min)\nRuntime: 2h30m\nCost: $0.50 per hour\n\n"
-        "It is gone and costs no more.\n\nNext: training-monitor rent instances"
+        "🧹 Instance Swept\n\nTraining: busy\nTarget: vast://2\nReason: Training stuck in TRAINING (no update in "
+        "150min)\nRuntime: 2h30m\nCost: $0.50 per hour\n\nThe instance is gone and no longer costs money.\n\nNext: "
+        "training-monitor rent instances"
     )
 
 
@@ -771,7 +771,7 @@ def test_an_orphan_and_an_outage_are_told_in_these_words(bench: Bench) -> None:
     bench.account.rows.clear()
     bench.sweep()
     orphan, outage, works = (render(notice, PLAIN) for notice in bench.notices)
-    assert "\n\nIt is destroyed when it is 10 minutes old.\n" in orphan and "Target: vast://2" in orphan
+    assert "\n\nIt will be destroyed when it is 10 minutes old.\n" in orphan and "Target: vast://2" in orphan
     assert outage.startswith("📡 Instances Cannot Be Listed\n\nTarget: vast.ai\nOwner: me\nFor: 1")
     assert "broken" in outage and outage.endswith("\n\nNext: training-monitor doctor")
     assert works.startswith("✅ Instances Are Listed Again\n\nTarget: vast.ai\nOwner: me\nAfter: ")

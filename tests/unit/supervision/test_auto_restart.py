@@ -268,7 +268,7 @@ GPU_ROW = "{0}, GPU-{0}, NVIDIA H100, {1}, 40, 60000, 81559, {2}, 700.00, 60, Di
 
 @pytest.mark.parametrize(
     ("used", "watts", "least", "reason"),
-    [(97, 600, 1200, "its GPUs compute"), (0, 70, 560, "GPUs idle"), (100, 120, 300, "GPUs spin at idle power")],
+    [(97, 600, 1200, "its GPUs compute"), (0, 70, 560, "GPUs idle"), (100, 120, 300, "GPUs are busy at idle power")],
     ids=["at work", "idle", "waiting in a collective"],
 )
 def test_a_silent_job_whose_gpus_work_is_given_four_times_as_long(
@@ -365,7 +365,7 @@ def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -
     bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
-    assert "3 processes of process:run-attempt-1 left: ending what is left" in bench.said("detected")
+    assert "3 processes of process:run-attempt-1 are left: ending them" in bench.said("detected")
     assert report["attempts"][0]["status"] == "FAILED"
     assert "exit status 1" in (report["attempts"][0]["reason"] or "")
 
@@ -408,7 +408,7 @@ def test_a_job_with_checkpoints_does_not_restart_at_zero_without_them(bench: Ben
     bench.jobs.behaviours = [CRASH, GOOD]
     report = bench.restart()
     assert not report["success"] and len(bench.jobs.starts) == 1
-    assert report["reason"] == "no_checkpoint_found: the job wrote checkpoints before, and now there is none"
+    assert report["reason"] == "no_checkpoint_found: the job wrote checkpoints earlier, but none is left"
 
 
 def test_a_resumed_job_does_not_restart_at_zero_without_checkpoints(bench: Bench) -> None:
@@ -423,7 +423,7 @@ def test_a_job_that_never_wrote_a_checkpoint_starts_from_zero_and_says_so(bench:
     bench.jobs.behaviours = [Behaviour(save_every=None, crash_after=120), Behaviour(save_every=None)]
     report = bench.restart()
     assert report["success"] and bench.resumed_from() == [None, None]
-    assert all("from the start: there is no checkpoint yet" in text for text in bench.said("started"))
+    assert all("from the start: no checkpoint exists yet" in text for text in bench.said("started"))
     assert report["attempts"][0]["steps_lost"] == 120
 
 

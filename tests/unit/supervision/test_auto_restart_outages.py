@@ -40,9 +40,9 @@ def test_a_ten_minute_outage_restarts_nothing_and_is_reported_once(bench: Bench,
     report = bench.restart(stagnation_threshold=60)
     assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
     [text] = bench.said("unreachable")
-    assert str(error) in text and "left alone" in text
+    assert str(error) in text and "no action will be taken" in text
     [text] = bench.said("reached")
-    assert text.endswith("answers again after 10m30s")  # from the last answer, at 90 s
+    assert text.endswith("responds again after 10m30s")  # from the last answer, at 90 s
 
 
 def test_each_outage_is_told_once(bench: Bench) -> None:

@@ -323,7 +323,7 @@ def test_an_interrupt_says_that_only_the_looking_ended() -> None:
         raise KeyboardInterrupt
 
     watched.clock.at(100, press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt, match="no longer looking at process:job, which goes on"):
+    with pytest.raises(KeyboardInterrupt, match="no longer watching process:job, which keeps running"):
         watched.watch()
     assert watched.jobs.running() == [watched.job]
 
@@ -387,7 +387,7 @@ def test_a_background_monitor_that_has_not_looked_knows_nothing() -> None:
     gate = threading.Event()
     transport = FakeTransport(lambda script: (gate.wait(60), ("", 0))[1])
     thread = start_background_monitor("local", JOB, 30, transport=transport)
-    assert "unknown (unknown): not looked at yet" in repr(thread) and thread.verdict is None
+    assert "unknown (unknown): not inspected yet" in repr(thread) and thread.verdict is None
     assert "unknown" in thread._repr_html_() and "watching" in repr(thread)
     thread.stop()
     gate.set()

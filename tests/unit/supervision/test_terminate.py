@@ -125,7 +125,7 @@ def test_each_act_comes_after_the_one_before_was_seen_done(bench: Bench) -> None
 def test_without_a_plan_it_is_stopped_and_nothing_else(bench: Bench) -> None:
     report = bench.terminate()
     assert report.success and report.stopped and report.uploads == ()
-    assert (report.destroyed, report.kept) == (False, "its checkpoint is not saved elsewhere: no upload was asked for")
+    assert (report.destroyed, report.kept) == (False, "its checkpoint is not saved elsewhere: no upload was requested")
     assert bench.there.uploads == [] and bench.vast.destroyed == []
 
 
@@ -219,7 +219,7 @@ def test_an_instance_whose_checkpoint_did_not_arrive_is_kept_and_that_is_told(be
 
 def test_an_instance_without_an_upload_is_kept(bench: Bench) -> None:
     report = bench.terminate(TerminationPlan(destroy=True))
-    assert report.destroyed is False and report.kept and "no upload was asked for" in report.kept
+    assert report.destroyed is False and report.kept and "no upload was requested" in report.kept
 
 
 @pytest.mark.parametrize("upload_to", [(), (HUB,)])
@@ -286,7 +286,7 @@ def test_half_an_hour_without_an_answer_gives_it_up_keeps_the_instance_and_tells
     assert bench.vast.destroyed == [] and "instance_kept" in bench.told
     assert 1800 <= bench.clock.elapsed - begin <= 2000
     assert "given up after 30m" in report.errors[0] and "connection refused" in report.errors[0]
-    assert report.kept and "no upload was asked for" not in report.kept and "given up" in report.kept
+    assert report.kept and "no upload was requested" not in report.kept and "given up" in report.kept
 
 
 def test_a_target_that_goes_away_before_the_upload_is_given_up_and_kept(bench: Bench) -> None:
@@ -307,7 +307,7 @@ def test_an_unsaved_instance_is_not_destroyed_because_a_listing_lacks_it(bench: 
     bench.vast.lies = 6
     report = bench.terminate(TerminationPlan(destroy=True))
     assert (report.destroyed, report.gone, bench.vast.instances) == (False, False, ["7"])
-    assert report.kept and "no upload was asked for" in report.kept
+    assert report.kept and "no upload was requested" in report.kept
 
 
 def test_an_instance_that_went_by_itself_is_told_as_gone_and_not_as_destroyed(bench: Bench) -> None:
@@ -327,7 +327,7 @@ def test_a_list_of_instances_that_cannot_be_had_is_no_proof_that_one_is_gone(ben
 
     bench.transport._programs[0] = (("vastai",), silent)
     report = bench.terminate(SAVE_AND_DESTROY)
-    assert report.destroyed is False and "nobody knows whether it is gone" in (report.kept or "")
+    assert report.destroyed is False and "it is unknown whether it is gone" in (report.kept or "")
     assert "instance_kept" in bench.told
 
 

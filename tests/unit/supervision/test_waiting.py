@@ -185,7 +185,7 @@ def test_gpus_that_cannot_be_read_are_not_idle_and_that_is_told(tmp_path: Path) 
     world.there.gpus = ""
     report = world.wait("gpu-idle=10s", timeout=100)
     assert report.outcome == "timeout" and len(report.errors) == 1
-    assert report.errors[0].startswith("its GPUs are not known: ") and report.errors[0] in report.reason
+    assert report.errors[0].startswith("its GPUs are unknown: ") and report.errors[0] in report.reason
 
 
 # ---------------------------------------------------------------- checkpoints, lines
@@ -214,7 +214,7 @@ def test_a_new_line_ends_it_and_an_old_one_does_not(tmp_path: Path) -> None:
     world.clock.at(100, lambda: world.there.write("epoch 1: val_acc=0.93 \x1b[32mgood\x1b[0m\n"))
     report = world.wait("log=val_acc=0[.]9")
     assert report.line == "epoch 1: val_acc=0.93 good" and 100 <= report.seconds <= 112
-    assert report.reason == "its log says: epoch 1: val_acc=0.93 good"
+    assert report.reason == "its log contains: epoch 1: val_acc=0.93 good"
 
 
 def test_the_log_is_searched_through_a_rotation(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_an_outage_ends_nothing_and_is_told_at_the_end(tmp_path: Path) -> None:
     world.there.unreachable(100, 700)
     report = world.wait("step=800")
     assert report.outcome == "met" and 600 <= report.unseen_seconds <= 700
-    assert "it could not be seen" in report.reason and any("cannot be asked" in said for said in world.said)
+    assert "it was not observed" in report.reason and any("cannot be reached" in said for said in world.said)
 
 
 def test_what_ended_while_it_could_not_be_seen_is_told_afterwards(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_time_runs_out_also_while_it_cannot_be_seen_and_nothing_is_known_then(tm
     world.there.unreachable(100, 10_000)
     report = world.wait("step=500", timeout=300)
     assert (report.outcome, report.verdict, report.state, report.seconds) == ("timeout", "unknown", "unknown", 300)
-    assert "cannot be asked" in report.reason and 190 <= report.unseen_seconds <= 215
+    assert "cannot be reached" in report.reason and 190 <= report.unseen_seconds <= 215
 
 
 def test_a_restart_under_the_same_name_ends_nothing(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_an_interrupt_says_that_the_wait_can_be_taken_up(tmp_path: Path) -> None
         raise KeyboardInterrupt
 
     world.clock.at(100, press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt, match="the waiting was stopped: mine can be taken up"):
+    with pytest.raises(KeyboardInterrupt, match="the wait was interrupted; resume it with the handle mine"):
         world.wait("step=900")
     assert world.go_on(stopping=None).outcome == "met"
 
@@ -471,7 +471,7 @@ def test_a_full_disk_here_ends_nothing_and_is_told(tmp_path: Path) -> None:
 
     world = World(tmp_path)
     report = world.wait("step=500", store=Full(world.folder))
-    assert report.outcome == "met" and report.errors == ("it cannot be taken up by its handle: no space left",)
+    assert report.outcome == "met" and report.errors == ("it cannot be resumed by its handle: no space left",)
 
 
 # ---------------------------------------------------------------- what is kept

@@ -269,7 +269,7 @@ def test_a_run_that_does_not_end_after_all_steps_is_only_reported() -> None:
         state.looks.add(Observation(EPOCH + 60.0 * minute, min(minute, 4), 4, is_running=True))
     found = state.judge(EPOCH + 60 * 11, config)
     assert (found.verdict, found.confidence, found.recommendation) == ("warning", "low", "alert")
-    assert found.reason == "all steps are done, and it still runs after 7m"
+    assert found.reason == "it finished its last step 7m ago but is still running"
 
 
 # ---------------------------------------------------------------- judged rarely
@@ -315,4 +315,4 @@ def test_a_clock_that_is_set_back_does_not_end_the_judging() -> None:
     watched.look()
     watched.now -= 7200
     watched.state.take_look(Look(process=ProcessView(False, reason="gone")), watched.now, CONFIG, judge_every=30)
-    assert watched.state.verdict.reason == "it ended; no log tells how"
+    assert watched.state.verdict.reason == "it ended; no log shows how"

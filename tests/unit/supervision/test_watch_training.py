@@ -218,7 +218,7 @@ def test_a_run_that_is_gone_without_a_word_before_its_last_step_has_failed(tmp_p
     bench = Bench(tmp_path, Behaviour(total=5000, crash_after=200))
     report = bench.watched()
     assert report.end == "failed" and bench.told == ["failed"]
-    assert report.reason == "failed at step 200 of 5000 without a word"
+    assert report.reason == "failed at step 200 of 5000 without a message"
 
 
 def test_the_end_of_a_watch_is_not_the_end_of_the_run(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_an_outage_is_told_once_as_an_event_and_concludes_nothing(tmp_path: Path
     report = bench.watched(SAVE)
     assert report.end == "finished" and bench.there.stops == []
     assert len(bench.said("unreachable")) == 1
-    assert len([text for text in bench.said("reached") if "answers again" in text]) == 1
+    assert len([text for text in bench.said("reached") if "responds again" in text]) == 1
     assert not {"stall_detected", "recovered"} & set(bench.told)
 
 
@@ -593,6 +593,8 @@ def test_an_interrupt_says_that_only_the_watch_ended(tmp_path: Path) -> None:
 
     bench = Bench(tmp_path, FINISHES)
     bench.clock.at(90, press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt, match="the watch of .* ended here, and nothing else: the same call goes on"):
+    with pytest.raises(
+        KeyboardInterrupt, match="only the watch of .* has ended, not the training; repeat the same call"
+    ):
         bench.watch()
     assert bench.watch().end == "finished"  # type: ignore[union-attr]

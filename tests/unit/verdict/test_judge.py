@@ -124,13 +124,13 @@ def test_new_checkpoints_are_the_progress_of_a_run_that_shows_no_steps(seen: dic
     assert run.states == {"starting", "running"}
     told = run.verdicts[-1]
     assert (told.verdict, told.state) == ("ok", "running")
-    assert "ago a file was written where its checkpoints go" in told.reason
+    assert "a file was written to its checkpoint folder" in told.reason
 
 
 def test_a_run_that_shows_no_steps_stalls_when_its_checkpoints_stop() -> None:
     run = silent_run([8.0, 20.0, 32.0], 80)
     told = run.verdicts[-1]
-    assert (told.state, told.reason) == ("stalled", "no new file where its checkpoints go for 48m, limit 30m")
+    assert (told.state, told.reason) == ("stalled", "no new file in its checkpoint folder for 48m, limit 30m")
     first = next(at for at, each in enumerate(run.verdicts) if each.state == "stalled")
     assert run.looks[first].timestamp == START + 62 * MINUTE
 
@@ -224,7 +224,7 @@ def test_the_first_look_counts() -> None:
 def test_one_look_that_excludes_nothing_is_unknown_with_the_reason() -> None:
     verdict = one(step=40, total_steps=200)
     assert (verdict.state, verdict.verdict) == ("unknown", "unknown")
-    assert verdict.reason == "one look, and its log does not tell when step 40 of 200 was made: look again in 1m"
+    assert verdict.reason == "after one look, its log does not show when it made step 40 of 200: look again in 1m"
     assert verdict.remedies and one(step=40, **BUSY).verdict == "ok" and one(step=40, **BUSY).confidence == "low"
 
 
@@ -250,7 +250,7 @@ def test_one_look_at_an_old_log_that_tells_no_pace_is_no_proof(subtests: pytest.
                     assert told.remedies == ("look again in 1m",)
                     assert (
                         told.reason.startswith("no step for 1")
-                        and "limit 15m: nothing tells how long its pauses" in told.reason
+                        and "limit 15m: the usual length of its pauses" in told.reason
                     )
 
 
@@ -313,7 +313,7 @@ def test_an_early_hang_with_a_heartbeat_is_found_soon() -> None:
         run.look(cores=0.01, log_size=size, heartbeat=True)
     limits = [each.limit_seconds or 0.0 for each in run.verdicts[hung + 3 :]]
     assert limits == sorted(limits, reverse=True) and run.verdicts[-1].state == "stalled"
-    assert "only lines without a step written" in run.verdicts[-1].reason
+    assert "only lines without a step were logged" in run.verdicts[-1].reason
     sure = [each.confidence for each in run.verdicts[hung:] if each.state == "running"]
     assert "high" not in sure[3:]
 
@@ -442,7 +442,7 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ({"step": 40, "total_steps": 200, "is_running": False, "failure": CUDA}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "failure": CUDA, "log_age": 700.0}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "failed at step 40 of 200 without"),
-        ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended; no log tells how"),
+        ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended; no log shows how"),
     ]:
         with subtests.test(seen=seen, state=state, verdict=verdict, reason=reason):
             found = one(**seen)
@@ -452,13 +452,13 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
 
 def test_a_death_without_a_word_names_what_speaks_for_memory() -> None:
     dead = Observation(START + 60, 40, 200, is_running=False, oom_kills=3)
-    told = "failed at step 40 of 200 without a word, probably killed for memory (oom_kill counted)"
+    told = "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill counted)"
     alive = replace(dead, timestamp=START, is_running=True, oom_kills=2)
     assert judge([alive, dead], now=START + 60).reason == judge([dead], now=START + 60).reason == told
     earlier = replace(alive, oom_kills=3)
     assert "memory" not in judge([earlier, dead], now=START + 60).reason
     killed = replace(dead, oom_kills=None, exit_code=137)
-    assert "probably killed for memory (exit status 137)" in judge([killed], now=START + 60).reason
+    assert "probably killed because memory ran out (exit status 137)" in judge([killed], now=START + 60).reason
 
 
 def test_what_nobody_looked_at_and_a_status_nobody_heard_of_are_unknown() -> None:
@@ -552,7 +552,7 @@ def test_a_training_whose_output_nobody_can_read_is_judged_by_its_work_alone() -
     for looks in (computing[:1], computing[:5], computing):
         verdict = judge(looks, now=looks[-1].timestamp)
         assert (verdict.state, verdict.verdict, verdict.confidence) == ("running", "ok", "low"), verdict.reason
-        assert "its output goes where it cannot be read" in verdict.reason and verdict.seconds_without_step is None
+        assert "its output cannot be read" in verdict.reason and verdict.seconds_without_step is None
 
 
 def test_without_work_it_is_stalled_after_the_quiet_limit_and_never_for_sure() -> None:
@@ -588,7 +588,7 @@ def behind_a_bar(cores: float, **seen: Any) -> Verdict:
 
 def test_a_buffered_bar_is_no_stall_while_processes_work() -> None:
     verdict = behind_a_bar(0.9, bar_held=True)
-    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "behind a bar" in verdict.reason
+    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "a progress bar" in verdict.reason
     assert "mininterval" in verdict.remedies[0] and verdict.stall and not verdict.stall.is_stalling
     assert behind_a_bar(0.9).state == "stalled", "a log that has each line when it ends"
     assert behind_a_bar(0.0, bar_held=True).state == "stalled", "nothing works"

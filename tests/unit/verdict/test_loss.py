@@ -73,4 +73,4 @@ def test_a_step_that_is_seen_twice_counts_once() -> None:
 @pytest.mark.parametrize("samples", [[], [Observation(0.0, None)]])
 def test_where_no_loss_was_seen_nothing_is_said(samples: list[Observation]) -> None:
     found = analyze_loss(samples)
-    assert (found.kind, found.last, found.reason) == (None, None, "no loss was seen")
+    assert (found.kind, found.last, found.reason) == (None, None, "no loss found")

@@ -47,8 +47,8 @@ OOM = Finding("oom_kill", "the kernel killed process 77 (python) for memory", "l
 IN_ALL_REDUCE = "in all_reduce, called at train.py:88"
 IN_LOAD_BATCH = "in data.py:41 load_batch, which waits for a pipe"
 PERHAPS = "perhaps that is the one that the others wait for."
-NOTHING_TELLS = "Nothing that the ranks do tells them apart: which one is late is unknown."
-NO_STACKS = "No stacks could be read, and nothing else tells the ranks apart: which one is late is unknown."
+NOTHING_TELLS = "Nothing distinguishes the ranks: it is unknown which one is late."
+NO_STACKS = "No stacks could be read, and nothing else distinguishes the ranks: it is unknown which one is late."
 
 
 # ---------------------------------------------------------------- by their stacks
@@ -103,8 +103,7 @@ def test_two_of_which_only_one_may_wait_for_the_other() -> None:
         [1],
         "medium",
         "Rank 0 (pid 100) waits in train.py:88 meet; rank 1 (pid 101) is in data.py:9 sleep_on, which waits for a "
-        "timer: "
-        "look there.",
+        "timer: look there.",
     )
 
 
@@ -126,8 +125,8 @@ def test_of_two_odd_ones_the_one_that_left_the_way_first_is_named() -> None:
         world(4, {1: loading(1), 2: inside}),
         [1],
         "high",
-        f"2 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. "
-        "Rank 2 is in sync.py:4 flatten.",
+        f"2 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. Rank 2 is in sync.py:4 "
+        "flatten.",
     )
 
 
@@ -202,8 +201,8 @@ def test_the_server_of_a_barrier_of_ones_own_is_not_late() -> None:
         (*ranks[:3], loading(3)),
         [3],
         "medium",
-        f"2 of 4 ranks wait in recv, called at barrier.py:40; rank 3 (pid 103) is {IN_LOAD_BATCH}: look there. "
-        "Rank 0 is in accept, called at barrier.py:30.",
+        f"2 of 4 ranks wait in recv, called at barrier.py:40; rank 3 (pid 103) is {IN_LOAD_BATCH}: look there. Rank "
+        "0 is in accept, called at barrier.py:30.",
     )
 
 
@@ -219,8 +218,8 @@ def test_another_collective_may_be_a_pipeline_or_a_fault() -> None:
         tuple(a_rank(each, (SENDING, RECEIVING)[each % 2]) for each in range(4)),
         [],
         "none",
-        "Ranks 0 and 2 are in send, called at pipe.py:20; ranks 1 and 3 are in recv, called at pipe.py:12. "
-        "All of them wait for others, in different calls: which one is late is unknown.",
+        "Ranks 0 and 2 are in send, called at pipe.py:20; ranks 1 and 3 are in recv, called at pipe.py:12. All of "
+        "them wait for others, in different calls: it is unknown which one is late.",
     )
 
 
@@ -319,7 +318,7 @@ def test_some_stacks_are_known_and_others_are_not() -> None:
         "low",
         f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) waits for a pipe: {PERHAPS}",
     )
-    unclear = f"3 of 4 ranks wait {IN_ALL_REDUCE}. No stack of rank 1 could be read: which rank is late is unknown."
+    unclear = f"3 of 4 ranks wait {IN_ALL_REDUCE}. No stack of rank 1 could be read: it is unknown which rank is late."
     check(world(4, {1: a_rank(1, ())}), [], "none", unclear)
     check(world(4, {1: a_rank(1, (), waits_for=None)}), [], "none", unclear)
     blocked = a_rank(2, (), state="D", waits_for=DISK, wait_channel="nfs_wait_bit_killable")
@@ -358,7 +357,7 @@ def test_a_gpu_that_idles_while_the_others_wait_in_a_kernel() -> None:
         tuple(ranks),
         [2],
         "low",
-        f"3 of 4 ranks wait for their GPUs; rank 2 (pid 102) leaves its GPU idle, unlike the others: {PERHAPS}",
+        f"3 of 4 ranks wait for their GPUs; rank 2 (pid 102) has an idle GPU, unlike the others: {PERHAPS}",
     )
 
 
@@ -397,16 +396,14 @@ def test_ranks_of_other_hosts_are_not_called_missing() -> None:
         [],
         "none",
         f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS} Not seen: ranks 4 to 7, on hosts that were not "
-        "asked or "
-        "did not answer: the rank that is late may be there.",
+        "queried or did not respond: the rank that is late may be there.",
     )
     found = check(
         tuple(each for each in half() if each.rank != 2),
         [2],
         "high",
-        f"All 3 ranks seen wait {IN_ALL_REDUCE}; rank 2 is missing: its process has ended, or was never started. "
-        "Not seen: "
-        "ranks 4 to 7, on hosts that were not asked or did not answer.",
+        f"All 3 ranks seen wait {IN_ALL_REDUCE}; rank 2 is missing: its process has ended, or was never started. Not "
+        "seen: ranks 4 to 7, on hosts that were not queried or did not respond.",
     )
     assert (found.missing, found.unseen) == ((2,), (4, 5, 6, 7))
     assert explain_roll_call(RollCall(half(), is_whole=True)).missing == (4, 5, 6, 7)
@@ -418,17 +415,18 @@ def test_hosts_that_do_not_answer_make_it_less_certain() -> None:
         RollCall(half(), silent=silent, is_whole=False),
         [],
         "none",
-        f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS} Could not be asked: pod w-2 (no answer within 20 "
-        "s). Not "
-        "seen: ranks 4 to 7, on hosts that were not asked or did not answer: the rank that is late may be there.",
+        f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS} Could not be queried: pod w-2 (no answer within 20 "
+        "s). Not seen: ranks 4 to 7, on hosts that were not queried or did not respond: the rank that is late may "
+        "be there.",
     )
     check(
         RollCall(half(odd=2), silent=silent, is_whole=False),
         [2],
         "medium",
-        f"3 of the 4 ranks seen wait {IN_ALL_REDUCE}; rank 2 (pid 102) is {IN_LOAD_BATCH}: look there. Could not "
-        "be asked: "
-        "pod w-2 (no answer within 20 s). Not seen: ranks 4 to 7, on hosts that were not asked or did not answer.",
+        f"3 of the 4 ranks seen wait {IN_ALL_REDUCE}; rank 2 (pid 102) is {IN_LOAD_BATCH}: look there. "
+        "Could not be queried: pod w-2 (no answer within 20 s). Not seen: ranks 4 to 7, "
+        "on hosts that were not queried or did not "
+        "respond.",
     )
 
 
@@ -438,8 +436,8 @@ def test_ranks_beside_the_process_that_was_named_are_not_missing() -> None:
         [],
         "none",
         "Rank 1 (pid 101), the only one seen, is in all_reduce, called at train.py:88, which waits for a socket. Not "
-        "seen: ranks 0, 2 and 3, among processes that were not looked at, or on hosts that were not asked or did not "
-        "answer: the rank that is late may be there.",
+        "seen: ranks 0, 2 and 3, among processes that were not inspected, or on hosts that were not queried or did "
+        "not respond: the rank that is late may be there.",
     )
     assert (found.missing, found.unseen) == ((), (0, 2, 3))
 
@@ -448,7 +446,7 @@ def test_a_process_whose_number_is_unknown_may_be_the_missing_rank() -> None:
     ranks = world(4, {2: a_process(555)})
     found = explain_roll_call(RollCall(ranks))
     assert (found.missing, found.unseen, found.culprits) == ((), (2,), ())
-    assert "Not recognized: rank 2, since the rank of some processes could not be read" in found.text
+    assert "Not recognized: rank 2, because the rank of some processes could not be read" in found.text
 
 
 def test_worlds_that_make_no_sense() -> None:
@@ -466,8 +464,8 @@ def test_ranks_that_cannot_be_one_training_are_no_answer() -> None:
         (*world(4), twice),
         [],
         "none",
-        "These processes cannot be one training: 2 processes are rank 1 (pids 101, 501). Name a rank of the one that "
-        "you mean by its PID.",
+        "These processes cannot belong to one training: 2 processes are rank 1 (pids 101, 501). "
+        "Name one rank of your training by its PID.",
     )
     assert (found.missing, found.unseen, found.nodes()) == ((), (), ())
     assert explain_roll_call(RollCall((*world(4), twice)), is_moving=True).confidence == "medium"
@@ -485,8 +483,8 @@ def test_zombies() -> None:
     missing = f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 2 is missing: its process has ended, or was never started."
     check((*world(4, {2: None}), zombie), [2], "high", f"{missing} Pid 777 has ended (a zombie).")
     nobody = [a_rank(each, (), state="Z") for each in range(4)]
-    check(tuple(nobody), [], "none", "No process of the training runs: 4 zombies are left.")
-    check((zombie,), [], "none", "No process of the training runs: 1 zombie is left.")
+    check(tuple(nobody), [], "none", "No process of the training is running: 4 zombies are left.")
+    check((zombie,), [], "none", "No process of the training is running: 1 zombie is left.")
 
 
 def test_a_zombie_among_ranks_without_numbers_may_have_been_one() -> None:
@@ -513,16 +511,16 @@ def test_ranks_without_numbers() -> None:
 
 
 def test_nobody_at_all() -> None:
-    check(RollCall(), [], "none", "No process of the training was seen.")
+    check(RollCall(), [], "none", "No process of the training was found.")
     silent = {"ssh://gpu-b": "no answer within 20 s"}
     check(
         RollCall(silent=silent),
         [],
         "none",
-        "No rank could be looked at. Could not be asked: gpu-b (no answer within 20 s).",
+        "No rank could be inspected. Could not be queried: gpu-b (no answer within 20 s).",
     )
     behind = (Collective(0, "0", "nccl:all_reduce", 7, "started"), Collective(1, "0", "nccl:all_reduce", 8, "started"))
-    check(RollCall(collectives=behind), [], "none", "No process of the training was seen.")
+    check(RollCall(collectives=behind), [], "none", "No process of the training was found.")
 
 
 # ---------------------------------------------------------------- collectives, hardware
@@ -592,9 +590,8 @@ def test_what_the_kernel_says_of_processes_that_wait_for_no_other(
 
 def test_faults_of_the_hardware_stand_first_and_name_a_rank() -> None:
     assert explain_roll_call(RollCall(world(4, {1: loading(1)}), findings=(OOM, XID))).text == (
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. The kernel, 5 "
-        "seconds ago: "
-        "Xid 79, GPU has fallen off the bus. The kernel killed process 77 (python) for memory."
+        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. The kernel, 5 seconds "
+        "ago: Xid 79, GPU has fallen off the bus. The kernel killed process 77 (python) for memory."
     )
     found = explain_roll_call(RollCall(world(4), findings=(replace(XID, pids=(102,)),)))
     assert (named(found), found.confidence) == ([2], "medium")
@@ -646,9 +643,8 @@ def test_a_data_worker_that_is_in_its_own_code_is_named(above: tuple[Frame, ...]
         [1],
         "high",
         f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is in _try_get_data, called at train.py:80, which "
-        "waits for a "
-        "pipe: look there. Of the children of rank 1 (pid 101), pid 900 is in data.py:55 __getitem__ and waits for a "
-        "socket; pid 903 waits for a disk (nfs_wait).",
+        "waits for a pipe: look there. Of the children of rank 1 (pid 101), pid 900 is in data.py:55 __getitem__ "
+        "and waits for a socket; pid 903 waits for a disk (nfs_wait).",
     )
 
 
@@ -672,11 +668,11 @@ def test_a_training_that_moves_has_no_culprit() -> None:
     found = explain_roll_call(RollCall(world(4, {1: loading(1)})), is_moving=True)
     assert (found.culprits, found.confidence) == ((), "medium")
     assert found.text == (
-        "The training makes progress, so that no rank is at fault. Ranks 0, 2 and 3 are in all_reduce, called at "
+        "The training makes progress, so no rank is at fault. Ranks 0, 2 and 3 are in all_reduce, called at "
         "train.py:88; rank 1 is in data.py:41 load_batch."
     )
     assert explain_roll_call(RollCall(world(4, stacks=(), cpu_cores=0.9)), is_moving=True).text == (
-        "The training makes progress, so that no rank is at fault. All 4 ranks are busy."
+        "The training makes progress, so no rank is at fault. All 4 ranks are busy."
     )
 
 
@@ -702,9 +698,8 @@ def test_a_huge_world_has_a_short_text_in_a_short_time() -> None:
     found = explain_roll_call(RollCall(tuple(seen), is_whole=True))
     assert len(found.missing) == 100_000 - 1024 and len(found.culprits) == MOST_MISSING + 342
     assert found.text == (
-        f"682 of 100000 ranks wait {IN_ALL_REDUCE}; ranks 1024 to 99999 are missing: their processes have ended, "
-        "or were "
-        f"never started; ranks 0, 3, 6, 9, 12, 15, 18, 21 and 334 more are {IN_LOAD_BATCH}: look there."
+        f"682 of 100000 ranks wait {IN_ALL_REDUCE}; ranks 1024 to 99999 are missing: their processes have ended, or "
+        f"were never started; ranks 0, 3, 6, 9, 12, 15, 18, 21 and 334 more are {IN_LOAD_BATCH}: look there."
     )
     places = [a_rank(each, stack(call(f"f{each}", "/w/a.py", each)), 1024) for each in range(1024)]
     found = explain_roll_call(RollCall(tuple(places)))

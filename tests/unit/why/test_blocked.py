@@ -36,7 +36,7 @@ def test_without_files_of_it_all_network_file_systems_are_named() -> None:
 
 def test_a_parent_may_wait_for_its_child() -> None:
     assert texts("blocked 7 kernel_clone python\n") == [
-        "pid 7 (python) has been waiting for a vfork child that has not started its program yet (kernel_clone)"
+        "pid 7 (python) has been waiting for a vfork child that has not yet started its program (kernel_clone)"
     ]
 
 

@@ -74,7 +74,7 @@ def test_pods_in_which_processes_may_run_are_asked() -> None:
     asked = find_hosts(Site.of("k8s://ml/running"), pods, [])
     assert [each.site.target.name for each in asked] == ["running", "deleting", "starting"]
     assert find_silent_pods(Site.of("k8s://ml/running"), pods, asked) == {
-        "k8s://ml/lost": "Kubernetes does not know its state (Unknown)"
+        "k8s://ml/lost": "Kubernetes reports its state as unknown (Unknown)"
     }
 
 
@@ -168,7 +168,7 @@ def test_a_training_that_may_be_the_one_is_not_said_to_be_another() -> None:
         chosen(meant("python train.py"), THEIRS, found(50, "python -c x"))
     with pytest.raises(IncompleteAnswer, match="whether .* is unknown"):
         chosen(meant("python driver.py"), WORKER)
-    with pytest.raises(IncompleteAnswer, match="not looked at"):
+    with pytest.raises(IncompleteAnswer, match="not inspected"):
         chosen(meant("python train.py"), THEIRS, unlisted=3)
 
 

@@ -1,4 +1,4 @@
-"""The kernel's log: which Xid is a fault of the hardware, what was killed for memory, what hangs, and how long ago."""
+"""The kernel's log: which Xid is a fault of the hardware, what was killed because memory ran out, what hangs, and how long ago."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def test_an_xid_is_a_fault_of_the_hardware_by_the_table(said: str, is_hardware: 
 )
 def test_dmesg_the_journal_and_kmsg_are_read(line: str) -> None:
     said = "Memory cgroup out of memory: Killed process 77 (python) total-vm:9kB, anon-rss:5kB"
-    assert one(line.format(said)).text == "the kernel killed process 77 (python) of this machine for memory, 59s ago"
+    assert (
+        one(line.format(said)).text
+        == "the kernel killed process 77 (python) of this machine because memory ran out, 59s ago"
+    )
 
 
 def test_a_kill_is_said_once_whichever_of_its_lines_are_there() -> None:
@@ -63,7 +66,7 @@ def test_a_kill_is_said_once_whichever_of_its_lines_are_there() -> None:
     for lines in ((chosen, killed), (chosen,), (killed,), (old,)):
         [found] = read(*lines).findings
         assert (found.kind, found.pids) == ("oom_kill", (77,))
-        assert found.text == "the kernel killed process 77 (python) of this machine for memory, 16m39s ago"
+        assert found.text == "the kernel killed process 77 (python) of this machine because memory ran out, 16m39s ago"
 
 
 def test_the_last_words_on_a_hung_process_count() -> None:

@@ -75,7 +75,7 @@ def test_a_reply_without_a_file_system_is_no_answer(text: str) -> None:
 def test_kills_for_memory_are_counted() -> None:
     [found] = parse_memory_kills("oom=3\n").findings
     assert found.kind == "oom_kill"
-    assert found.text == "the kernel has killed 3 processes for memory here (oom_kill of the cgroup)"
+    assert found.text == "the kernel has killed 3 processes here because memory ran out (oom_kill of the cgroup)"
     for text in ("oom=0\n", "", "oom=\n", "oom=x\n"):
         assert parse_memory_kills(text) == Surroundings()
 
@@ -83,7 +83,7 @@ def test_kills_for_memory_are_counted() -> None:
 def test_efa_stands_still_only_where_it_has_moved_before() -> None:
     [found] = parse_efa_counters("efa 16 5000 5000\n").findings
     assert found.kind == "network"
-    assert found.text == "no byte moved on 16 EFA ports within a second, as is usual while a rank is missing"
+    assert found.text == "no traffic on 16 EFA ports within a second, which is normal while a rank is missing"
     for text in ("efa 0 0 0\n", "efa 16 0 0\n", "efa 16 5000 5001\n"):
         assert parse_efa_counters(text) == Surroundings()
     for text in ("", "efa\n", "efa 16 5000\n"):

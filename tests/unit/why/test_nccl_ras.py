@@ -63,8 +63,8 @@ def test_a_job_that_is_well_says_nothing() -> None:
 def test_processes_that_cannot_be_reached_are_named_with_their_ranks() -> None:
     seen = parse_ras(answer(communicator(member(0), lost=[missing(1), missing(2, considered_dead=True)])))
     assert texts(seen) == [
-        "process 1001 on 172.16.64.245 (GPU 1) does not answer",
-        "process 1002 on 172.16.64.245 (GPU 2) is considered dead, since it cannot be reached",
+        "process 1001 on 172.16.64.245 (GPU 1) does not respond",
+        "process 1002 on 172.16.64.245 (GPU 2) is considered dead, because it cannot be reached",
     ]
     assert [(each.kind, each.ranks, each.pids) for each in seen.findings] == [
         ("nccl_ras", (1,), (1001,)),
@@ -79,7 +79,7 @@ def test_a_rank_that_is_reached_and_no_member_is_no_trouble() -> None:
 def test_counts_that_differ_and_stand_still_name_those_behind() -> None:
     seen = twice(communicator(member(0, 9), member(1, 8), member(2, 9)))
     [text] = texts(seen)
-    assert "of 3 ranks, AllReduce was launched 9 times by the ranks furthest ahead, but only 8 times by rank 1" in text
+    assert "of 3 ranks, AllReduce was launched 9 times by the most advanced ranks, but only 8 times by rank 1" in text
     assert [each.ranks for each in seen.findings] == [(1,)]
     assert seen.collectives == tuple(
         Collective(rank, "0xae AllReduce", "AllReduce", count, "launched") for rank, count in ((0, 9), (1, 8), (2, 9))

@@ -178,10 +178,12 @@ def why(answer: StackAnswer) -> str | None:
 
 def test_why_there_are_no_stacks() -> None:
     assert why(stack_of()) is None
-    assert why(StackAnswer(lack="denied", said="Permission denied")) == "its memory may not be read: Permission denied"
+    assert why(StackAnswer(lack="denied", said="Permission denied")) == (
+        "no permission to read its memory: Permission denied"
+    )
     assert why(StackAnswer(lack="failed", said="token=abcdefgh1234")) == "they could not be read: token=***"
-    assert why(StackAnswer(lack="late")) == "there was no time left to ask it"
-    assert why(StackAnswer(lack="none")) == "there is no way to ask it"
+    assert why(StackAnswer(lack="late")) == "no time was left to query it"
+    assert why(StackAnswer(lack="none")) == "no method to read them is available"
 
 
 def test_what_would_make_them_visible() -> None:
@@ -190,7 +192,7 @@ def test_what_would_make_them_visible() -> None:
     [right] = remedies_of(facts, [StackAnswer(lack="denied")] * 3, "k8s://ml/w-0")
     assert right.startswith("k8s://ml/w-0: ") and "SYS_PTRACE" in right and "ptrace_scope=0 (now 1)" in right
     [other] = remedies_of(HostFacts("gpu-a", True, 1), [StackAnswer(lack="denied")], "h")
-    assert "although CAP_SYS_PTRACE is there" in other and "seccomp" in other and "capabilities.add" not in other
+    assert "despite CAP_SYS_PTRACE" in other and "seccomp" in other and "capabilities.add" not in other
     [nobody] = remedies_of(HostFacts("gpu-a", True, 3), [StackAnswer(lack="denied")], "h")
     assert "ptrace_scope is 3" in nobody and "TrainingMonitor" in nobody
     [tool] = remedies_of(facts, [StackAnswer(lack="none")], "h")

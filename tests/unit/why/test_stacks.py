@@ -83,7 +83,7 @@ def test_a_document_cut_anywhere_is_no_stack_and_no_missing_right() -> None:
     for end in range(0, len(text.rstrip()), 7):
         answer = parse_answer(PID, "py-spy", text[:end])
         assert (answer.lack, answer.stacks) == ("failed", ())
-        assert answer.said in ("the answer was cut", "no answer")
+        assert answer.said in ("the response was truncated", "no answer")
 
 
 def test_exactly_one_thread_is_the_main_one() -> None:

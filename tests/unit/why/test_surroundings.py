@@ -120,7 +120,7 @@ def test_restarts_and_kills_for_memory_are_said_with_the_pod_and_its_node() -> N
     assert found([pod("w-0"), killed]) == [(at, "node-w-1", "pod w-1 has restarted 2 times (OOMKilled, exit code 137)")]
     once = pod("w-1", terminated="OOMKilled", exit_code=137, phase="Failed")
     assert found([once]) == [
-        (at, "node-w-1", "a container of pod w-1 was killed for memory (OOMKilled, exit code 137)")
+        (at, "node-w-1", "a container of pod w-1 was killed because memory ran out (OOMKilled, exit code 137)")
     ]
 
 

@@ -40,7 +40,7 @@ def texts(text: str) -> list[tuple[str, str]]:
         (
             "pipe 7 reads pipe:[3]\nend 7 me",
             "pipe",
-            "pid 7 reads a pipe, which no other process has open to write, as far as",
+            "pid 7 reads a pipe, which no other visible process has open to write",
         ),
     ],
 )

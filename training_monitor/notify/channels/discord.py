@@ -21,7 +21,7 @@ DISCORD_API = "https://discord.com/api/v10"
 Address: TypeAlias = Annotated[str | int, ID, Example("80351110224678912")]
 _MEANS_SOMETHING = regex(r"([\\*_~`|>#\[\]()<])")
 _CODE = r"\"code\":\s*"
-_WEBHOOK = "make the webhook again"
+_WEBHOOK = "create the webhook again"
 
 
 def _escape(piece: str) -> str:
@@ -39,23 +39,23 @@ class _Discord(Channel):
     advice = advice_of(
         (
             rf"{_CODE}220001\b|thread_name or thread_id",
-            "it is a forum: add ?thread_id=ID of a post to the webhook's URL, or make a webhook of a text channel",
+            "it is a forum: add ?thread_id=ID of a post to the webhook's URL, or create a webhook for a text channel",
         ),
         (rf"{_CODE}40067\b", "the forum wants a tag for each post: use a text channel, or drop that rule"),
         (rf"{_CODE}50083\b", "unarchive the thread, or choose another channel"),
         (rf"{_CODE}(?:50024|50008)\b", "choose a text channel: this one takes no messages"),
         (rf"{_CODE}(?:10015|50027)\b|Unknown Webhook", f"{_WEBHOOK}: it was removed"),
-        (rf"{_CODE}10003\b|Unknown Channel", "check the id: there is no such channel"),
-        (rf"{_CODE}(?:10013|50033)\b|Unknown User", "check the user id: there is no such user"),
+        (rf"{_CODE}10003\b|Unknown Channel", "check the id: no such channel exists"),
+        (rf"{_CODE}(?:10013|50033)\b|Unknown User", "check the user id: no such user exists"),
         (
             rf"{_CODE}(?:50007|50278)\b|Cannot send messages to this user",
             "share a server with the bot and allow direct messages from its members",
         ),
         (
             rf"{_CODE}(?:50001|50013)\b|Missing Access|Missing Permissions",
-            "let the bot see the channel and write there",
+            "allow the bot to see the channel and post to it",
         ),
-        (r"401: Unauthorized", "check the bot's token, or make the webhook again"),
+        (r"401: Unauthorized", "check the bot's token, or create the webhook again"),
     )
 
     def _message(self, notice: Notice) -> dict[str, Any]:

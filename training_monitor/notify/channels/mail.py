@@ -46,7 +46,7 @@ def _read_addresses(value: Any, place: Place) -> Any:
 
 
 _SERVER = Kind(
-    "smtp[s]://[user@]host[:port], the password in TRAINING_MONITOR_SMTP_PASSWORD or password_env", _read_server
+    "smtp[s]://[user@]host[:port], with the password in TRAINING_MONITOR_SMTP_PASSWORD or password_env", _read_server
 )
 _PASSWORD = text("a text", is_secret=True)
 
@@ -64,21 +64,21 @@ class Email(Channel):
 
     name, own, default = "email", "email", "recipients"
     advice = advice_of(
-        (r"^421\b", "repeat it later: the server is busy, or limits the connections"),
+        (r"^421\b", "try again later: the server is busy or limits connections"),
         (
             r"Application-specific password required",
-            "make an app password in the settings of this account, and give that one",
+            "create an app password in the account's settings and use it",
         ),
-        (r"Must issue a STARTTLS command", "let the connection use TLS: smtp:// or smtps:// as the server"),
+        (r"Must issue a STARTTLS command", "use TLS: smtp:// or smtps:// in the server's URL"),
         (
             r"^535\b.{0,200}\bdisabled\b",
-            "ask the administrator of this mail service: it permits no login with a password",
+            "ask the administrator of this mail service: it does not allow logins with a password",
         ),
         (r"^53[45]\b", "check the user and the password"),
-        (r"^530\b", "give the user and the password that the server wants"),
+        (r"^530\b", "set the user and the password that the server requires"),
         (
             r"sending (?:limit|quota) exceeded|^550\W{1,2}5\.4\.5",
-            "wait until tomorrow: this account has sent what it may in a day",
+            "wait until tomorrow: this account has reached its daily sending limit",
         ),
         (
             r"^550\W{1,2}5\.7\.2[6-9]|\b(?:SPF|DKIM|DMARC)\b",
@@ -86,9 +86,13 @@ class Email(Channel):
         ),
         (
             r"relay(?:ing)? (?:access )?denied|unable to relay|relaying not (?:allowed|permitted)",
-            "give a user and a password, or use the server of the sender's own domain: this one passes nothing on",
+            "set a user and a password, or use the server of the sender's own domain: this server does not relay "
+            "messages",
         ),
-        (r"^(?:552|452)\b|mailbox (?:is )?full", "the mailbox of the recipient is full: empty it, or use another"),
+        (
+            r"^(?:552|452)\b|mailbox (?:is )?full",
+            "the mailbox of the recipient is full: empty it, or use another address",
+        ),
         (r"^55[013]\b|refused every recipient", "check the address of the recipient, and that of the sender"),
     )
 

@@ -11,7 +11,7 @@ from training_monitor.core.values import Notice
 from training_monitor.notify.channel import URL, Channel, Doors, post
 from training_monitor.notify.notice_text import Markup, escape_html, render
 
-_WEBHOOK = "make the webhook again"
+_WEBHOOK = "create the webhook again"
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,7 +25,7 @@ class SlackWebhook(Channel):
     name = "slack"
     markup = Markup(4000, escape_html, ("*", "*"), ("`", "`"), escape_html, ("```\n", "\n```"))
     advice = advice_of(
-        (r"is_archived", "unarchive the channel, or make a webhook for another one"),
+        (r"is_archived", "unarchive the channel, or create a webhook for another one"),
         (
             r"\"error\":\s*\"(?:invalid_auth|account_inactive|token_revoked|token_expired|not_authed)\"",
             "check the token of the app: it is no longer valid",
@@ -44,7 +44,7 @@ class SlackWebhook(Channel):
             r"action_prohibited|posting_to_general",
             "an administrator of the workspace forbids it: choose another channel",
         ),
-        (r"user_not_found", f"{_WEBHOOK}: the person that it writes to is gone"),
+        (r"user_not_found", f"{_WEBHOOK}: its recipient no longer exists"),
     )
 
     url: Annotated[
