@@ -1,4 +1,4 @@
-"""The kernel's log: which Xid is a fault of the hardware, what was killed because memory ran out, what hangs, and how long ago."""
+"""The kernel's log: which Xid is a hardware fault, what was killed for lack of memory, what hangs, and how long ago."""
 
 from __future__ import annotations
 
