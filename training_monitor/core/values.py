@@ -325,7 +325,7 @@ class Notice(PublicValue):
     target: str | None = None
     command: str | None = None
     host: str | None = None
-    log: str = ""
+    log: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if self.priority not in PRIORITIES:
