@@ -178,7 +178,7 @@ def _summarize_wait(wait: Mapping[str, Any]) -> str:
         "met": f"{wait.get('condition')} holds: {wait.get('reason')}",
         "missed": f"it ended or stalled before {asked}: {wait.get('reason')}",
         "interrupted": f"waiting for {asked} is not over; call again with handle {wait.get('handle')}",
-        "timeout": f"no {asked} within the timeout: {wait.get('reason')}",
+        "timeout": wait.get("reason"),  # it names what was waited for
     }
     said = endings.get(str(wait["outcome"]), f"unknown whether {asked}: {wait.get('reason')}")
     return f"{training} is {wait.get('state')}{at}; {said}"
