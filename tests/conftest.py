@@ -6,14 +6,18 @@ import os
 import re
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# Minutes each: they begin, so that all others fill the time beside them.
+# Minutes each, for few tests: they begin, so that all others fill the time beside them.
 FIRST = ("tests/integration/test_ray_restarts.py", "tests/integration/test_training_service.py")
+FIRST += ("tests/hostile/test_canaries.py", "tests/hostile/test_endings.py", "tests/integration/test_slurm_restart.py")
+FIRST += ("tests/integration/test_killed_launches.py", "tests/integration/test_standby.py")
+FIRST += ("tests/hostile/test_read_fence.py", "tests/unit/test_hostile_input.py")
 # Tests of one file use the same names on the same machine and stay together. Not these: each has folders, servers and
 # names of its own.
 APART = ("tests/integration/test_training_service.py",)
@@ -56,7 +60,20 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+    """Mix files whose tests wait with those whose tests compute, of which a fifth is left for the end.
+
+    Among both, files of many tests come first: short ones fill the time at the end.
+    """
+    files = [file for file, _ in Counter(map(_file_of, items)).most_common()]
+    waiting = [file for file in files if file.startswith(("tests/hostile/", "tests/integration/"))]
+    computing = [file for file in files if file not in {*waiting}]
+    places = {file: at / len(computing) for at, file in enumerate(computing)}
+    places |= {file: 0.8 * at / len(waiting) for at, file in enumerate(waiting)}
+    items.sort(key=lambda item: (not item.nodeid.startswith(FIRST), places[_file_of(item)]))
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
