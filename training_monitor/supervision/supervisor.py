@@ -496,7 +496,7 @@ class Supervisor(Hands):
         self.missing_looks = 0
         if followed := self._follow_forgotten(run):
             return followed
-        self.tell(run, "detected", f"{run.job_id} was lost: {error.what}")
+        self.tell(run, "detected", f"{run.job_id} is lost: {error.what}")
         return self.fail(run, "LOST", error.what)
 
     def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:

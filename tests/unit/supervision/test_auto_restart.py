@@ -303,7 +303,7 @@ def test_going_on_with_another_command_says_so(bench: Bench) -> None:
     bench.die_waiting()
     bench.restart(job_config=COMMAND | {"command": "python other.py"})
     [text] = bench.said("resumed")
-    assert "0 restarts so far, watching; its configuration is another one now" in text
+    assert "0 restarts so far, watching; the configuration changed" in text
     assert bench.jobs.starts[1].command == "python other.py"
 
 
