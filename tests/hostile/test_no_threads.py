@@ -86,7 +86,7 @@ def test_a_request_and_a_stream_fail_in_words(machine: Machine, services: Servic
     log.write_text("step 1/10 loss 0.5\n")
     before = threading.active_count()
     machine.left = 0
-    with pytest.raises(TrainingMonitorError, match="no thread is left here"):
+    with pytest.raises(TrainingMonitorError, match="cannot start a thread for"):
         request("GET", services.webhook)
     for machine.left in (0, 1):
         watcher = TrainingWatcher("local", {"log_file": str(log)}, {})

@@ -121,6 +121,6 @@ def test_the_ray_command_where_no_dashboard_answers(
     monkeypatch.setenv("RAY_AUTH_TOKEN", "canary-of-ray")
     # Only the command packs folders.
     submit = submit_question("job-1", "true", {"working_dir": str(local.folder)}, {}, {})
-    with pytest.raises(TrainingMonitorError, match="the ray command says"):
+    with pytest.raises(TrainingMonitorError, match="the ray command reports"):
         Site.of("local").ask(submit)[0].get()
     assert of_all.seen == []

@@ -146,7 +146,7 @@ def test_a_folder_below_one_that_all_can_write_to_is_refused(tmp_path: Path, mod
     folder = open_to_all / "between" / "state"
     folder.mkdir(mode=0o700, parents=True)
     open_to_all.chmod(mode)
-    with pytest.raises(StateError, match=f"{open_to_all} can be written to by others .*chmod o-w"):
+    with pytest.raises(StateError, match=f"{open_to_all} is writable by other users .*chmod o-w"):
         Store(str(folder))
     (tmp_path / "link").symlink_to(open_to_all / "between")
     with pytest.raises(StateError, match=f"{open_to_all} can be written"):

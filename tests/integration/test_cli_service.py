@@ -234,7 +234,7 @@ def test_a_job_that_is_over_says_so(surroundings: Surroundings) -> None:
     ended("done", JobState.COMPLETED, step=14, saved_step=100, total_steps=100)
     assert "step 100 of 100" in cli("rent", "queue", "done").stdout
     done = cli("rent", "queue", "done", "--cancel", "--json")
-    assert done.returncode == 1 and "over already" in json.loads(done.stdout)["error"]
+    assert done.returncode == 1 and "has already ended" in json.loads(done.stdout)["error"]
     assert cli("rent", "queue", "nobody").returncode == 2
     again = cli("rent", "launch", "--name", "demo", "--command", "true", "--id", "done")
     assert again.returncode == 0 and "COMPLETED" in again.stdout and "worker" not in again.stderr

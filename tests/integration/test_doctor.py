@@ -112,7 +112,8 @@ def test_a_state_file_others_can_read_is_reported_until_fixed(home: Path) -> Non
     assert checks()["state folder"]["state"] == "ok"
     folder.chmod(0o777)
     found = checks()["state folder"]
-    assert found["state"] == "broken" and "written to by others" in found["found"] and "chmod go-w" in found["remedy"]
+    assert found["state"] == "broken" and "writable by other users" in found["found"]
+    assert "chmod go-w" in found["remedy"]
 
 
 @pytest.mark.parametrize(

@@ -537,8 +537,8 @@ def test_the_mock_needs_nothing_and_shows_every_state(surroundings: Surroundings
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["vast", "--instances", "30007001,x"], "expected numbers with commas"),
-        (["vast", "--instances", ","], "expected numbers with commas"),
+        (["vast", "--instances", "30007001,x"], "expected comma-separated numbers"),
+        (["vast", "--instances", ","], "expected comma-separated numbers"),
         (["vast", "--instances", "-5"], "--instances"),
         (["vast", "--instances", "7", "--all"], "not allowed with"),
         (["vast", "--interval", "0"], "expected seconds, from 1"),

@@ -435,7 +435,7 @@ def test_many_are_signalled_before_the_first_is_waited_for() -> None:
         ({"start_ticks": None}, "when it began is not known"),
         ({"hostname": "gpu-7"}, "it runs on gpu-7"),
         ({"hostname": None}, "an unknown host"),
-        ({"boot_id": "0"}, "its machine was started again"),
+        ({"boot_id": "0"}, "its machine was restarted"),
         ({"boot_id": None}, "its boot is not known"),
         ({"pid_namespace": "pid:[1]"}, "pid namespace"),
         ({"pid": NO_PID}, "has ended: nothing was sent"),

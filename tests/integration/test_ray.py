@@ -199,7 +199,7 @@ class TestStatus:
         ray_pod.env["PATH"] = str(folder)
         jobs.submit("queued", "true", entrypoint_num_gpus=99)
         started = time.monotonic()
-        with pytest.raises(CommandFailed, match="waits for resources .* as soon as it begins.*ray kill-actor"):
+        with pytest.raises(CommandFailed, match="waits for resources .* as soon as it starts.*ray kill-actor"):
             stop_job(HEAD, "queued")
         assert time.monotonic() - started < STOP_SECONDS / 2
 
@@ -711,7 +711,7 @@ class TestRestart:
             seen = max(steps())
             assert wait_until(lambda: max(steps()) > seen, 120), "it trains on without Ray"
             head.start()
-            assert wait_until(lambda: "runs on as process" in "".join(run.texts()), 120), run.texts()
+            assert wait_until(lambda: "still runs as process" in "".join(run.texts()), 120), run.texts()
             seen = max(steps())
             assert wait_until(lambda: max(steps()) > seen + 100, 120) and not head.named("forgotten"), run.texts()
             kill_trainings(str(folder))

@@ -43,7 +43,7 @@ with open(made / f"{{job}}.{{step}}", "a") as log:
 """
 
 
-ADOPTED = "runs on as process"
+ADOPTED = "still runs as process"
 
 
 class Rival(threading.Thread):

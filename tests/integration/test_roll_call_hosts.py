@@ -55,7 +55,7 @@ class Ways(LocalTransport):
         for name in set(argv) & set(self.dead):
             self.limits[name] = timeout
             self._meeting.wait(60)
-            raise CommandTimedOut(f"no end within {timeout:g} s")
+            raise CommandTimedOut(f"it took longer than {timeout:g} s")
         words = ["sh", "-c", argv[-1]] if argv[0] == "ssh" else argv
         return super().run(words, timeout=timeout, input=input)
 

@@ -144,7 +144,7 @@ def test_nothing_is_overwritten_or_put_in_front_of_another_file(tmp_path: Path) 
         (tmp_path / "link.toml").unlink(missing_ok=True)
         (tmp_path / "link.toml").symlink_to(tmp_path / "elsewhere.toml")
         done = init(tmp_path, str(path))
-        assert done.returncode == 2 and "nothing is overwritten" in done.stderr
+        assert done.returncode == 2 and "existing files are not overwritten" in done.stderr
     assert (tmp_path / "mine.toml").read_text() == "[fleet]\n" and not (tmp_path / "elsewhere.toml").exists()
 
 

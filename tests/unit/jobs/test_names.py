@@ -112,7 +112,7 @@ def test_a_job_that_is_named_by_its_id_takes_one_round_trip() -> None:
 
 def test_a_name_that_means_none_is_answered_with_what_runs() -> None:
     transport = ray(job("raysubmit_a", name="r8", command="python train.py --lr 1"), job("raysubmit_b", FAILED))
-    with pytest.raises(JobNotFound, match=r"called 'r9'; Ray has raysubmit_a \(r8: python train.py --lr 1\)\."):
+    with pytest.raises(JobNotFound, match=r"named 'r9'; Ray has raysubmit_a \(r8: python train.py --lr 1\)\."):
         look_at_job("local", "r9", transport=transport)
     assert check_job_status("local", "r9", transport=transport) == "UNKNOWN"
 

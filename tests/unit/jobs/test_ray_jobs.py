@@ -202,7 +202,7 @@ def test_the_same_id_again_starts_nothing() -> None:
 def test_a_head_that_takes_no_job_yet_has_refused_none() -> None:
     body = recorded("rest_submit_no_agent.txt").partition("\n\n")[2]
     for reply in (rest(body, 500), cli(recorded("cli_submit_no_agent.err"), 1)):
-        with pytest.raises(RestError, match="No available agent .* Try: again") as caught:
+        with pytest.raises(RestError, match="No available agent .* Try: retry") as caught:
             submit(reply)
         assert (caught.value.status, caught.value.temporary) == (500, True)
 

@@ -157,7 +157,7 @@ def test_a_log_keeps_its_path_when_the_links_of_another_user_cannot_be_read() ->
 def test_what_may_not_be_read_is_not_known_and_said() -> None:
     [training] = found({"pid": "10", "command": "python train.py"})
     assert (training.cwd, training.logs, training.has_gpu, training.rank) == (None, (), None, None)
-    assert "may not be read" in training.hints[0]
+    assert "no permission to read" in training.hints[0]
 
 
 @pytest.mark.parametrize(("output", "said"), [("/dev/pts/3", "terminal"), ("pipe:[5]", "pipe")])

@@ -48,6 +48,6 @@ def test_what_a_notebooks_server_prints_is_not_the_output_of_its_kernels() -> No
     direct = {**kernel, "fds": "1 -> /w/jupyter.log|2 -> /w/jupyter.log"}
     for each in (kernel, inherited, direct, {**kernel, "fds": f"{PIPE['fds']}|41 -> /w/nohup.out"}):
         [training] = found({**each, "environment": "submission=x"})
-        assert training.logs == () and "only the notebook shows" in training.hints[0]
+        assert training.logs == () and "appears only in the notebook" in training.hints[0]
     [training] = found({**inherited, "fds": f"{inherited['fds']}|9 -> /w/own.log", "environment": "submission=x"})
     assert training.logs == ("/w/own.log",) and training.hints == ()

@@ -189,11 +189,11 @@ def test_the_thread_lives_on_when_the_store_cannot_be_used(tmp_path: Path, caplo
     with Outbox(TrainingNotifier([line]), store) as outbox:
         outbox.post(notice("failed"))
         deadline = time.monotonic() + 10
-        while "notices wait" not in caplog.text and time.monotonic() < deadline:
+        while "undelivered notices stay" not in caplog.text and time.monotonic() < deadline:
             time.sleep(0.01)
         locks.mkdir()
         outbox.post(notice("terminated"))
-    assert "notices wait" in caplog.text and [each.kind for _, each in line.sent] == ["failed", "terminated"]
+    assert "notices stay" in caplog.text and [each.kind for _, each in line.sent] == ["failed", "terminated"]
 
 
 # ---------------------------------------------------------------- a state folder that cannot be written

@@ -173,8 +173,8 @@ class TestMachine:
             (machine("ticks=x\n"), "no /proc"),
             (machine("page=\n"), "memory page"),
             (machine("page=0\n"), "memory page"),
-            (machine(processes=""), "not one process"),
-            (machine(processes="==> /proc/7/stat <==\n8 (x) S 1 2\n"), "not one process"),
+            (machine(processes=""), "no process could be read"),
+            (machine(processes="==> /proc/7/stat <==\n8 (x) S 1 2\n"), "no process could be read"),
         ]:
             with subtests.test(text=text, said=said):
                 with pytest.raises(ParseError, match=said):

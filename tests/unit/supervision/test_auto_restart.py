@@ -400,7 +400,7 @@ def test_fresh_start_allows_starting_from_zero_beside_damaged_checkpoints(bench:
     report = bench.restart(fresh_start=True)
     assert report["success"] and bench.resumed_from() == [None]
     [text] = bench.said("started")
-    assert "from the start" in text and "there is no checkpoint yet" not in text
+    assert "from the start" in text and "no checkpoint exists yet" not in text
 
 
 def test_a_job_with_checkpoints_does_not_restart_at_zero_without_them(bench: Bench) -> None:

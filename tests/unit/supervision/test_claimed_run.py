@@ -198,7 +198,7 @@ def test_a_folder_that_is_written_after_the_end_keeps_the_next_attempt_waiting(b
         bench.clock.at(moment, write)
     assert bench.restart()["success"]
     assert bench.jobs.starts[1].started - EPOCH >= 590 + 300
-    waits = [each for each in bench.said("detected") if "by a process that is not found" in each]
+    waits = [each for each in bench.said("detected") if "by an unknown process" in each]
     assert len(waits) == 1 and "/checkpoints was written" in waits[0]
 
 

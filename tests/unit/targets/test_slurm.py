@@ -185,7 +185,7 @@ def test_nodes_are_asked_by_ssh_where_that_is_set(monkeypatch: pytest.MonkeyPatc
     assert words.words(["sh", "-s"])[-2:] == ["n1", "sh -s"]
     assert target.own_processes == {"SLURM_JOB_ID": "3", "SLURMD_NODENAME": "n1"}
     monkeypatch.setenv(STEPS, "no")
-    with pytest.raises(TargetUnreachable, match="not asked"):
+    with pytest.raises(TargetUnreachable, match="not queried"):
         target.connect(None)
     assert not target.find_siblings(None)
 

@@ -241,7 +241,7 @@ def test_where_all_are_damaged_it_does_not_start_from_zero(wrote_one: bool) -> N
 
 
 def test_where_all_are_gone_it_does_not_start_from_zero() -> None:
-    assert "now there is none" in str(choose_resume(listing([]), wrote_one=True, fresh_start=False).refusal)
+    assert "but none is left" in str(choose_resume(listing([]), wrote_one=True, fresh_start=False).refusal)
 
 
 @pytest.mark.parametrize("found", [[], [bad(10)]])
