@@ -380,9 +380,7 @@ class Census(threading.Thread):
         return found
 
 
-def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(
-    training: Training, slurm: Slurm
-) -> None:
+def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(training: Training, slurm: Slurm) -> None:
     for step, then in ((12, "crash"), (33, "hang"), (52, "crash"), (71, "limit")):
         training.plan(step, then)
     training.submit()

@@ -24,6 +24,7 @@ from training_monitor.core.errors import CheckpointNotFound
 
 KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
 
+
 def write_safetensors(file: Path, numbers: int = 256, **metadata: str) -> None:
     """One tensor of 32-bit floats: header length, header, data."""
     tensor = {"dtype": "F32", "shape": [numbers], "data_offsets": [0, 4 * numbers]}

@@ -45,7 +45,6 @@ def failure(target: str, **more: object) -> CommandError:
 
 @pytest.mark.usefixtures("pod")
 class TestKubectl:
-
     @pytest.mark.parametrize("target", ["gone", "k8s://default/gone", "k8s://team/head", "k8s://nowhere/head"])
     def test_a_pod_that_does_not_exist_is_not_found(self, target: str) -> None:
         with pytest.raises(TargetNotFound) as caught:
