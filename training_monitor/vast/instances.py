@@ -256,22 +256,13 @@ def stop_instance(instance_id: str, *, transport: Transport | None = None, clock
         AccessDenied: the key does not permit listing or stopping.
         CommandError: the instances could not be listed.
     """
-    number, runner = _number(instance_id), transport or LocalTransport()
-    argv = ["vastai", "stop", "instance", str(number)]
+    runner = transport or LocalTransport()
 
     def is_down() -> bool:
         return is_stopped(_row_of(instance_id, runner, clock))
 
     is_down()  # raises if it is gone
-    _ask_until(
-        lambda: _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"stopping instance {number}."),
-        is_down,
-        f"waiting for instance {number} to stop",
-        f"instance {number} is not stopped {GONE_SECONDS:g} s after it was to be",
-        hint=f"vastai stop instance {number}, or https://cloud.vast.ai/instances/",
-        on_event=None,
-        clock=clock,
-    )
+    _send_until(instance_id, ("stop", "stopping"), is_down, "not stopped", runner, clock)
 
 
 def start_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -285,21 +276,28 @@ def start_instance(instance_id: str, *, transport: Transport | None = None, cloc
         AccessDenied: the key does not permit listing or starting.
         CommandError: the instances could not be listed.
     """
-    number, runner = _number(instance_id), transport or LocalTransport()
-    argv = ["vastai", "start", "instance", str(number)]
+    runner = transport or LocalTransport()
 
     def is_up() -> bool:
         row = _row_of(instance_id, runner, clock)
         return row.get("actual_status") == "running" or row.get("intended_status") == "running"
 
-    if is_up():
-        return
+    if not is_up():
+        _send_until(instance_id, ("start", "starting"), is_up, "still stopped", runner, clock)
+
+
+def _send_until(
+    instance_id: str, verb: tuple[str, str], holds: Callable[[], bool], wrong: str, runner: Transport, clock: Clock
+) -> None:
+    """Ask vast.ai to stop or start an instance until `holds`; `wrong` is the state in which it is left otherwise."""
+    (word, doing), number = verb, _number(instance_id)
+    argv = ["vastai", word, "instance", str(number)]
     _ask_until(
-        lambda: _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"starting instance {number}."),
-        is_up,
-        f"waiting for instance {number} to start",
-        f"instance {number} is still stopped {GONE_SECONDS:g} s after it was to start",
-        hint=f"vastai start instance {number}, or https://cloud.vast.ai/instances/",
+        lambda: _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"{doing} instance {number}."),
+        holds,
+        f"waiting for instance {number} to {word}",
+        f"instance {number} is {wrong} {GONE_SECONDS:g} s after the request to {word} it",
+        hint=f"vastai {word} instance {number}, or https://cloud.vast.ai/instances/",
         on_event=None,
         clock=clock,
     )
