@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.integration import roll_call_training as training  # noqa: E402
 from tests.integration.screens import Screen  # noqa: E402
+from training_monitor.ui.kit.text import cells  # noqa: E402
 
 COLUMNS = 62  # of the picture that must be legible on a phone
 CELL, LINE = 7.83, 18  # pixels of a character of 13 px and of a line
@@ -56,9 +57,10 @@ def _spans(line: str) -> Iterator[str]:
             colors = [COLORS[code % 10] for code in codes if code // 10 in (3, 9)]
             color = COLORS[0] if 2 in codes else (colors or COLORS)[-1]
             bold = ' font-weight="bold"' if 1 in codes or 7 in codes else ""
-            text = html.escape(part).replace(" ", NO_BREAK)
-            yield f'<tspan x="{14 + CELL * column:g}" fill="{color}"{bold}>{text}</tspan>'
-            column += len(part)
+            for piece in re.split(r"([\u2600-\U0010ffff])", part):  # the pictures among the signs take two cells
+                text = html.escape(piece).replace(" ", NO_BREAK)
+                yield f'<tspan x="{14 + CELL * column:g}" fill="{color}"{bold}>{text}</tspan>' if piece else ""
+                column += cells(piece)
 
 
 def draw_hang(folder: Path) -> None:
