@@ -238,11 +238,11 @@ def test_a_host_that_cannot_be_asked_is_unknown(local: Place) -> None:
 def test_an_interrupted_stop_goes_on_where_its_target_answers_no_more(surroundings: Surroundings) -> None:
     target, job, store = "ssh://me@127.0.0.1:1", WatchedJob(pid=77), Store()
     refused = cli("stop", target, "train.py", "--notify")
-    assert refused.returncode == 3 and "resuming the supervision of" not in refused.stderr, refused
+    assert refused.returncode == 3 and "continuing with" not in refused.stderr, refused
     store.save_run(f"found on {target}: train.py", job, finished=False)
     key = f"terminate {TrainingWatcher(target, job, store=store).about}"
     begun = Termination(key, TerminationPlan("Ended by hand"), 0.0, "destroying", stopped=True)
     store.save_run(key, begun, finished=False)
     done = cli("stop", target, "train.py", "--notify", "--json")
-    assert done.returncode == 0 and "resuming the supervision of pid 77" in done.stderr, done
+    assert done.returncode == 0 and "continuing with pid 77" in done.stderr, done
     assert json.loads(done.stdout)["stopped"] is True

@@ -50,7 +50,7 @@ def find_job(
         job = store.load_run(key, WatchedJob)
         if job is None or not may_go_on(job):
             raise
-        hint(f"{error.what}: going on with {job.label}, which was found there before")
+        hint(f"{error.what}: continuing with {job.label}, which was detected there earlier")
         return job
     if not args.json:
         hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
@@ -99,13 +99,13 @@ def explained(watcher: TrainingWatcher) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if not is_terminating(watcher):
             raise
-        hint("\ninterrupted while the run was being ended: the same command goes on where it was")
+        hint("\ninterrupted while the run was being ended: the same command resumes this")
         raise SystemExit(interrupted_status(interrupt)) from None
 
 
 def print_termination(report: TerminationReport) -> None:
     stopped = {
-        True: "nothing of it is left",
+        True: "no process of it is left",
         False: f"not even SIGKILL ended {', '.join(report.left)}",
         None: "not known",
     }

@@ -68,7 +68,7 @@ def _stop(args: Namespace) -> int:
         duration=time.monotonic() - began,
     )
     if not _print_json(args, job, status, report):
-        say(f"{job.label} {said}: nothing of it is left")
+        say(f"{job.label} {said}: no process of it is left")
         if site.target.instance_id is not None:
             hint(f"{site.target} goes on costing money, without --destroy")
     return OK
@@ -100,7 +100,7 @@ def _stop_and_save(args: Namespace) -> int:
     else:
         job = find_job(args, args.job, store, lambda known: is_terminating(watcher_of(known)))
     watcher = watcher_of(job)
-    hint(f"ending {watcher.job.label} on {watcher.target}; the same command goes on where it was interrupted")
+    hint(f"ending {watcher.job.label} on {watcher.target}; the same command resumes this after an interruption")
     seen = None if is_terminating(watcher) else watcher.poll().status
     live = LiveLine(1.0)
 
