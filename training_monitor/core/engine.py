@@ -30,14 +30,14 @@ _LONGEST_WAIT = 3600.0
 
 
 class Engine:
-    """Looks at every key once per round, every `interval` seconds, and never twice at the same time.
+    """Run looks at a set of keys: one look per key and round, never two at the same time for one key.
 
-    A round ends when every look has returned or failed, and at the latest when the next round begins. Failing keys are
-    retried with exponential backoff.
+    A round starts every `interval` seconds. It ends when every look has returned or failed, and at the latest when the
+    next round starts. Failing keys are retried with exponential backoff.
 
     Attributes:
-        subject: what is looked at, for messages and thread names.
-        most_threads: the most looks at a time; 0 runs them one after the other in the scheduling thread.
+        subject: a noun for the keys, used in messages and thread names.
+        most_threads: maximum number of simultaneous looks; 0 runs them one after the other in the scheduling thread.
         longest_backoff: the longest retry interval of a failing key, in seconds.
         urgent: keys that keep their place in the order even after failures.
     """
@@ -63,27 +63,27 @@ class Engine:
     # ------------------------------------------------------------ for subclasses
 
     def keys(self) -> Iterable[str]:
-        """Return the keys to look at now; of those that were never looked at, the first one comes first."""
+        """Return the keys to look at now. Keys that were never looked at take their turn in this order."""
         raise NotImplementedError
 
     def look(self, key: str) -> None:
-        """Look at one key and store the result. Raises TrainingMonitorError when it does not answer."""
+        """Look at one key and store the result. Raises TrainingMonitorError if the look fails."""
         raise NotImplementedError
 
     def fail(self, key: str, error: TrainingMonitorError) -> None:
-        """Store why a look failed."""
+        """Store the error of a failed look."""
         raise NotImplementedError
 
     def show(self) -> None:
-        """Make a new snapshot of what is known."""
+        """Build a new snapshot from the stored results."""
 
     def judge(self) -> None:
-        """Draw conclusions at the end of a round, after `show`."""
+        """Evaluate a round that has ended; called after `show`."""
 
     # ------------------------------------------------------------ for callers
 
     def start(self) -> None:
-        """Start the background thread; idempotent. Raises TrainingMonitorError when no thread can be started."""
+        """Start the background thread if it is not running. Raises TrainingMonitorError if no thread can be started."""
         with self._lock:
             self._thread = self._thread or begin_thread(self._run, self.subject)
         if self._thread is None:
@@ -91,32 +91,33 @@ class Engine:
             raise TrainingMonitorError(what, hint="stop other programs on this machine")
 
     def close(self) -> None:
-        """Start no more looks, and do not wait for those in flight."""
+        """Stop starting looks; does not wait for those in progress."""
         self._closing.set()
         self._news.set()
         with self._idle:
             self._idle.notify_all()
 
     def refresh(self) -> None:
-        """Look at everything now, even while paused, including keys in backoff.
+        """Look at all keys now, including keys in backoff, even while paused.
 
-        Keys in flight are looked at once more afterwards, because their result may already be out of date.
+        Keys whose look is already in progress are looked at once more afterwards, because that result may be out of
+        date.
         """
         self._ask_after(0.0)
 
     def set_paused(self, paused: bool) -> None:
-        """Pause or resume the looks."""
+        """Pause or resume looking."""
         self._paused = paused
         self._news.set()
         self._tell_listeners()
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` from now on, from any thread, whenever a new snapshot is worth showing."""
+        """Register `changed`, to be called from any thread whenever there is a new snapshot to display."""
         with self._lock:
             self._listeners.append(changed)
 
     def ask_all(self) -> None:
-        """Look at everything once and wait for all results. Never raises."""
+        """Look at all keys once and wait for all results. Never raises."""
         with self._asking_all:
             if not self._closing.is_set():
                 self._begin_round(forced=True)
@@ -126,7 +127,7 @@ class Engine:
 
     @property
     def is_refreshing(self) -> bool:
-        """Whether any look is waiting or in flight."""
+        """Return whether any look is waiting or in progress."""
         with self._lock:
             return not self._schedule.is_idle
 

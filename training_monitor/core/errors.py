@@ -146,7 +146,7 @@ _ARGUMENT: Mapping[str, Callable[[str, str], str]] = {
 
 
 class TrainingMonitorError(Exception):
-    """The base of all errors: what happened, where, and what to try."""
+    """The base class of all errors. The message contains what failed, where, and what to try."""
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
         said = _shorten(redact(text_of(what)))
@@ -154,14 +154,14 @@ class TrainingMonitorError(Exception):
         super().__init__(self.spell("python"))
 
     def spell(self, surface: str) -> str:
-        """Return the whole message, with its hint in the language of a surface: `python`, `shell` or `mcp`."""
+        """Return the message with its hint worded for `python`, `shell` or `mcp`."""
         said, hint = self.what, spell(self.hint, surface)
         end = "" if said[-1:] in _ENDS else "."
         return f"{said}{end} Try: {hint}" if hint else said
 
 
 class SettingsError(TrainingMonitorError, ValueError):
-    """An invalid setting; `key` names it, together with the `file` that holds it if there is one."""
+    """An invalid setting. `key` is its name, preceded by the `file` that contains it if there is one."""
 
     def __init__(self, key: str, value: object, expected: str, *, file: str = "") -> None:
         self.value, self.expected = value, expected
@@ -214,7 +214,7 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
 
 
 class CommandError(TrainingMonitorError):
-    """A failed command. `answered`: the target did answer, and only the result of this one question is unknown."""
+    """A failed command. `answered` is true if the target responded, so that only this one result is unknown."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ MOST_TEXT, MOST_VALUE = 200, 600  # characters in a repr: of one text, and of on
 
 
 class PublicValue:
-    """What public dataclasses inherit, with `repr=False`."""
+    """Base class of public dataclasses: a short `repr` and a notebook display. Subclasses set `repr=False`."""
 
     __slots__ = ()
 

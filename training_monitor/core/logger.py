@@ -20,7 +20,7 @@ _loops = 0  # how many loops use the setup of `logging_of_loop`
 
 
 def get_logger() -> logging.Logger:
-    """Return the package's logger; silent until `setup_logging` or the application configures it."""
+    """Return the package's logger, which is silent until `setup_logging` or the application configures it."""
     import logging
 
     logger = logging.getLogger("training_monitor")
@@ -32,11 +32,11 @@ def get_logger() -> logging.Logger:
 def setup_logging(
     level: str | int | None = None, log_file: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> logging.Logger:
-    """Log to a file or to stdout, replacing the setup of an earlier call.
+    """Log to a file or to stdout. This replaces the configuration of an earlier call.
 
     Args:
-        level: DEBUG, INFO, WARNING or ERROR; default: TRAINING_MONITOR_LOG_LEVEL, else INFO.
-        log_file: default: TRAINING_MONITOR_LOG_FILE, else stdout.
+        level: DEBUG, INFO, WARNING or ERROR; default: TRAINING_MONITOR_LOG_LEVEL, otherwise INFO.
+        log_file: path of the log file; default: TRAINING_MONITOR_LOG_FILE, otherwise stdout.
 
     Raises:
         SettingsError: the level is unknown, or the file cannot be written.

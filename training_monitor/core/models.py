@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class JobStatus(str, Enum):
-    """Ray's own job states plus UNKNOWN (could not ask).
+    """The status of a job: Ray's own states, plus UNKNOWN if the status could not be read.
 
         PENDING -> RUNNING -> SUCCEEDED | FAILED | STOPPED
 
-    STOPPED means stopped by a person: terminal, never restarted.
+    STOPPED means that a person stopped the job. This status is final; such a job is never restarted.
     """
 
     PENDING = "PENDING"
@@ -42,7 +42,7 @@ class JobStatus(str, Enum):
 
 
 class RunOutcome(str, Enum):
-    """How a supervised run ended; the reason in its report begins with it."""
+    """How a supervised run ended. The reason in its report begins with this word."""
 
     COMPLETED = "completed"
     STOPPED = "stopped"  # by a person, to stay stopped
@@ -62,7 +62,7 @@ SUPERVISOR, TIME_LIMIT = "supervisor", "time_limit"  # who stops a process job b
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Reply(PublicValue):
-    """The output of one script on a target."""
+    """The output of one script that ran on a target."""
 
     output: str = field(repr=False)
     exit_code: int
@@ -73,8 +73,9 @@ class Reply(PublicValue):
 class Question(PublicValue, Generic[T]):
     """A small sh script, its time limit on the target in seconds, and a pure parser of its reply.
 
-    What a shell on the target cannot tell is asked from here: `beside` is given the site, and then no script is sent.
-    `takes_cut`: what the script has printed when its time is over is parsed too; its exit code is then 137.
+    If `beside` is set, no script is sent: the function is called on this machine with the site, for facts that a shell
+    on the target cannot find out. With `takes_cut`, the output printed before the time limit is parsed too; the exit
+    code is then 137.
     """
 
     name: str
@@ -87,7 +88,7 @@ class Question(PublicValue, Generic[T]):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Answer(PublicValue, Generic[T]):
-    """A tri-state result: a value, absent (value and failure None), or unknown (`failure` says why)."""
+    """A tri-state result: a value, absent (value and failure None), or unknown (`failure` is the error)."""
 
     name: str
     value: T | None
@@ -115,7 +116,7 @@ class Answer(PublicValue, Generic[T]):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Gpu(PublicValue):
-    """One GPU as nvidia-smi reports it; None is "not reported", never zero."""
+    """One GPU as reported by nvidia-smi. None means "not reported", never zero."""
 
     index: int | None
     uuid: str | None = None
@@ -133,9 +134,10 @@ class Gpu(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GpuProcess(PublicValue):
-    """A process on a GPU as nvidia-smi reports it; `memory_used_mb` None is "not reported", never zero.
+    """A process on a GPU as reported by nvidia-smi. None in `memory_used_mb` means "not reported", never zero.
 
-    `is_here`: a process of this number exists where nvidia-smi was asked, which reports the numbers of the host.
+    nvidia-smi reports the PIDs of the host. `is_here` is true if a process with this PID also exists where nvidia-smi
+    ran.
     """
 
     pid: int
@@ -147,9 +149,9 @@ class GpuProcess(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GpuTable(PublicValue):
-    """All GPUs of a target; `error` is the driver's own message, if it printed one.
+    """All GPUs of a target; `error` is the error message that the driver printed, if any.
 
-    `has_none`: the driver answers and reports no GPU.
+    `has_none` is true if the driver works and reports that there is no GPU.
     """
 
     gpus: tuple[Gpu, ...]
@@ -162,7 +164,7 @@ class GpuTable(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RayJob(PublicValue):
-    """One submission as the dashboard reports it; times are UTC epoch seconds."""
+    """One job submission as reported by the Ray dashboard; times are UTC epoch seconds."""
 
     submission_id: str
     status: JobStatus
@@ -176,9 +178,10 @@ class RayJob(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RayResources(PublicValue):
-    """The GPUs and CPUs of a Ray cluster, and what waits for some; None is unknown.
+    """The GPUs and CPUs of a Ray cluster, and the pending demands for them; None is unknown.
 
-    `totals` is how much there is of each resource by its name; `demands` is what each waiting task or actor asks for.
+    `totals` is the total amount of each resource by name; `demands` lists the resources requested by each waiting task
+    or actor.
     """
 
     gpus_used: float | None
@@ -195,12 +198,12 @@ class RayResources(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Progress(PublicValue):
-    """The newest progress that a log shows; None means not seen. `step` is the optimizer step of the job.
+    """The most recent progress shown by a log; None means that the log does not show it.
 
-    `epoch_step` of `epoch_steps` is a counter within the epoch, for logs that count nothing else; `job_progress`
-    derives the step of the job from it. `epoch` and `total_epochs` are as printed. `epochs_done` of `epochs_planned`
-    are complete, including the fraction of the current epoch. `steps_before` counts the steps of earlier epochs, for
-    logs that do not say how many an epoch has.
+    `step` is the optimizer step of the job. `epoch_step` of `epoch_steps` is a counter within the epoch, for logs that
+    count nothing else; `job_progress` derives the step of the job from it. `epoch` and `total_epochs` are as printed.
+    `epochs_done` of `epochs_planned` are completed epochs, including the fraction of the current one. `steps_before`
+    counts the steps of earlier epochs, for logs that do not show the length of an epoch.
     """
 
     step: int | None = None
@@ -228,8 +231,8 @@ class Progress(PublicValue):
 class LogCursor(PublicValue):
     """A position in a log file: bytes read, the file's inode, and a checksum of the bytes before the position.
 
-    JSON-ready by `dataclasses.asdict`. `check` is "" where the target has neither md5sum nor cksum. `in_key`: a private
-    key has begun before the position, and not ended.
+    `dataclasses.asdict` converts it to a JSON-ready dict. `check` is "" if the target has neither md5sum nor cksum.
+    `in_key` is true if the position is inside a private key.
     """
 
     offset: int
@@ -240,14 +243,14 @@ class LogCursor(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewLog(PublicValue):
-    """What follows a cursor in a log file: `text` is whole lines, and `cursor` is for the next read.
+    """The new content of a log file after a cursor: whole lines in `text`, and the `cursor` for the next read.
 
     `partial` is the unfinished last line, which the next read returns again. `skipped_bytes` before `text` were not
-    read, `left_bytes` after it are for the next read. reset: None (the log continued) | truncated (emptied or
-    rewritten) | rotated (another file). A `missing` file has no text and keeps the cursor of the request. `age` is the
-    seconds since the last write, by the target's clock; `path` is the file. `lost` is the time (epoch seconds) from
-    and to which nothing is kept of it any more. Where it comes `by_lines`, it has each line when that ends,
-    or a part of some KiB.
+    read, and `left_bytes` after it are left for the next read. `reset` is None (the log continued), truncated (emptied
+    or rewritten) or rotated (replaced by another file). If the file is `missing`, there is no text, and the cursor of
+    the request is returned. `age` is the seconds since the last write, by the target's clock; `path` is the file.
+    `lost` is the start and the end (epoch seconds) of a period whose output is no longer stored. `by_lines` is true if
+    the source stores output by whole lines, or by parts of some KiB of a long line.
     """
 
     text: str = field(repr=False)
@@ -283,11 +286,11 @@ class Goodput(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Failure(PublicValue):
-    """Why a job failed, as far as known, and what to do about it.
+    """The classified cause of a job's failure, and the recommended action.
 
-    error_class: transient | hardware | user | ambiguous | external_stop. action: restart | restart_elsewhere |
-    restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the decisive line, `rank` the rank that wrote
-    it; `fingerprint` is equal for the same failure at another time, address or rank. `advice` says what to try.
+    `error_class` is transient | hardware | user | ambiguous | external_stop. `action` is restart | restart_elsewhere |
+    restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the decisive line, and `rank` the rank that
+    wrote it. `fingerprint` is equal for the same failure at another time, address or rank. `advice` is what to try.
     """
 
     category: str
@@ -316,7 +319,7 @@ class NcclTransport(PublicValue):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """One file below a checkpoint directory; `problem` is what an inspection of its bytes found wrong."""
+    """One file below a checkpoint directory. `problem` is the damage found by inspecting its bytes, if any."""
 
     path: str
     size_bytes: int
@@ -326,9 +329,10 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Checkpoint(PublicValue):
-    """A checkpoint. `complete` is None if it was not fully inspected, see `problem`; `size_bytes` is None if unknown.
+    """A checkpoint: its path, step, size and whether it is complete.
 
-    Its newest file was written at `modified_at`, `age` seconds ago by the target's clock.
+    `complete` is None if the checkpoint was not fully inspected; `problem` has the reason. `size_bytes` is None if
+    unknown. `modified_at` is when its newest file was written, `age` seconds ago by the target's clock.
     """
 
     path: str
@@ -341,17 +345,18 @@ class Checkpoint(PublicValue):
 
     @property
     def content(self) -> str:
-        """Return a name of what is stored: another one once the checkpoint was written again."""
+        """Return an identifier of the stored content, which changes when the checkpoint is written again."""
         return f"{self.path} {self.size_bytes} {self.modified_at}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobView(PublicValue):
-    """One look at a job: its status and what its log says. None is "not there", never zero.
+    """One look at a job: its status, and the progress shown in its log. None means "not there", never zero.
 
-    `command` is the entrypoint of a Ray job; `age` is the seconds since a process job was started, by the target's
-    clock; `stopped_by` is who stopped a process job (SUPERVISOR, TIME_LIMIT, or a person's own words), and unknown for
-    a Ray job. `pod` is what ran it, if that has ended; `resume` continues it while it is suspended.
+    `command` is the entrypoint of a Ray job. `age` is the seconds since a process job was started, by the target's
+    clock. `stopped_by` is who stopped a process job: SUPERVISOR, TIME_LIMIT, or the words that a person gave. It is
+    unknown for a Ray job. `pod` is the pod that ran the job, if that pod has ended. `resume` is the command that
+    continues the job while it is suspended.
     """
 
     job_id: str
@@ -374,12 +379,12 @@ class JobView(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Event(PublicValue):
-    """Something that a supervising loop saw or did, for display.
+    """An observation or action of a supervising loop, for display.
 
-    kind: progress | started | adopted | resumed | ignored | detected | refused | waiting | unreachable | reached |
-    moved | stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence, that of
-    `explained` a paragraph; `view` is the look behind `progress`; `checkpoint` is the path that a `started` attempt
-    resumes from; `outcome` is how a `finished` run ended.
+    `kind` is progress | started | adopted | resumed | ignored | detected | refused | waiting | unreachable | reached |
+    moved | stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence; for
+    `explained` it is a paragraph. `view` is the look that a `progress` event is based on, `checkpoint` the path that a
+    `started` attempt resumes from, and `outcome` how a `finished` run ended.
     """
 
     kind: str

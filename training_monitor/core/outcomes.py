@@ -14,7 +14,7 @@ PLANNED_ENDS = ("terminated", "finished", "failed", "stopped", "ended")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UploadedFile(PublicValue):
-    """One file of a verified upload; `etag` as the storage reports it."""
+    """One file of a verified upload; `etag` is the value reported by the storage."""
 
     path: str
     size_bytes: int
@@ -23,7 +23,7 @@ class UploadedFile(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UploadReport(PublicValue):
-    """The result of an upload; `verified` means that the destination was listed and matches what was sent."""
+    """The result of an upload. `verified` is true if a listing of the destination matches the files that were sent."""
 
     destination: str
     verified: bool
@@ -34,14 +34,16 @@ class UploadReport(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TerminationPlan(PublicValue):
-    """What to do with a run that is to be ended or has finished.
+    """The steps to take when a run is terminated, or after it has ended by itself.
 
-    `upload_to` are destinations, tried in order until one has the newest complete checkpoint (see `upload_checkpoint`).
-    `destroy` ends the rental of a vast.ai target once that upload is verified; `destroy_without_upload` does so even
-    without one, which loses what is on its disk. `end` is terminated, or how the run ended by itself: finished | failed
-    | stopped | ended; only the model of a finished run is called complete, the README of any other gets `tags`. A
-    target that cannot be reached for `unreachable_seconds` is given up. `is_hang`: it is ended because it hangs, after
-    a roll call (see `explain_training`) of at most `roll_call_timeout` seconds, which are at least 5; 0: none is taken.
+    `upload_to` lists destinations, which are tried in order until one has the newest complete checkpoint (see
+    `upload_checkpoint`). `destroy` ends the rental of a vast.ai target after the upload is verified;
+    `destroy_without_upload` ends it even without an upload, so the data on its disk is lost. `end` is terminated, or
+    how the run ended by itself: finished | failed | stopped | ended. Only the model of a finished run is published as
+    complete; the README of any other gets `tags`. If the target cannot be reached for `unreachable_seconds`, the
+    current step is given up. `is_hang` means that the run is terminated because it hangs. A roll call (see
+    `explain_training`) is then taken first, which takes at most `roll_call_timeout` seconds: at least 5, or 0 for no
+    roll call.
     """
 
     reason: str = "Stall detected, grace period expired"
@@ -67,14 +69,15 @@ class TerminationPlan(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TerminationReport(PublicValue):
-    """The result of ending a run, or of saving it after it ended. None: not tried, or unknown.
+    """The result of terminating a run, or of saving it after it ended. None means not tried, or unknown.
 
-    `stopped`: no process of it is left; `left` lists what not even SIGKILL ended, as `PID STATE` (D waits for a disk or
-    driver). `checkpoint` is the one to upload. `destroyed` is True when the service acknowledged that it destroyed the
-    instance, False when the instance was kept, and `kept` says why. `gone`: two answers agree that there is no such
-    instance; without `destroyed`, it went by itself or the acknowledgement was lost. `unlisted_checkpoints` counts
-    older ones besides `checkpoints` that were not inspected. `success`: everything planned was done. `explanation`
-    says why a run that hung did so, `roll_call` is the folder with all that was seen of its ranks.
+    `stopped` is true if none of its processes is left; `left` lists the processes that survived SIGKILL as `PID STATE`
+    (state D waits for a disk or driver). `checkpoint` is the checkpoint to upload. `destroyed` is True if the service
+    confirmed that it destroyed the instance, and False if the instance was kept; `kept` is the reason. `gone` is true
+    if two responses of the service agree that the instance does not exist; if `destroyed` is not True then, the
+    instance disappeared by itself or the confirmation was lost. `unlisted_checkpoints` counts older checkpoints that
+    were not inspected, in addition to `checkpoints`. `success` is true if every planned step was done. `explanation` is
+    why a run that hung did so, and `roll_call` is the folder with the data collected from its ranks.
     """
 
     success: bool
@@ -97,7 +100,7 @@ class TerminationReport(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WatchReport(PublicValue):
-    """How a watch ended: finished | failed | stopped | ended (unknown how) | lost | terminated."""
+    """How a watch ended: finished | failed | stopped | ended (result unknown) | lost | terminated."""
 
     end: str
     reason: str
@@ -107,20 +110,23 @@ class WatchReport(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WaitReport(PublicValue):
-    """How a wait ended; None is unknown. The names are those of `CheckReport` and `JobCheckReport`.
+    """How a wait ended; None is unknown. The keys have the same names as in `CheckReport` and `JobCheckReport`.
 
     Attributes:
-        outcome: met (a condition that was waited for holds) | missed (the training ended or stalled without it) |
-            unknown (it ended and nobody knows how, or is there no more) | timeout | interrupted (by `stopping`).
-        condition: the one that holds, as it was given. conditions: all that were waited for.
+        outcome: met (one of the conditions holds) | missed (the training ended or stalled first) | unknown (the
+            training ended with an unknown result, or has disappeared) | timeout | interrupted (by `stopping`).
+        condition: the condition that holds, as it was given.
+        conditions: all conditions of the wait.
         reason: one sentence with the evidence.
-        target, name, job_id: of the training; `name` is its display name.
-        verdict, state: of the last look; unknown while the target cannot be asked.
-        step, total_steps, epoch, loss: of the last look that told them; epoch counts epochs done.
-        checkpoint: the new complete one that was waited for. line: the line of the log that was waited for.
-        seconds: from the beginning of the wait to its end. unseen_seconds: for how long of these it could not be seen.
-        handle: the name under which the wait is kept.
-        errors: what could not be read, as of the last look.
+        target, name, job_id: identify the training; `name` is its display name.
+        verdict, state: results of the last look; unknown while the target cannot be reached.
+        step, total_steps, epoch, loss: values from the last look that had them; `epoch` counts completed epochs.
+        checkpoint: the new complete checkpoint, if the wait was for one.
+        line: the matching line of the log, if the wait was for one.
+        seconds: duration of the wait.
+        unseen_seconds: the part of `seconds` during which the training could not be observed.
+        handle: the name under which the wait is stored.
+        errors: the errors of the last look.
     """
 
     schema: str

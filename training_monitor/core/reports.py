@@ -20,13 +20,13 @@ StateWord = Annotated[
 
 
 def report_of(kind: type[Report], *values: Any, **own: Any) -> Report:
-    """Return a report of this kind.
+    """Build a report of type `kind` from dataclasses, dicts and keyword arguments.
 
     Args:
-        kind: its TypedDict.
-        values: dataclasses or dicts that have some of its keys; a later one goes before an earlier one. With None
-            among them, keys that nothing has are None; else they are an error.
-        own: keys that go before those of all values.
+        kind: the TypedDict of the report.
+        values: dataclasses or dicts that have some of its keys; later values replace earlier ones. If one of them is
+            None, missing keys are set to None; otherwise a missing key is an error.
+        own: keys that replace those of all values.
     """
     told: dict[str, Any] = dict.fromkeys(kind.__annotations__) if None in values else {}
     for value in (*values, own):
@@ -36,7 +36,7 @@ def report_of(kind: type[Report], *values: Any, **own: Any) -> Report:
 
 
 def key_types(value: type, **renamed: str) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, or of a TypedDict's keys, by what `keys_of` calls them in a value."""
+    """Return the types of a dataclass's fields or a TypedDict's keys, by key; `renamed` maps a field to another key."""
     hints = get_type_hints(value, include_extras=True)
     names = [each.name for each in fields(value)] if is_dataclass(value) else list(hints)
     keys = {renamed.get(name, name): hints[name] for name in names}
@@ -45,12 +45,12 @@ def key_types(value: type, **renamed: str) -> dict[str, Any]:
 
 
 def document(name: str, said: str, /, *parts: type | dict[str, Any], **own: Any) -> type[dict[str, Any]]:
-    """Return a TypedDict with the keys of its parts and its own; later ones replace earlier ones.
+    """Build a TypedDict from the keys of its parts and its own; later keys replace earlier ones.
 
     Args:
-        name: of the definition in the schema.
-        said: its description there.
-        parts: dataclasses, TypedDicts, or types by key, such as `key_types` returns.
+        name: name of the definition in the schema.
+        said: description of the definition in the schema.
+        parts: dataclasses, TypedDicts, or types by key as returned by `key_types`.
     """
     keys: dict[str, Any] = {}
     for part in parts:
@@ -61,7 +61,7 @@ def document(name: str, said: str, /, *parts: type | dict[str, Any], **own: Any)
 
 
 def list_of(kind: Any) -> Any:
-    """Return the type of a list of these."""
+    """Return the type of a list with items of type `kind`."""
     return GenericAlias(list, (kind,))
 
 
@@ -104,13 +104,13 @@ class RayNumbers(TypedDict):
 
 
 class RayResourcesReport(RayNumbers):
-    """What a Ray cluster has, uses and waits for; `healthy` is False also if that could not be asked."""
+    """The total, used and requested resources of a Ray cluster. `healthy` is False if Ray could not be queried."""
 
     healthy: bool
 
 
 class EfaReport(TypedDict):
-    """The result of an EFA check; `efa_active` is None when nothing shows what NCCL uses."""
+    """The result of an EFA check; `efa_active` is None if there is no evidence of the transport that NCCL uses."""
 
     efa_active: bool | None
     transport: str
@@ -126,13 +126,13 @@ class NodeEfaReport(EfaReport):
 
 
 class EfaClusterReport(EfaReport):
-    """The EFA state of all pods; `transport` is "mixed" where they differ."""
+    """The EFA state of all pods; `transport` is "mixed" if the pods differ."""
 
     per_node: list[NodeEfaReport]
 
 
 class OneGpuReport(TypedDict):
-    """One GPU of a node, as nvidia-smi reports it: per cent, MB, watts; None is unknown."""
+    """One GPU of a node as reported by nvidia-smi, in per cent, MB and watts; None is unknown."""
 
     index: int | None
     util: float | None
@@ -142,9 +142,10 @@ class OneGpuReport(TypedDict):
 
 
 class NodeGpuReport(TypedDict):
-    """The GPUs of one node; `pod` is the pod's full name or the target string, `problem` the error without advice.
+    """The GPUs of one node. `pod` is the pod's full name or the target string.
 
-    `util` is the mean of its GPUs, memory and power are their sums; `gpus` has each of them.
+    `util` is the mean over its GPUs, memory and power are sums, and `gpus` lists each GPU. `problem` is the error
+    without the advice.
     """
 
     pod: str
@@ -193,7 +194,7 @@ class HealthRayReport(RayNumbers):
 
 
 class JobReport(TypedDict):
-    """One job in the health report; `state`, `verdict` and `reason` are those of `Verdict`."""
+    """One job in the health report; `state`, `verdict` and `reason` have the same meaning as in `Verdict`."""
 
     job_id: str
     status: str
@@ -227,9 +228,10 @@ class DiskReport(TypedDict):
 
 
 class HealthReport(TypedDict):
-    """The result of `get_training_health`: verdict ok | warning | failed | unknown; `healthy` for ok and warning.
+    """The result of `get_training_health`.
 
-    `silent` names the targets that gave no answer at all.
+    `verdict` is ok | warning | failed | unknown; `healthy` is True for ok and warning. `silent` lists the targets that
+    did not respond at all.
     """
 
     schema: str
@@ -258,17 +260,22 @@ class MonitorReport(TypedDict):
 
 
 class AttemptReport(TypedDict):
-    """One attempt: its checkpoint, how far it came, how it ended and on what evidence.
+    """One attempt of a supervised job: its checkpoint, the steps it reached, and how it ended. None is unknown.
 
-    `progress` says whether it came further than all attempts before it, `node` is its Kubernetes node; None: unknown.
-    `checkpoint_content` names the stored content, another one once it was written again. `stepped` says whether a step
-    was made after the start; `nan_step` is the first step whose loss may have been NaN, if the newest one was.
-    `final_step_known` is False when it may have made more steps than were seen; `steps_lost` is then None, and where
-    the steps in its log cannot be compared with its checkpoints' numbers (`counts_job`). `resume_problem` says that its
-    `first_step` lay before the checkpoint that it was given; `start_step` is then where it really began, and None for
-    an adopted one. `phases` are the seconds that it was seen to start up, save and evaluate.
-    `explanation` is what the roll call said before it was ended as a hang, `roll_call` the folder with all of it;
-    `suspect_nodes` are those of the ranks that the others waited for, `faulty_nodes` had a fault of their hardware.
+    `progress` is true if the attempt reached a higher step than all attempts before it; `node` is its Kubernetes node.
+    `checkpoint_content` identifies the stored content of its checkpoint, which changes when the checkpoint is written
+    again. `stepped` is true if it made a step after the start; `nan_step` is the first step whose loss may have been
+    NaN, if the most recent loss was NaN. `final_step_known` is False if the attempt may have made more steps than were
+    observed. `steps_lost` is then None; it is also None if the steps in the log cannot be compared with the numbers of
+    its checkpoints (`counts_job`).
+
+    `resume_problem` reports that `first_step` was lower than the step of the checkpoint it was given; `start_step` is
+    then the step at which it really began. `start_step` is None for an adopted attempt. `phases` has the seconds that
+    it was observed to spend on startup, on checkpoints and on evaluation.
+
+    `explanation` is the result of the roll call that was taken before the attempt was ended as a hang; `roll_call` is
+    the folder with the full report. `suspect_nodes` ran the ranks that the other ranks waited for; `faulty_nodes` had a
+    hardware fault.
     """
 
     number: int
@@ -303,11 +310,11 @@ class AttemptReport(TypedDict):
 
 
 class RestartReport(TypedDict):
-    """The result of a supervised run; `reason` begins with `outcome`; `goodput` is 0..1, `badput` seconds by cause.
+    """The result of a supervised run. `reason` begins with `outcome`, `goodput` is 0..1, `badput` is seconds by cause.
 
-    What was not seen is None: `goodput` and phases of an attempt whose steps one look saw at most, the start-up of one
-    that had made steps before the first look, `steps_lost` if it is unknown for an attempt. `explanation` says why the
-    last attempt that hung did so.
+    Values that were not observed are None. This applies to `goodput` and the phases of an attempt whose steps were seen
+    in at most one look, to the startup time of an attempt that had made steps before the first look, and to
+    `steps_lost` if it is unknown for any attempt. `explanation` is why the last attempt that hung did so.
     """
 
     success: bool
@@ -325,7 +332,7 @@ class RestartReport(TypedDict):
 
 
 class GpuCheckReport(TypedDict):
-    """A GPU: `gpu_utilization` in per cent, `gpu_power` its power draw over its limit, 0 to 1."""
+    """One GPU: `gpu_utilization` in per cent, and `gpu_power` as power draw divided by the power limit, 0 to 1."""
 
     index: int | None
     name: str | None
@@ -337,12 +344,13 @@ class GpuCheckReport(TypedDict):
 
 
 class JobCheckReport(TypedDict):
-    """One training that `check_training` found; None is unknown, and `progress` is 0 to 1.
+    """One training found by `check_training`. None is unknown, and `progress` is 0 to 1.
 
-    `target` is where it is, `pid` its main process, `script` what that runs, `log` the path of its log, `name` its
-    display name, `checkpoint` the newest complete one. `gpus` are those that its processes use, or else all of the
-    target and its sibling pods. `explanation` is what the last roll call said before the training was ended as a
-    hang, at `explained_at` (epoch seconds); it is of `explained_job_id`, often an attempt before this one.
+    `target` is the target on which it runs, `pid` its main process, `script` the script of that process, `log` the path
+    of its log, `name` its display name, and `checkpoint` its newest complete checkpoint. `gpus` are the GPUs that its
+    processes use; if that is unknown, all GPUs of the target and its sibling pods. `explanation` is the result of the
+    last roll call that was taken before the training was ended as a hang, at `explained_at` (epoch seconds). It belongs
+    to `explained_job_id`, which is often an earlier attempt.
     """
 
     verdict: VerdictWord
@@ -379,11 +387,12 @@ class JobCheckReport(TypedDict):
 
 
 class CheckReport(TypedDict):
-    """The result of `check_training`: `jobs` worst first; `verdict` is that of the first, or `unknown` without jobs.
+    """The result of `check_training`. `jobs` lists the trainings that were found, worst first.
 
-    `not_looked_at` counts the trainings beyond those in `jobs`. `not_seen` lists what could not be seen (those
-    trainings, and processes and jobs that could not be listed): what, how many (`count`, None: unknown) and why. While
-    it lists anything, no verdict is `ok`.
+    `verdict` is the verdict of the first job, or unknown without jobs. `not_looked_at` counts the trainings that were
+    found but not inspected. `not_seen` lists those trainings, and the processes and jobs that could not be listed, each
+    with a description, the reason, and a `count` (None if unknown). While `not_seen` is not empty, `verdict` is unknown
+    or failed.
     """
 
     schema: str

@@ -14,39 +14,39 @@ from training_monitor.core.models import Checkpoint, Failure, JobStatus, JobView
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Observation(PublicValue):
-    """What one look at one training saw; None is unknown, never zero.
+    """The facts that one look at one training collected; None is unknown, never zero.
 
     Attributes:
         timestamp: epoch seconds, by the observer's clock.
-        step, total_steps: of the job, over all epochs; None before the first step.
-        eta_seconds, steps_per_second, loss: as printed in the log.
-        phase: what the end of the log says it is doing instead of steps (see `find_phase`).
-        gpu_utilization, gpu_power_fraction: of its busiest GPU (see `gpu_load`): per cent, and power draw over its
-            limit.
-        log_size: bytes. heartbeat: whether its last lines only repeat (see `find_heartbeat`).
-        epoch, total_epochs: epochs done, including the fraction of the current one, and their total.
-        status: of the job; UNKNOWN without one. exit_code, message: those of the job.
-        is_running: whether its processes run. finished: whether its log shows the end.
-        failure: why it failed; only if it no longer runs or its log ends in an error.
-        runtime: seconds since it began. process: its identity `PID START BOOT`; another one is another start.
-        awake_seconds: how long the target has been awake since its boot `boot`; measures elapsed time across clock
-            jumps and suspends.
-        log_age: seconds since the last write to its log. step_age: since the line with its newest step was written.
-        step_interval: the usual seconds between lines with a step; step_time: the seconds of a step at its usual best.
-            Both from the times and rates in its own log.
+        step, total_steps: progress of the job over all epochs; None before the first step.
+        eta_seconds, steps_per_second, loss: values as printed in the log.
+        phase: the activity at the end of the log, if that is not making steps (see `find_phase`).
+        gpu_utilization, gpu_power_fraction: utilization in per cent, and power draw divided by the power limit, of its
+            busiest GPU (see `gpu_load`).
+        log_size: size of the log in bytes. heartbeat: whether its last lines only repeat (see `find_heartbeat`).
+        epoch, total_epochs: completed epochs, including the fraction of the current one, and the total.
+        status: status of the job; UNKNOWN if there is no job. exit_code, message: reported by the job.
+        is_running: whether its processes run. finished: whether its log shows that the training has ended.
+        failure: the cause of a failure, only if it no longer runs or its log ends in an error.
+        runtime: seconds since it started. process: its identity `PID START BOOT`, which differs after every start.
+        awake_seconds: seconds since the target's boot, whose ID is `boot`, without suspended time. They measure elapsed
+            time even if the clock jumps.
+        log_age: seconds since the last write to its log. step_age: seconds since the line with its newest step.
+        step_interval: the usual seconds between lines with a step. step_time: the seconds of a step at its usual best.
+            Both are computed from the times and rates in its own log.
         file_age: seconds since the last write to the newest file in its checkpoint folder.
-        cpu_seconds, written_bytes: CPU time and bytes written by its processes since they began, including ended
+        cpu_seconds, written_bytes: CPU time and bytes written by its processes since they started, including ended
             children. cpu_cores, write_rate: the same per second, measured during the look.
-        delay_seconds: how long its threads waited for a processor; delay_cores: the same per second.
-        resume: the command that continues it, while what runs it has suspended it.
-        suspended: those of its processes that are suspended (state T).
-        blocked: how many of its processes wait in the kernel for a disk (state D).
-        compilers: how many compilers run for it.
-        oom_kills: processes killed for lack of memory on the target, as counted by the kernel.
+        delay_seconds: time that its threads waited for a processor. delay_cores: the same per second.
+        resume: the command that continues it while its scheduler or container runtime has suspended it.
+        suspended: its processes that are suspended (state T).
+        blocked: number of its processes that wait in the kernel for a disk (state D).
+        compilers: number of compilers that run for it.
+        oom_kills: number of processes killed for lack of memory, as counted by the kernel of the target.
         gpu_errors: faults of its GPUs, one text each.
-        processes: how many of its processes were seen; 0 if none has its log open, or none is visible.
-        unseen_output: it runs, and what it prints goes where nobody can read it.
-        bar_held: it prints a progress bar, and part of its output is held back by what stores it.
+        processes: number of its processes that were found; 0 if none has its log open, or none is visible.
+        unseen_output: whether it runs but its output goes to a place that cannot be read.
+        bar_held: whether it prints a progress bar whose latest part is buffered by the system that stores its output.
     """
 
     timestamp: float
@@ -99,7 +99,7 @@ ProgressSample = Observation  # the earlier public name
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StallAnalysis(PublicValue):
-    """The result of `analyze_stall`, which defines its words. Times are epoch seconds, durations seconds."""
+    """The result of `analyze_stall`, which documents its fields. Times are epoch seconds; durations are seconds."""
 
     is_stalling: bool
     kind: str | None
@@ -115,18 +115,20 @@ class StallAnalysis(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict(PublicValue):
-    """The conclusion of `judge` about a training; every command shows this and no other.
+    """The conclusion of `judge` about a training. All commands show this verdict.
 
     Attributes:
         state: starting | running | slow | suspended | stalled | finished | failed | stopped | unknown.
-        verdict: ok | warning | failed | unknown. Decides the exit status: 0 for ok and warning, 1, 3.
-        reason: one sentence with the evidence: the silence and its limit, the decisive line, or why it is unknown.
-        since: the start of this state, epoch seconds.
+        verdict: ok | warning | failed | unknown. It determines the exit code: 0 for ok and warning, 1 for failed, 3 for
+            unknown.
+        reason: one sentence with the evidence, such as the time without a step and its limit, the decisive line, or why
+            the state is unknown.
+        since: the start of this state, in epoch seconds.
         confidence: none | low | medium | high.
         recommendation: continue | alert | terminate.
-        seconds_without_step, limit_seconds: the silence, and the limit from which it is a stall.
+        seconds_without_step, limit_seconds: the time since the last step, and the time from which it counts as a stall.
         remedies: what to try, or what would make the verdict more certain.
-        failure: why it failed, if it did.
+        failure: the cause, if the training failed.
         stall: the result of `analyze_stall`.
     """
 
@@ -160,12 +162,12 @@ MOST_LOG_LINES, MOST_LOG_LINE = 50, 500  # of a notice; lines, characters of one
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WatchedJob(PublicValue):
-    """What is watched: a job by its id, files on the target, or a process there.
+    """Identify a training to watch: a job by its ID, files on the target, or a process there.
 
-    `job_id` is a Ray submission id or process:NAME. `log_file` is the training's log; `log_paths` are shell patterns,
-    of whose matches the newest file is the log. At most one of these three is given; `pid` is the training's main
-    process, alone or together with a log; `process` is its identity `PID START BOOT` if it was seen. `pid_file`
-    contains its pid, `output_dir` its checkpoints. `name` is its display name (default: made from the others).
+    Give at most one of `job_id` (a Ray submission ID or process:NAME), `log_file` (the training's log) and `log_paths`
+    (shell patterns; the newest matching file is the log). `pid` is the training's main process, alone or together with
+    a log; `process` is its identity `PID START BOOT`, if known. `pid_file` contains its PID, and `output_dir` its
+    checkpoints. `name` is its display name, which defaults to one derived from the other fields.
     """
 
     job_id: str | None = None
@@ -202,7 +204,7 @@ class WatchedJob(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NotSeen(PublicValue):
-    """What a look could not see, and why; it may exist all the same. `count` is None if unknown."""
+    """Items that may exist but could not be observed, and the reason. `count` is None if unknown."""
 
     what: str
     why: str
@@ -214,9 +216,9 @@ class NotSeen(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobListing(PublicValue):
-    """The jobs of a target, oldest first; a kind of jobs named in `not_seen` could not be listed.
+    """The jobs of a target, oldest first. Kinds of jobs that could not be listed are in `not_seen`.
 
-    `odd` names what the jobs folder holds besides jobs.
+    `odd` lists entries of the jobs folder that are not jobs.
     """
 
     jobs: tuple[JobView, ...]
@@ -228,8 +230,8 @@ class JobListing(PublicValue):
 class CheckpointListing(PublicValue):
     """The checkpoints of a folder, lowest step first.
 
-    `unlisted` counts older checkpoints of which only the names are known, and unreadable folders that may hold some.
-    `unlooked_step` is the highest step that was not inspected; None when all were.
+    `unlisted` counts older checkpoints of which only the names are known, and unreadable folders that may contain some.
+    `unlooked_step` is the highest step that was not inspected; None if all were inspected.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -238,7 +240,7 @@ class CheckpointListing(PublicValue):
 
     @property
     def newest_complete(self) -> Checkpoint | None:
-        """Return the complete checkpoint with the highest step; None while a higher one was not inspected."""
+        """Return the complete checkpoint with the highest step; None if one with a higher step was not inspected."""
         newest = next((each for each in reversed(self.checkpoints) if each.complete), None)
         is_last = newest is None or self.unlooked_step is None or newest.step >= self.unlooked_step
         return newest if is_last else None
@@ -249,12 +251,12 @@ class CheckpointListing(PublicValue):
 
     @property
     def unknown(self) -> int:
-        """Return how many checkpoints may or may not be complete."""
+        """Return the number of checkpoints that may or may not be complete."""
         return self.unlisted + sum(each.complete is None for each in self.checkpoints)
 
     @property
     def why_none_is_complete(self) -> str:
-        """Explain why no checkpoint is complete, and how many are unknown."""
+        """Explain why no checkpoint is complete, with the number of those that are unknown."""
         if not self.count:
             return "there is no checkpoint"
         last = [each for each in self.checkpoints if not each.complete][-3:]
@@ -266,13 +268,13 @@ class CheckpointListing(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingStatus(PublicValue):
-    """One look of a watcher; None is unknown. `status` is the job's; without a job, RUNNING or UNKNOWN.
+    """The result of one look of a watcher; None is unknown.
 
-    `step` is the job's step over all epochs that were seen, even if its log counts within epochs. `checkpoints` are
-    those of the output directory, lowest step first, and `unlisted_checkpoints` counts older ones that were not
-    inspected. `totals` are the 15 values of `LogTotals`. `errors` says what could not be asked. `verdict` is the result
-    of `judge`, `stall` its part about stalls. `started_at` and `timestamp` are epoch seconds, by the clock of the
-    target and of the watcher.
+    `status` is the status of the job; without a job, it is RUNNING or UNKNOWN. `step` is the job's step over all
+    observed epochs, even if its log counts within epochs. `checkpoints` are those of the output directory, lowest step
+    first, and `unlisted_checkpoints` counts older ones that were not inspected. `totals` has the 15 values of
+    `LogTotals`. `errors` lists the queries that failed. `verdict` is the result of `judge`, and `stall` is its stall
+    analysis. `started_at` is in epoch seconds by the target's clock, `timestamp` by the watcher's clock.
     """
 
     is_running: bool | None
@@ -306,12 +308,12 @@ class LogUpdate(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Notice(PublicValue):
-    """One thing to tell a user, in plain words; each channel renders it in its own markup.
+    """A message to a user in plain words, which each channel renders in its own markup.
 
-    `fields` are labels and values, one line each; `text` follows them. `(job_id, kind, generation)` identifies what
-    happened, for deduplication. priority: low | normal | high | urgent. `training` is the display name of what it is
-    about, `target` where that runs, and `command` what to type next in a shell on `host`, the sending machine. `log` is
-    the end of its log, at most MOST_LOG_LINES lines.
+    `fields` are labels and values, one line each; `text` follows them. `(job_id, kind, generation)` identifies the
+    event, for deduplication. `priority` is low | normal | high | urgent. `training` is the display name of the
+    training, `target` is the target on which it runs, and `command` is the next shell command to run on `host`, the
+    machine that sent the notice. `log` is the end of its log, at most MOST_LOG_LINES lines.
     """
 
     kind: str
@@ -346,9 +348,10 @@ def last_log_lines(text: str, count: int) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Delivery(PublicValue):
-    """The delivery of a notice: `channel` accepted it; `none` if none did, `suppressed` for a duplicate.
+    """The result of delivering a notice.
 
-    `attempts` counts tries over all channels; `error` says why the channels before it, or all of them, failed.
+    `channel` is the channel that accepted it, `none` if no channel did, or `suppressed` for a duplicate. `attempts`
+    counts tries over all channels. `error` is why the earlier channels, or all channels, failed.
     """
 
     channel: str
@@ -361,7 +364,7 @@ LEAST_ROLL_CALL_SECONDS = 5.0  # in which the processes of a training can be loo
 
 
 class Bound(NamedTuple):
-    """What a number is expected to be, in words, in the annotation of a parameter or field."""
+    """The expected range of a number, in words; used in the annotation of a parameter or field."""
 
     expected: str
 
@@ -373,7 +376,7 @@ RollCallSeconds = Annotated[float, NONE_OR_LONG_ENOUGH]
 
 
 def is_at_least(lowest: float, value: object) -> bool:
-    """Whether a value is a finite number from `lowest` on."""
+    """Return whether a value is a finite number of at least `lowest`."""
     from training_monitor.core.units import known_number
 
     known = known_number(value)
@@ -381,21 +384,22 @@ def is_at_least(lowest: float, value: object) -> bool:
 
 
 def check_roll_call_timeout(seconds: float) -> None:
-    """Raise SettingsError for a bound of a roll call in which no host could answer."""
+    """Raise SettingsError if a timeout is too short for a roll call; 0 (no roll call) is valid."""
     if not (is_at_least(LEAST_ROLL_CALL_SECONDS, seconds) or seconds == 0):
         raise SettingsError("roll_call_timeout", seconds, NONE_OR_LONG_ENOUGH.expected)
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRollCall:
-    """What a roll call said of a job before that was ended.
+    """The stored result of a roll call that was taken before a job was ended.
 
     Attributes:
-        at: epoch seconds.
-        text: the paragraph, or why there is none. confidence: none | low | medium | high.
-        folder: on this machine, with the whole report; None if it could not be written.
-        suspect_nodes: of the culprits, if the ranks ran on several and it is no guess (confidence medium or high).
-        faulty_nodes: with a fault of the hardware.
+        at: when the roll call was taken, in epoch seconds.
+        text: the explanation in one paragraph, or why there is none. confidence: none | low | medium | high.
+        folder: the folder on this machine with the full report; None if it could not be written.
+        suspect_nodes: nodes of the ranks to blame, if the ranks ran on several nodes and the confidence is medium or
+            high.
+        faulty_nodes: nodes with a hardware fault.
     """
 
     at: float
