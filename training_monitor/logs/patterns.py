@@ -84,15 +84,15 @@ def _read_pattern(value: Any, place: Place) -> Any:
 
 
 def parse_metrics(text: str, patterns: Iterable[LogPattern]) -> dict[str, Value]:
-    """Return the newest value of each metric, in text order; metrics not found are left out.
+    """Return the most recent value of each metric in a log, in text order. Metrics that were not found are omitted.
 
     Args:
         text: log text; only its last 2000 lines within the last 256 KiB are searched.
-        patterns: several with the same name are alternatives.
+        patterns: the patterns to search for; patterns with the same name are alternatives.
 
     Returns:
-        Name to value; nan and inf are valid floats. In a line of more than 2000 characters, a match longer than 200 may
-        be missed or cut.
+        A dict from name to value; nan and inf are valid floats. In a line of more than 2000 characters, a match longer
+        than 200 characters may be missed or cut.
     """
     wanted: dict[str, list[LogPattern]] = {}
     for pattern in patterns:

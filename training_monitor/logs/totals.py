@@ -39,14 +39,14 @@ _LINE_END = regex(r"[\r\n]")
 @checked
 @dataclass(repr=False)
 class LogTotals(PublicValue):
-    """Aggregates a log: `feed` chunks, `close` at its end, `as_dict` at any time.
+    """Compute totals of a log: call `feed` with chunks, `close` at the end, and `as_dict` at any time.
 
-    Memory is bounded for any input. An unfinished last line counts when its end (newline or carriage return) arrives,
-    or at `close`; it is not kept in a record.
+    Memory use is bounded for any input. An unfinished last line is counted when its newline or carriage return arrives,
+    or at `close`. A saved record does not include it.
 
     Attributes:
-        progress: the newest value of each field.
-        epochs: how the log counts, as far as known; may be set before the first chunk.
+        progress: the most recent value of each field.
+        epochs: how the log counts steps and epochs, if known; may be set before the first chunk.
     """
 
     reader: ProgressReader = field(default_factory=ProgressReader)
@@ -85,20 +85,22 @@ class LogTotals(PublicValue):
         self._line = line if len(line) <= 2 * _HALF_LINE else line[:_HALF_LINE] + line[-_HALF_LINE:]
 
     def close(self) -> None:
-        """Count the unfinished last line: the log has ended."""
+        """Count the unfinished last line, because the log has ended."""
         line, self._line = self._line, ""
         self._read_all(line)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the totals so far; None is "not seen".
+        """Return the totals so far; None means that the log has not shown the value.
 
         Returns:
-            last_step, total_steps, progress_percent (0 to 100), estimated_time_remaining (seconds): of the job, see
-            `job_progress`. last_loss, last_learning_rate, steps_per_second: the newest. loss_history: {index, loss},
-            index counts from 0 over the whole log; redraws of one step with one loss are one entry; beyond 1000 entries
-            the last 500 are kept. checkpoints_saved and checkpoint_paths (distinct; the last 500 of over 1000). errors,
-            warnings: distinct, cut at 200 characters, the last 50 of over 100; a non-finite loss is an error too.
-            gpu_utilization in per cent. memory_usage: {used, total} of one GPU in MB. samples_generated.
+            A dict of 15 keys. last_step, total_steps, progress_percent (0 to 100) and estimated_time_remaining
+            (seconds) describe the job, see `job_progress`. last_loss, last_learning_rate and steps_per_second are the
+            most recent values. loss_history is a list of {index, loss}: index counts from 0 over the whole log,
+            repeated lines with the same step and loss are one entry, and beyond 1000 entries the last 500 are kept.
+            checkpoints_saved is a count, and checkpoint_paths are distinct (beyond 1000, the last 500 are kept). errors
+            and warnings are distinct lines, cut at 200 characters (beyond 100, the last 50 are kept); a non-finite loss
+            counts as an error. gpu_utilization is in per cent. memory_usage is {used, total} of one GPU in MB.
+            samples_generated is a count.
         """
         progress, job = self.progress, job_progress(self.progress)
         first = self.loss_count - len(self.losses)

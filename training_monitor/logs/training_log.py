@@ -34,15 +34,16 @@ _LASTING = ("total_steps", "total_epochs", "epoch_steps", "epochs_planned", "ste
 
 
 def parse_progress(text: str) -> Progress:
-    """Read the newest progress from a log, or from the end of one. Never raises.
+    """Read the most recent progress from a log, or from the end of a log. Never raises.
 
     Args:
-        text: log text; may contain `\\r` redraws, colours, and the prefixes of Ray, srun, mpirun and torchrun.
+        text: log text; it may contain `\\r` redraws, colours, and the prefixes of Ray, srun, mpirun and torchrun.
 
     Returns:
-        Progress with None for what the text does not say. `step` and `total_steps` count the job; a counter within an
-        epoch is `epoch_step` of `epoch_steps`. Times in seconds; throughput as printed (some frameworks print it per
-        GPU); `eta_scope` is "job" or "epoch"; `finished` is True after an unmistakable line, else None.
+        A Progress with None for values that the text does not contain. `step` and `total_steps` count over the whole
+        job; a counter within an epoch is `epoch_step` of `epoch_steps`. Times are in seconds. Throughput is as printed
+        (some frameworks print it per GPU). `eta_scope` is "job" or "epoch". `finished` is True after an unmistakable
+        line, otherwise None.
     """
     return read_progress(text, EpochCount())
 
