@@ -122,12 +122,12 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
 
     Args:
         text: the end of its log, and other messages (kernel log, scheduler), in text order.
-        exit_code: its exit status as a shell reports it (137 is SIGKILL); negative numbers are signals.
-        pod: the pod it ran in, as Kubernetes reports it; the reason of a pod's end explains its log.
+        exit_code: its exit code as reported by a shell (137 is SIGKILL); negative numbers are signals.
+        pod: the pod that ran the job, as reported by Kubernetes. The reason why a pod ended explains its log.
 
     Returns:
-        A Failure; category `none` with action `ignore` if nothing indicates a failure, `unknown` with action `restart`
-        if something failed for an unknown reason. Never raises.
+        A Failure. Its category is `none` with action `ignore` if there is no sign of a failure, and `unknown` with
+        action `restart` if the cause of a failure is unknown. Never raises.
     """
     if pod is not None and (pod.reason in _POD or pod.category):
         category, action = (pod.category, None) if pod.category else _POD[pod.reason or ""]

@@ -36,20 +36,20 @@ class _Span:
 
 
 def goodput(events: Iterable[RunEvent]) -> Goodput:
-    """Split a run's wall time into kept steps and the causes of the rest.
+    """Compute the share of a run's wall time spent on steps that were kept, and the causes of the rest.
 
     Args:
-        events: the run's phases in time order, each from its `timestamp` to the next one's; the last event ends the
-            run. `phase` is one of startup, training, checkpoint, evaluation, waiting, hang, end; `step` the optimizer
-            step reached by then, None if unknown. A training that begins at a lower step than was reached loses the
-            steps between.
+        events: the run's phases in time order. Each lasts from its `timestamp` to the next one's; the last event ends
+            the run. `phase` is one of startup, training, checkpoint, evaluation, waiting, hang, end. `step` is the
+            optimizer step reached by then, None if unknown. If a training phase begins at a lower step than was reached
+            before, the steps between count as lost.
 
     Returns:
-        `goodput` 0..1, None when no step was seen; `seconds` by cause: productive, startup, checkpoint, evaluation,
-        lost_steps, waiting, hang, and unknown (training without a visible step).
+        `goodput` is 0..1, or None if no step was observed. `seconds` is the time by cause: productive, startup,
+        checkpoint, evaluation, lost_steps, waiting, hang, and unknown (training without a visible step).
 
     Raises:
-        SettingsError: a phase has another name.
+        SettingsError: the name of a phase is invalid.
     """
     spans, seconds = list[_Span](), dict.fromkeys(_CAUSES, 0.0)
     known, total = None, 0.0

@@ -46,12 +46,12 @@ def not_seen(why: str) -> Verdict:
 
 
 def judge(observations: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> Verdict:
-    """Judge one training by all observations of it.
+    """Judge one training by all observations of it, and return its state, verdict and reason.
 
     Args:
-        observations: oldest first, from any command, any number; old ones count as much as new ones.
-        now: epoch seconds; nothing is concluded from the time since the last observation.
-        policy: the limits.
+        observations: oldest first, any number, from any command. Old observations count as much as new ones.
+        now: epoch seconds. The time since the last observation is not used as evidence.
+        policy: the limits for stalls and slowness.
     """
     seen = [each for each in observations if each.timestamp <= now]
     if not seen:

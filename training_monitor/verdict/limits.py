@@ -56,15 +56,16 @@ _ENDLESS, _UNSEEN, _SHORT, _LONG = _pause(), _pause(), _pause(), _pause()  # pau
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StallPolicy(PublicValue):
-    """The limits for stalls and slowness. Times in seconds.
+    """The limits from which a training counts as stalled or slow. Times are in seconds.
 
-    `*_pause` are the shortest pauses that count as a hang, by what is known: GPUs idle and processes invisible, GPUs
-    spinning, visible processes that neither compute nor write (`quiet`), a log that still grows, nothing known
-    (`first_pause` if the run has not paused before), something at work, no step yet. `pause_factor` and
-    `cadence_factor` multiply the run's own longest pause of that kind, and its usual time between steps; a hang must
-    last longer. `speed_drop_threshold` is the share of its past speed below which a run is slow;
-    `eta_convergence_threshold` the share of elapsed time by which its ETA should have shrunk, over `eta_seconds` or
-    more.
+    Each `*_pause` is the shortest pause that counts as a hang in one situation: `idle_pause` if the GPUs are idle and
+    the processes invisible, `spinning_pause` if the GPUs spin, `quiet_pause` if the visible processes neither compute
+    nor write, `spoken_pause` if the log still grows, `unknown_pause` if only the log's silence is known (`first_pause`
+    if the run has not paused before), `early_pause` while the usual time between steps is unknown, `busy_pause` if a
+    process is at work, `startup_pause` before the first step. A hang must also last longer than `pause_factor` times
+    the run's own longest pause of that kind, and `cadence_factor` times its usual time between steps. A run is slow
+    below `speed_drop_threshold` times its past speed. Its ETA converges if it shrinks by at least
+    `eta_convergence_threshold` times the elapsed time, over `eta_seconds` or more.
     """
 
     min_samples: Samples = 4

@@ -27,10 +27,10 @@ LEAST_FOR_PLATEAU = 100
 
 
 def analyze_loss(samples: Sequence[Observation]) -> LossAnalysis:
-    """Analyze the losses of a run's samples, oldest first.
+    """Analyze the losses of a run's samples, oldest first, for NaN, spikes, divergence and plateaus.
 
-    A loss counts once per step. Returns kind nan | spike | divergence | plateau, or None if nothing stands out or there
-    are too few losses, with the newest loss and the best block's median.
+    Each step contributes one loss. Returns kind nan | spike | divergence | plateau, or None if the losses are
+    unremarkable or too few, with the most recent loss and the median of the best block.
     """
     losses = _by_step(samples)
     if not losses:

@@ -46,18 +46,18 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestartPolicy(PublicValue):
-    """The limits of restarting a training; see `auto_restart`.
+    """The limits for restarting a training; see `auto_restart`.
 
     Attributes:
-        max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
-        retry_delay: seconds before a restart; doubles while there is no progress, up to `max_delay` seconds.
-        jitter: the share of the delay, from 0 to 1, by which it grows at most, at random.
+        max_retries: maximum number of consecutive restarts without progress (10 allows ten); see `decide_restart`.
+        retry_delay: seconds before a restart. The delay doubles while there is no progress, up to `max_delay` seconds.
+        jitter: the largest share of the delay, 0 to 1, that is added to it at random.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
-        check_interval: seconds between looks; the exit of a process job is noticed at once.
-        fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
-        keep_attempts: how many former attempts keep their run directories (logs) on the target; at least 1.
-        roll_call_timeout: seconds for the roll call (see `explain_training`) of a job that hangs, before it is ended,
-            at least 5; 0: none is taken.
+        check_interval: seconds between looks. The exit of a process job is detected at once.
+        fresh_start: allow a start from step 0 although checkpoints were written and none is usable.
+        keep_attempts: number of former attempts whose run directories (logs) are kept on the target; at least 1.
+        roll_call_timeout: maximum seconds for the roll call (see `explain_training`) of a job that hangs, before it is
+            ended; at least 5, or 0 for no roll call.
     """
 
     max_retries: int = 10
@@ -97,10 +97,11 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerEntry(PublicValue):
-    """One attempt that ended. `progress`: it came further than all before it; None if unknown.
+    """One attempt that ended. None is unknown.
 
-    `checkpoint` is the content that it started from, `node` where it ran. `suspect_nodes` are those of ranks that the
-    others waited for, `faulty_nodes` had a fault of their hardware. `stepped`: it made a step; None if unknown.
+    `progress` is true if the attempt reached a higher step than all before it; `stepped` is true if it made at least
+    one step. `checkpoint` identifies the content that it started from, and `node` is the node that it ran on.
+    `suspect_nodes` ran the ranks that the other ranks waited for; `faulty_nodes` had a hardware fault.
     """
 
     failure: Failure
@@ -118,10 +119,11 @@ class LedgerEntry(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestartDecision(PublicValue):
-    """Whether to restart and why. `delay` is in seconds before jitter; the nodes and checkpoints are to be avoided.
+    """The decision whether to restart, with its reason. `delay` is in seconds, without jitter.
 
-    `suspect_checkpoints` names one once for every three attempts that died before a first step from it: those named
-    less often are tried first. `refusal` is the outcome of the run if it is not restarted.
+    The next attempt should avoid `bad_checkpoints` and `excluded_nodes`. `suspect_checkpoints` lists a checkpoint once
+    for every three attempts that started from it and died before their first step; checkpoints listed less often are
+    tried first. `refusal` is the outcome of the run if it is not restarted.
     """
 
     restart: bool
@@ -149,16 +151,17 @@ def decide_restart(
 
     Args:
         ledger: the attempts before it, oldest first.
-        failure: why this one died, by `classify_failure`.
-        progress: whether it came further than all before it; None if unknown.
+        failure: why the attempt died, from `classify_failure`.
+        progress: whether it reached a higher step than all before it; None if unknown.
         checkpoint, node, suspect_nodes, faulty_nodes, stepped: see `LedgerEntry`.
 
     Returns:
-        The decision. `max_retries` restarts are allowed since the last progress. A user error is retried once if the
-        run made progress before, else not at all; NaN and a person's stop never. A node is avoided after a fault of its
-        hardware, and from the second time on that the others waited for a rank on it. A checkpoint from which a step
-        was made is not to blame; one that failed to load twice is bad. A checkpoint becomes suspect when three attempts
-        died before a first step from it; the next attempt is allowed then, although the failure may be the same.
+        The decision. It allows `max_retries` restarts since the last progress. A user error is retried once if the run
+        made progress before, otherwise not at all. A NaN loss and a stop by a person are never retried. A node is
+        avoided after a hardware fault, and after the other ranks waited for a rank on it twice. A checkpoint is never
+        blamed after an attempt made a step from it; it is bad after two failures to load it. It becomes suspect when
+        three attempts died before their first step from it. Three equal failures without progress end the run, unless a
+        checkpoint has just become suspect.
     """
     attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node, suspect_nodes, faulty_nodes, stepped))
     bad, suspect = _blamed_checkpoints(attempts)

@@ -59,20 +59,20 @@ _Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether
 
 
 def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> StallAnalysis:
-    """Answer whether samples that you took yourself, oldest first, show a hang or slowness, and what to do about it.
+    """Find out whether your own samples of a training, oldest first, show a hang or slowness, and recommend an action.
 
-    Prefer `judge`, which also weighs how the job stands, its errors and its losses; on a target, `check_training`.
-    Beyond 720 samples, older ones are thinned.
+    Prefer `judge`, which also considers the job's status, its errors and its losses, or `check_training` for a training
+    on a target. Beyond 720 samples, older ones are thinned out.
 
     Args:
         samples: one per look; None is unknown.
-        now: epoch seconds; nothing is concluded from the time since the last sample.
+        now: epoch seconds. The time since the last sample is not used as evidence.
 
     Returns:
-        is_stalling with kind hang_idle | hang_spinning | slow | not_started | suspended (None without a stall),
-        confidence none | low | medium | high, recommendation continue | alert | terminate: alert at first, terminate
-        after `grace_period`, unless the run is suspended, or slow with an ETA that converges. signals are the numbers
-        behind it (see `_signals`).
+        An analysis with is_stalling, kind hang_idle | hang_spinning | slow | not_started | suspended (None without a
+        stall), confidence none | low | medium | high, and recommendation continue | alert | terminate. The
+        recommendation is alert at first, and terminate after `grace_period`, unless the run is suspended, or slow with
+        an ETA that converges. signals are the numbers behind it (see `_signals`).
     """
     seen = thin_looks([each for each in samples if each.timestamp <= now], MOST_SAMPLES)
     if not seen:
@@ -442,9 +442,9 @@ def _stalling(
 
 @checked
 class StallDetector:
-    """Answers `analyze_stall` for samples of yours that come one after the other, and whether to send a notice again.
+    """Run `analyze_stall` on samples that arrive one by one, and track whether the stall was already notified.
 
-    Of a training on a target, `check_training` takes and keeps the samples itself.
+    For a training on a target, `check_training` takes and stores the samples itself.
     """
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
@@ -453,12 +453,12 @@ class StallDetector:
         self._notified_at: float | None = None
 
     def record_sample(self, sample: Observation) -> None:
-        """Add one look; one that is not newer than the last is ignored."""
+        """Add one sample. A sample that is not newer than the last one is ignored."""
         if not self._samples or sample.timestamp > self._samples[-1].timestamp:
             self._samples = thin_looks([*self._samples, sample], WINDOW)
 
     def analyze(self, now: float | None = None) -> StallAnalysis:
-        """Run `analyze_stall` on the recorded looks; `now` defaults to the last look. Recovery resets the notice."""
+        """Run `analyze_stall` on the samples; `now` defaults to the last sample's time. Recovery clears the notice."""
         moment = now if now is not None else self._samples[-1].timestamp if self._samples else 0.0
         found = analyze_stall(tuple(self._samples), now=moment, policy=self.policy)
         if not found.is_stalling:
@@ -469,7 +469,7 @@ class StallDetector:
         return self._notified_at is not None
 
     def mark_notified(self, now: float) -> None:
-        """Record that a notice of the present stall was sent."""
+        """Record that a notice of the current stall was sent."""
         self._notified_at = now
 
     def reset(self) -> None:
