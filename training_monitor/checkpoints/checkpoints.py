@@ -109,26 +109,27 @@ def list_checkpoints(
     quiet_seconds: float = 0.0,
     transport: Transport | None = None,
 ) -> list[Checkpoint]:
-    """Return the checkpoints of a directory, lowest step first; `complete` and `problem` say which can be used.
+    """List the checkpoints in a directory, lowest step first; `complete` and `problem` show which ones are usable.
 
-    The newest are inspected first, back to the newest complete one: `complete` is None for those not inspected. Beyond
-    20,000 files or 2 MB of names, the rest is left out; `get_checkpoint_listing` counts it.
+    The newest checkpoints are inspected first, back to the newest complete one; older ones have `complete` None. At
+    most 20,000 files and 2 MB of file names are read; `get_checkpoint_listing` counts the checkpoints beyond that.
 
-    The step is the one in the header of a safetensors file, else the number in the name, or the epoch if a framework
-    counts only epochs. A final file without a number (`NAME.safetensors` beside `NAME_000000250.safetensors`, whatever
-    NAME ends in) is the newest at its step. Files that are overwritten in place or have no number (`last.ckpt`,
-    `ckpt.pt`, `model_final.pth`) are listed only if there are no others: their step is the one in a safetensors header,
-    or else 0 for unknown. A missing checkpoint that is named in a tracker file is listed as incomplete.
+    The step comes from the header of a safetensors file, otherwise from the number in the name, or from the epoch if a
+    framework counts only epochs. A final file without a number (`NAME.safetensors` beside `NAME_000000250.safetensors`,
+    whatever NAME ends in) is the newest at its step. Files that are overwritten in place or have no number
+    (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only if there are no others. Their step is the one in a
+    safetensors header, or else 0 for unknown. A checkpoint that a tracker file names but that does not exist is listed
+    as incomplete.
 
     Args:
-        head_pod: the target with the directory; default: this machine.
-        quiet_seconds: treat a checkpoint written to within this time as incomplete (0: do not).
+        head_pod: the target that holds the directory; default: this machine.
+        quiet_seconds: treat a checkpoint that was written to within this many seconds as incomplete; 0 disables this.
 
     Returns:
-        Checkpoints; an empty list without any, or if the directory does not exist.
+        The checkpoints; an empty list if the directory has none or does not exist.
 
     Raises:
-        CommandError: the target could not be asked.
+        CommandError: the target could not be queried.
     """
     found = get_checkpoint_listing(
         checkpoint_dir, head_pod, namespace, quiet_seconds=quiet_seconds, transport=transport
@@ -143,12 +144,12 @@ def find_latest_checkpoint(
     *,
     transport: Transport | None = None,
 ) -> str | None:
-    """Return the path of the complete checkpoint with the highest step; None if there is no checkpoint at all.
+    """Return the path of the complete checkpoint with the highest step; None if there are no checkpoints at all.
 
     Raises:
-        CheckpointNotFound: there are checkpoints, but none is known to be complete: starting from zero must be a
-            decision; or, without `head_pod`, this machine has no such folder.
-        CommandError: the target could not be asked.
+        CheckpointNotFound: there are checkpoints, but none is known to be complete, so starting from step 0 must be
+            your decision. Also raised if `head_pod` is not given and this machine has no such folder.
+        CommandError: the target could not be queried.
     """
     found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)
     if found is None and head_pod is None:
