@@ -154,13 +154,13 @@ def read_last_words(site: Site, view: JobView) -> JobView:
 
 
 def list_jobs(target: str | Target, namespace: str = "default", *, transport: Transport | None = None) -> list[JobView]:
-    """Return the Ray jobs and process jobs of a target, oldest first; without Ray, only process jobs.
+    """List the Ray jobs and process jobs of a target, oldest first. Without Ray, list only process jobs.
 
-    See `get_job_listing`.
+    `get_job_listing` returns one kind of jobs even if the other cannot be listed.
 
     Raises:
-        IncompleteAnswer: one of the two kinds could not be listed; `get_job_listing` returns the other one.
-        CommandError: the target could not be asked.
+        IncompleteAnswer: one of the two kinds could not be listed.
+        CommandError: the target could not be queried.
     """
     found = get_job_listing(target, namespace, transport=transport)
     if found.not_seen:
@@ -306,18 +306,20 @@ def submit_job_with_resume(
 ) -> str:
     """Submit a job that resumes from a checkpoint (None: from the start), without waiting for its output.
 
-    The id is our own, NAME-attempt-N, so that a submission whose answer was lost is found and not repeated.
+    This function chooses the ID, NAME-attempt-N. If the response to a submission is lost, the job can thus be found and
+    is not submitted twice.
 
     Args:
-        config: `entrypoint` and optional `runtime_env`, `metadata`, `entrypoint_num_gpus`, … for a Ray job; `command`
-            and optional `env`, `working_dir` for a process job. The checkpoint replaces `{checkpoint}` in the command,
-            or is the value of `config['resume_argument']`, and is always in the variable RESUME_FROM_CHECKPOINT.
+        config: for a Ray job, `entrypoint` and optionally `runtime_env`, `metadata`, `entrypoint_num_gpus`, …; for a
+            process job, `command` and optionally `env`, `working_dir`. The checkpoint replaces `{checkpoint}` in the
+            command, or is passed as the value of `config['resume_argument']`. It is always in the environment variable
+            RESUME_FROM_CHECKPOINT.
 
     Returns:
-        The new job's id.
+        The ID of the new job.
 
     Raises:
-        CommandFailed: it was refused. Other CommandErrors: the target could not be asked.
+        CommandFailed: the target refused the job. Other CommandErrors: the target could not be queried.
     """
     check_job_config(config)
     site = Site.of(head_pod, namespace, transport)
@@ -384,7 +386,7 @@ def get_job_config(site: Site, job_id: str) -> dict[str, Any] | None:
 def check_job_status(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> str:
-    """Return PENDING, RUNNING, STOPPED, SUCCEEDED, FAILED, or UNKNOWN if the job is not there or could not be asked."""
+    """Return PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED; UNKNOWN if there is no such job or the query failed."""
     try:
         return by_name(_see_status, Site.of(head_pod, namespace, transport), job_id)
     except TrainingMonitorError as error:
@@ -408,11 +410,11 @@ def get_job_logs(
     *,
     transport: Transport | None = None,
 ) -> str:
-    """Return the last `tail` lines of a job's log, at most its last 64 KiB; '' while it is empty.
+    """Return the last `tail` lines of a job's log, at most its last 64 KiB; '' while the log is empty.
 
     Raises:
         JobNotFound: there is no such job.
-        CommandError: it could not be asked.
+        CommandError: the target could not be queried.
     """
     view = by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id)
     lines = view.log_tail.splitlines(keepends=True)
@@ -441,10 +443,10 @@ def why_log_unread(view: JobView, answers: Sequence[Answer[Any]]) -> TrainingMon
 def get_current_step(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> int | None:
-    """Return the newest step in a job's log, over all epochs; None before the first, or if there is no such job.
+    """Return the latest step in a job's log, over all epochs; None before the first step or if there is no such job.
 
     Raises:
-        CommandError: the job could not be asked.
+        CommandError: the target could not be queried.
     """
     try:
         return job_progress(by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id).progress).step
@@ -455,7 +457,7 @@ def get_current_step(
 def get_throughput(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> float | None:
-    """Return the newest speed in a job's log: steps, else samples, else tokens per second; None without one."""
+    """Return the latest speed in a job's log: steps, else samples, else tokens per second; None if unknown."""
     progress = by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id).progress
     speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
     return next((speed for speed in speeds if speed is not None), None)

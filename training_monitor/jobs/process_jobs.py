@@ -334,20 +334,21 @@ def start_process_job(
     *,
     transport: Transport | None = None,
 ) -> str:
-    """Start a command detached on a target; it survives this process and the connection.
+    """Start a detached command on a target. It keeps running after this process and the connection end.
 
     Args:
-        command: a shell command line, or a list of words (quoted here).
-        name: letters, digits, `.`, `_`, `-`; a name can be started once.
-        env: added to the target's environment; never in a file or in argv.
-        working_dir: a folder on the target; default: where a shell starts there (this folder for `local`).
+        command: a shell command line, or a list of words, which are quoted for you.
+        name: letters, digits, `.`, `_`, `-`. Each name can be used only once.
+        env: variables added to the target's environment. They are never written to a file or to argv.
+        working_dir: a folder on the target; default: the folder where a shell starts there (for `local`, the current
+            one).
 
     Returns:
-        The job id, `process:NAME`.
+        The job ID, `process:NAME`.
 
     Raises:
         JobExists: the name is taken.
-        CommandError: the target could not be asked, or could not start it.
+        CommandError: the target could not be queried, or could not start the command.
     """
     job_id = PREFIX + process_name(name)
     line = command if isinstance(command, str) else shlex.join(command)

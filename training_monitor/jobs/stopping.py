@@ -41,23 +41,22 @@ def stop_job(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> str:
-    """Stop a job and verify that it is gone: TERM to all its processes, KILL after `grace` seconds, then look again.
+    """Stop a job and verify that it is gone: SIGTERM to all its processes, then SIGKILL after `grace` seconds.
 
-    `job_id` may also be a name, see `find_ray_job`.
-
-    A job that has already ended is put on hold too: no supervisor starts its next attempt. A Ray job that waits for
-    resources is cancelled, so that its entrypoint never runs.
+    A job that has already ended is put on hold too, so that no supervisor starts its next attempt. A Ray job that waits
+    for resources is cancelled, so that its entrypoint never runs.
 
     Args:
-        on_progress: called every few seconds with what is waited for.
+        job_id: a job ID or a name, see `find_ray_job`.
+        on_progress: called every few seconds with a description of what the stop is waiting for.
 
     Returns:
-        The status it ended with: STOPPED, or an earlier terminal status.
+        The final status of the job: STOPPED, or the status with which it had already ended.
 
     Raises:
         JobNotFound: there is no such job.
-        CommandFailed: some of it is still there (processes in uninterruptible sleep are named).
-        CommandError: it could not be asked.
+        CommandFailed: some of it still exists; the message lists processes in uninterruptible sleep.
+        CommandError: the target could not be queried.
     """
     site = Site.of(head_pod, namespace, transport, clock)
     return end_job(site, by_name(see_job, site, job_id).job_id, by, grace, guard, on_progress)
