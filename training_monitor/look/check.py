@@ -53,26 +53,27 @@ def check_training(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> CheckReport:
-    """Check now whether the trainings on a target make progress.
+    """Check whether the trainings on a target are making progress now.
 
-    Without `what`, a training that an earlier check saw within a day, and that has ended since, is among them.
+    Without `what`, the result includes trainings that an earlier check saw within a day and that have ended since.
 
     Args:
-        target: where it runs, see `Target`.
-        what: a PID, a log file or pattern of log files, a Ray job, a process job, or the name of either; None: every
+        target: where the training runs, see `Target`.
+        what: a PID, a log file or a pattern for log files, a Ray job, a process job, or the name of either; None: every
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
-        forget_ended: forget what earlier checks saw there: what has ended since is not reported again.
-        timeout: seconds for all questions together: what is not answered by then is unknown, and said to be.
-        store: where observations are kept; default: this user's store.
+        forget_ended: discard the results of earlier checks there, so that trainings that have ended are not reported
+            again.
+        timeout: maximum seconds for all queries together. Anything not read by then is reported as unknown.
+        store: where observations are stored; default: this user's store.
 
     Returns:
-        See `reports.CheckReport`.
+        A report, see `reports.CheckReport`.
 
     Raises:
-        SettingsError: a name that fits two trainings, a log that is a folder.
+        SettingsError: the name matches two trainings, or the log is a folder.
         JobNotFound: there is no process, job or log named `what`.
-        CommandError: the target could not be asked.
+        CommandError: the target could not be queried.
     """
     from training_monitor.look.remembered import forget, recall, remember
 

@@ -14,11 +14,11 @@ from training_monitor.targets.transport import Transport
 def verify_ray_resources(
     head_pod: str | Target, namespace: str = "default", *, transport: Transport | None = None
 ) -> RayResourcesReport:
-    """Ask a Ray head for its GPUs and CPUs; never raises because of the target.
+    """Query a Ray head for the GPUs and CPUs of its cluster. Never raises because of the target.
 
     Returns:
-        The numbers of GPUs and CPUs, and the `pending_demands` for them; if Ray could not be asked, all None with
-        `healthy` False and an `error`.
+        The numbers of GPUs and CPUs, and the `pending_demands` for them. If Ray could not be queried, all of them are
+        None, `healthy` is False, and `error` is set.
     """
     site = Site.of(head_pod, namespace, transport)
     try:

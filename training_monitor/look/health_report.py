@@ -98,19 +98,19 @@ def get_training_health(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> HealthReport:
-    """Report on GPUs, EFA, checkpoints, Ray, the job, pods and disks; failures of the target never raise.
+    """Report the health of GPUs, EFA, checkpoints, Ray, a job, pods and disks. Never raises because of the target.
 
     Args:
-        head_pod: the Ray head, or any target.
-        checkpoint_dir: a folder on the head; None: report no checkpoints.
-        all_pods: every pod to look at, with or without the head; default: the head alone.
-        job_id: also report on this job; may also be a name, see `find_ray_job`.
-        store: where observations of the job are kept; default: this user's store.
+        head_pod: the Ray head, or any other target.
+        checkpoint_dir: a folder on the head; None: checkpoints are not reported.
+        all_pods: every pod to inspect, with or without the head; default: only the head.
+        job_id: a job to report on, by its ID or a name (see `find_ray_job`).
+        store: where observations of the job are stored; default: this user's store.
 
     Returns:
-        See `reports.HealthReport`. `verdict` is ok | warning | failed | unknown. `issues` are the findings, and
-        `remedies` the remedy for each of them. `silent` names the targets that gave no answer at all. `healthy` is True
-        for ok and warning only.
+        A report, see `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, and `healthy` is True for ok
+        and warning only. `issues` are the findings, and `remedies` has one remedy for each. `silent` lists the targets
+        that did not respond at all.
     """
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]

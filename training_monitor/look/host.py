@@ -53,13 +53,13 @@ def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProce
 def check_gpu_utilization(
     head_pod: str | Target, namespace: str = "default", *, timeout: float = 10.0, transport: Transport | None = None
 ) -> GpuReport:
-    """Ask nvidia-smi on a target; never raises because of the target.
+    """Read the GPU utilization of a target with nvidia-smi. Never raises because of the target.
 
     Returns:
-        `healthy` says that the check succeeded and found readable GPUs; `busy` whether one of them works, which does
-        not include spinning at idle power while a collective waits. Utilizations in per cent, memory in MB, power in
-        watts, temperatures in °C; what nvidia-smi does not report ([N/A], MIG, ERR!) is None and does not count in
-        `avg_utilization`, which is None if nothing is known.
+        A report. `healthy` is True if the query succeeded and found readable GPUs. `busy` is True if at least one GPU
+        works; spinning at idle power while a collective waits does not count. Utilizations are in per cent, memory in
+        MB, power in watts, temperatures in °C. Values that nvidia-smi does not report ([N/A], MIG, ERR!) are None and
+        do not count in `avg_utilization`, which is None if no value is known.
     """
     site = Site.of(head_pod, namespace, transport)
     try:

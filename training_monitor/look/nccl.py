@@ -75,16 +75,16 @@ class _Initialisation:
 
 
 def parse_nccl_transport(text: str) -> NcclTransport:
-    """Return the transport of NCCL, from its newest initialisation in the text. Never raises.
+    """Find the transport that NCCL uses, from its most recent initialisation in a log. Never raises.
 
     Args:
         text: log text of one or more ranks; lines without NCCL in them are skipped.
 
     Returns:
-        NcclTransport with transport efa, socket, ib, fastsocket, fallback (the plugin is there and found no provider,
-        or NCCL did not find the plugin and named no network) or unknown, the AWS plugin's `provider` and version, the
-        number of network interfaces, whether GPUDirect RDMA is on (None if not logged), and as `evidence` the decisive
-        line, at most 200 characters.
+        An NcclTransport. `transport` is efa, socket, ib, fastsocket, fallback (the plugin exists and found no provider,
+        or NCCL did not find the plugin and named no network) or unknown. The other fields are the AWS plugin's
+        `provider` and version, the number of network interfaces, whether GPUDirect RDMA is on (None if not logged), and
+        the decisive line as `evidence`, at most 200 characters.
     """
     state = _Initialisation()
     for line in _nccl_lines(text):
@@ -236,12 +236,13 @@ def check_efa_utilization(
     timeout: float = 15.0,
     transport: Transport | None = None,
 ) -> EfaClusterReport:
-    """Check whether NCCL uses EFA on a target and on all given pods; never raises because of a target.
+    """Check whether NCCL uses EFA on a target and on all given pods. Never raises because of a target.
 
     Returns:
-        `efa_active` True (the counters move, or NCCL selected the efa provider), False (NCCL logs something else, on at
-        least one pod), None (no evidence: no log lines without NCCL_DEBUG=INFO). `transport` ofi | socket | ib |
-        unknown, or mixed if pods differ: one on sockets slows all. `per_node` has each pod's own report.
+        A report. `efa_active` is True (the counters move, or NCCL selected the efa provider), False (NCCL logs another
+        transport on at least one pod) or None (no evidence; without NCCL_DEBUG=INFO there are no log lines).
+        `transport` is ofi | socket | ib | unknown, or mixed if the pods differ: a single pod on sockets slows down all.
+        `per_node` has the report of each pod.
     """
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods]
