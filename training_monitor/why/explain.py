@@ -80,25 +80,26 @@ def explain_training(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ExplanationReport:
-    """Explain why a training hangs: look at all its ranks and their Python stacks, and name the one that is elsewhere.
+    """Explain why a training hangs: compare the Python stacks of all ranks, and name the rank that is elsewhere.
 
-    It only reads, and stops no process. Stacks come from a `TrainingMonitor` in the script, from `py-spy` where that is
-    installed, or from `sys.remote_exec` of Python 3.14, whichever works first; else the kernel has to tell.
+    This is read-only and stops no process. Stacks come from a `TrainingMonitor` in the script, from an installed
+    `py-spy`, or from `sys.remote_exec` of Python 3.14, whichever works first. Otherwise, only information from the
+    kernel is used.
 
     Args:
-        target: where it runs, see `Target`; the other pods of a pod's training are found.
-        what: as in `check_training`: a PID, a log, a job, or the name of either; None: the only training there.
+        target: where the training runs, see `Target`; the other pods of a pod's training are found automatically.
+        what: a PID, a log, a job, or the name of either, as in `check_training`; None: the only training there.
         also: other targets on which ranks of the same training run, such as further ssh hosts.
-        timeout: seconds for all of it, at least 5. 32 hosts are asked at a time, each for 3 seconds or more.
-        py_spy: the path of a py-spy on this machine that is sent to the targets and removed afterwards.
+        timeout: maximum seconds in total, at least 5. 32 hosts are queried at a time, each for at least 3 seconds.
+        py_spy: the path of a py-spy executable on this machine, which is copied to the targets and removed afterwards.
 
     Returns:
-        See `explain.report.ExplanationReport`. A host that does not answer is in `silent`.
+        A report, see `training_monitor.why.ExplanationReport`. Hosts that do not respond are listed in `silent`.
 
     Raises:
-        SettingsError: the name fits two trainings, or an argument is wrong.
+        SettingsError: the name matches two trainings, or an argument is invalid.
         JobNotFound: there is no such training.
-        CommandError: the target could not be asked.
+        CommandError: the target could not be queried.
     """
     if not timeout >= LEAST_ROLL_CALL_SECONDS:
         raise SettingsError("timeout", timeout, LONG_ENOUGH.expected)

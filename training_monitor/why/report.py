@@ -76,13 +76,13 @@ class SilentHostReport(TypedDict):
 
 
 class ExplanationReport(TypedDict):
-    """The result of `explain_training`: a roll call over all ranks, and what it says about a hang.
+    """The result of `explain_training`: a roll call over all ranks, and its conclusion about a hang.
 
-    `explanation` is one paragraph; `confidence` is how sure it is: none | low | medium | high. `state`, `verdict` and
-    `reason` are those of the judge on the training as a whole; None if it could not be judged. `seconds` is how long
-    the roll call took, `at` when it began (epoch seconds). `missing_ranks` are nowhere; `unseen_ranks` may be on hosts
-    that were not asked, or did not answer (those are in `silent`). `remedies` say which right or tool is missing,
-    `unknown` what could not be read or asked.
+    `explanation` is one paragraph, and `confidence` is none | low | medium | high. `state`, `verdict` and `reason` are
+    the judgment of the training as a whole; None if it could not be judged. `seconds` is the duration of the roll call,
+    and `at` its start (epoch seconds). `missing_ranks` were not found on any host; `unseen_ranks` may run on hosts that
+    were not queried or did not respond (the latter are in `silent`). `remedies` name missing permissions and tools;
+    `unknown` lists everything that could not be read.
     """
 
     schema: str
