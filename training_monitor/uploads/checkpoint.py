@@ -47,18 +47,19 @@ def upload_checkpoint(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Upload a checkpoint from a target, and verify that it arrived; the same call again continues a running upload.
+    """Upload a checkpoint from a target and verify that it arrived. If called again, continue the running upload.
 
     Args:
         path: a file or a folder on the target.
-        destination: hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX (AWS_ENDPOINT_URL names a storage other than Amazon's),
+        destination: hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX (set AWS_ENDPOINT_URL for storage other than Amazon's),
             or the presigned URL of a PUT, for a single file.
-        incomplete: the model was not fully trained; the hub's README says so.
+        incomplete: the model is not fully trained; the README on the hub states this.
         pid: the training's process, whose environment may contain the hub's token.
-        env: variables for an upload to the hub, such as HF_TOKEN; no file contains them.
+        env: environment variables for an upload to the hub, such as HF_TOKEN. They are never written to a file.
 
     Raises:
-        SettingsError: an invalid destination, or no credentials for it. CommandError: the result is unknown.
+        SettingsError: the destination is invalid, or there are no credentials for it.
+        CommandError: the result of the upload is unknown.
     """
     check_destination(destination)
     ways: Any = {"on_progress": on_progress, "transport": transport, "clock": clock}
