@@ -29,16 +29,16 @@ LONGEST_WAIT = 30.0  # seconds; a channel that asks for more is skipped
 
 @checked
 class TrainingNotifier:
-    """Notifies users through the first channel that works. Errors from outside are in the Delivery, never raised.
+    """Notify users through the first channel that works. Delivery errors are returned in the Delivery, not raised.
 
     Args:
-        channels: tried in this order.
-        users: by the names that `notify` accepts.
-        store: keeps the notices that were sent (the web status list), also after this process ends; without one they
-            are only remembered in memory.
+        channels: the channels, in the order in which they are tried.
+        users: the users, by the names that `notify` accepts.
+        store: stores the notices that were sent (the list on the web page), also after this process ends. Without it,
+            they are kept only in memory.
         transport: starts the programs that some channels need.
         clock: used to wait between tries.
-        timeout: seconds for one request.
+        timeout: maximum seconds for one request.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class TrainingNotifier:
         priority: str = "normal",
         job_id: str | None = None,
     ) -> Delivery:
-        """Notify a user now, on the first channel that takes the message.
+        """Notify a user now, through the first channel that accepts the message.
 
         Args:
-            user: a name from the settings or a NotifiedUser, who is notified at their own addresses only; None for the
-                channels' default recipients.
+            user: a name from the settings, or a NotifiedUser, who is notified only at the addresses given there; None:
+                the channels' default recipients.
             message: a text, or a Notice, which each user gets only once.
-            priority: of a text: low | normal | high | urgent.
-            job_id: the job that a text is about.
+            priority: the priority of a text: low | normal | high | urgent.
+            job_id: the job that a text refers to.
 
         Returns:
-            The result. A repeat is `Delivery("suppressed", True)`.
+            The result. For a repeated Notice it is `Delivery("suppressed", True)`.
 
         Raises:
             SettingsError: there is no such user or priority.
@@ -89,7 +89,7 @@ class TrainingNotifier:
         )
 
     def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:
-        """Try the channels with a notice, even if it was sent before; nothing is kept.
+        """Try the channels with a notice, even if it was sent before, without storing it.
 
         Raises:
             SettingsError: there is no such user.
@@ -115,7 +115,7 @@ class TrainingNotifier:
     def try_channel(
         self, channel: Channel, user: NotifiedUser, notice: Notice
     ) -> tuple[int, TrainingMonitorError | None]:
-        """Send through one channel; retry temporary failures. Returns the number of tries and the last error."""
+        """Send through one channel and retry temporary failures. Returns the number of tries and the last error."""
         for tried in range(1, TRIES + 1):
             error = self._send(channel, user, notice)
             if not isinstance(error, RestError) or not error.temporary or tried == TRIES:
@@ -127,17 +127,17 @@ class TrainingNotifier:
         raise AssertionError("the last attempt returns")
 
     def obstacle(self, channel: Channel, user: NotifiedUser) -> str | None:
-        """Return why this user cannot be notified through this channel; None if they can."""
+        """Return why this user cannot be notified through this channel; None if there is no obstacle."""
         return channel.obstacle(user, self._doors)
 
     def require_channel(self, user: NotifiedUser) -> None:
-        """Raise CommandFailed for a person whom no channel can reach."""
+        """Raise CommandFailed if no channel can reach a user."""
         if user.is_person and all(self.obstacle(channel, user) for channel in self.channels):
             hint = f"give them an address of a configured channel in [users.{user.name}] of the settings file"
             raise CommandFailed(f"no channel for {user.name}", hint=hint)
 
     def find_user(self, user: str | NotifiedUser | None) -> NotifiedUser:
-        """Return the user of that name. Raises SettingsError if the settings have no such user."""
+        """Return the user with this name. Raises SettingsError if the settings have no such user."""
         if isinstance(user, NotifiedUser):
             if user.is_person and not user.name:  # notices are kept by name, and "" is nobody in particular
                 raise SettingsError("user", "", "a NotifiedUser with a name")
