@@ -64,7 +64,7 @@ def _guarded(method: _Hook) -> _Hook:
 
 
 class _Hooks:
-    """A callback that accepts every hook, `on_...`; other unknown attributes raise AttributeError."""
+    """Base class of callbacks: accepts every hook named `on_...`; other unknown attributes raise AttributeError."""
 
     def __init__(self, monitor: Monitored = None) -> None:
         self.monitor = monitor_of(monitor)
@@ -76,10 +76,10 @@ class _Hooks:
 
 
 class HuggingFaceCallback(_Hooks):
-    """For `transformers.Trainer(callbacks=[...])`; only the trainer's first process reports.
+    """Report progress of `transformers.Trainer(callbacks=[...])`. Only the trainer's first process reports.
 
-    The run is finished when the training ends; another `train()` begins another run in the same file. The monitor
-    itself reports exceptions of the training.
+    The run is finished when the training ends. Another `train()` starts a new run in the same file. The monitor itself
+    reports exceptions of the training.
     """
 
     def __init__(self, monitor: Monitored = None) -> None:
@@ -160,11 +160,11 @@ class HuggingFaceCallback(_Hooks):
 
 
 class LightningCallback(_Hooks):
-    """For `lightning.Trainer(callbacks=[...])` and `pytorch_lightning`; only the process of global rank 0 reports.
+    """Report progress of `lightning.Trainer(callbacks=[...])` or `pytorch_lightning`. Only global rank 0 reports.
 
-    An edited variable is applied between two batches. The run is finished when the fit ends, and another fit begins
-    another run in the same file; an exception that the trainer sees, even one that it handles, ends it as failed, and
-    Ctrl-C as canceled.
+    An edited variable is applied between two batches. The run is finished when the fit ends, and another fit starts a
+    new run in the same file. An exception that the trainer sees, even one that it handles, ends the run as failed;
+    Ctrl-C ends it as canceled.
     """
 
     state_key = "training_monitor"
@@ -179,7 +179,7 @@ class LightningCallback(_Hooks):
     setup = teardown = load_state_dict = _nothing
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: a monitor does not belong in a checkpoint."""
+        """Return an empty dict, because a monitor does not belong in a checkpoint."""
         return {}
 
     def _is_first_process(self, trainer: Any, *others: Any) -> bool:

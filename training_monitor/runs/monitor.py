@@ -73,22 +73,22 @@ _OTHER_CALLS = ("_attend", "start_phase", "start_validation")  # with them, the 
 
 
 class TrainingMonitor:
-    """Writes the progress of this script to a file, from a background thread.
+    """Write the progress of the calling script to a file, from a background thread.
 
     Args:
-        output_file: progress/RUN.json or progress/RUN (a folder of its own); progress/SCRIPT.json by default.
-        run_name: the name to show; that of the file by default.
-        rank: of this process; from the environment by default. Only rank 0 writes.
-        tee_outputs: Also copy stdout and stderr to files beside the progress file.
-        handle_signals: Report SIGTERM and SIGINT as CANCELED. A SIGTERM without another handler then raises
-            SystemExit(143), so that `finally` blocks run; a second one kills. Like Ctrl-C it waits for C code to
-            return.
-        interval: Seconds between two turns of the background thread, at most 2.
-        config: the settings of the run, a mapping or an argparse.Namespace, at most 100 values; `top` shows them, and
-            where they differ from those of other runs.
-        initial_step: the batches that earlier processes made, where this one continues from a checkpoint; by default
-            what the first `start_epoch` and `start_batch` say.
-        wandb_url, wandb_run_name: shown; by default those of the run that `wandb.init` began.
+        output_file: progress/RUN.json, or progress/RUN for a separate folder; default: progress/SCRIPT.json.
+        run_name: the name to show; default: the name of the file.
+        rank: the rank of this process; default: read from the environment. Only rank 0 writes.
+        tee_outputs: also copy stdout and stderr to files beside the progress file.
+        handle_signals: report SIGTERM and SIGINT as CANCELED. If SIGTERM has no other handler, it then raises
+            SystemExit(143), so that `finally` blocks run; a second SIGTERM kills the process. Like Ctrl-C, the
+            exception waits for C code to return.
+        interval: seconds between writes of the background thread, at most 2.
+        config: the settings of the run: a mapping or an argparse.Namespace with at most 100 values. `top` shows them,
+            and which of them differ from those of other runs.
+        initial_step: the number of batches that earlier processes completed, if this process continues from a
+            checkpoint; default: derived from the first `start_epoch` and `start_batch`.
+        wandb_url, wandb_run_name: the W&B run to show; default: the run that `wandb.init` started.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class TrainingMonitor:
     # ------------------------------------------------------------ each step
 
     def start_batch(self, batch: int | None = None) -> None:
-        """Begin a batch: the next one, or that of this number; pending edits are applied first."""
+        """Start the next batch, or the one with the given number. Pending edits of variables are applied first."""
         if self._record.needs_training_thread:
             self._attend(is_batch=True)
         number = next(self._batches)
@@ -181,12 +181,12 @@ class TrainingMonitor:
             self._place(batch, number)
 
     def end_batch(self) -> None:
-        """Do nothing: a batch ends where the next one or another part begins."""
+        """Do nothing: a batch ends where the next batch or another part starts."""
 
     def update_metrics(self, /, *mappings: Mapping[str, object], loss: object = _NONE, **metrics: object) -> None:
-        """Keep the latest value of each metric, of any type: what it is now, whatever happens to the object later.
+        """Store the current value of each metric, of any type. Later changes of the objects have no effect.
 
-        The loss is a metric like the others; that it has a parameter of its own saves a third of the usual call.
+        The loss is a metric like the others; its separate parameter makes the usual call a third cheaper.
         """
         if type(loss) is float:
             self._metrics["loss"] = loss
@@ -209,9 +209,10 @@ class TrainingMonitor:
 
     @harmless(None)
     def start_monitoring(self) -> None:
-        """Begin to write, and to answer requests for stacks, once; `with` and the first start of anything do so too.
+        """Start writing progress and answering requests for stacks. Further calls during a run have no effect.
 
-        After the end of a run this begins another one, in the same file; `start_epoch` and `start_training` do so too.
+        `with` and the first `start_...` call do this too. After the end of a run, this starts a new run in the same
+        file, as `start_epoch` and `start_training` do.
         """
         self._start()
 
@@ -232,11 +233,11 @@ class TrainingMonitor:
         self._background.start()
 
     def set_finished(self) -> None:
-        """Mark the run as finished; the file says so when this returns. An earlier failure stands."""
+        """Mark the run as finished, and write this to the file before returning. An earlier failure is kept."""
         self._set(Outcome(FINISHED))
 
     def set_failed(self, message: object = None) -> None:
-        """Mark the run as failed, with the reason: a text, or the exception."""
+        """Mark the run as failed. The reason is a text or the exception."""
         if isinstance(message, BaseException):
             is_exit = isinstance(message, SystemExit | KeyboardInterrupt)
             self._set(replace(outcome_of(message), status=FAILED, is_exit=is_exit))
@@ -244,11 +245,11 @@ class TrainingMonitor:
             self._set(Outcome(FAILED, None if message is None else bounded(text_of(message))))
 
     def set_canceled(self) -> None:
-        """Mark the run as canceled by someone."""
+        """Mark the run as canceled by a person."""
         self._set(Outcome(CANCELED))
 
     def shutdown(self) -> None:
-        """Stop monitoring and copying: the run is finished, or failed if an exception is being handled."""
+        """Stop monitoring and copying. The run is then finished, or failed if an exception is being handled."""
         self.end(outcome_of(sys.exc_info()[1]))
         if self._is_monitoring and self._background:
             self._background.stop_copying()
@@ -263,31 +264,31 @@ class TrainingMonitor:
         self.end(outcome_of(error))
 
     def end(self, outcome: Outcome) -> None:
-        """End the run, unless its end was reported before; an earlier signal makes it CANCELED, an early exit too."""
+        """End the run, unless its end was already reported. An earlier signal or an early exit makes it CANCELED."""
         self._finish(outcome, is_explicit=False)
 
     def note_signal(self, name: str) -> None:
-        """Remember a signal; called by its handler."""
+        """Record a signal; called by the signal handler."""
         self._record.signal = name
         self._record.version += 1
 
     def count(self) -> int:
-        """Return a number that grows with every call of the script, and no more once it has begun to exit."""
+        """Return a number that grows with every call of the script, until the script begins to exit."""
         record = self._record
         return counted(record.training) + counted(record.validation) + record.calls
 
     def is_trained_here(self) -> bool:
-        """Return whether this thread was the last one that began something."""
+        """Return whether the calling thread is the training thread, the last one that started a part of the run."""
         return self._trainer is not None and self._trainer[0] == threading.get_ident()
 
     def is_within(self, frame: FrameType | None) -> bool:
-        """Return whether the code that began the epoch is still on the stack, or a framework trains."""
+        """Return whether the code that started the epoch is still on the stack, or a framework runs the training."""
         while isinstance(frame, FrameType) and not (self._trainer and frame.f_code is self._trainer[1]):
             frame = frame.f_back
         return isinstance(frame, FrameType) or self.is_within_fit
 
     def takes_call(self, name: str) -> bool:
-        """Return whether a method does anything now; before that, begin what it begins, or say why it does nothing."""
+        """Return whether a method has an effect now. First start what the call starts, or warn why it has no effect."""
         if self.is_active and not (name in _BEGINNINGS and self.has_ended and not self._hooks.is_over):
             return True
         if self.is_active:
@@ -306,11 +307,11 @@ class TrainingMonitor:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end of the run is known."""
+        """Return whether the end of the run has been recorded."""
         return self._record.status != RUNNING
 
     def note_inactive_call(self) -> None:
-        """Say why a call does nothing; a process that does not write begins to answer requests for its stacks."""
+        """Warn why a call has no effect. A process that does not write starts to answer requests for its stacks."""
         if self._wakes_at or is_data_worker():
             return
         self._record.needs_training_thread = False
@@ -355,14 +356,14 @@ class TrainingMonitor:
 
     @harmless(None)
     def set_dataset_sizes(self, train: int, validation: int) -> None:
-        """Set the samples in both datasets: they help to estimate the first validation before it has been seen."""
+        """Set the number of samples in both datasets, to estimate the first validation before it has been seen."""
         samples, others = amount("train", train), amount("validation", validation)
         with self._record.lock:
             self._record.progress.dataset_ratio = others / samples if samples else None
 
     @harmless(None)
     def set_remaining_steps(self, steps: int | None) -> None:
-        """Set the training batches that are left if the run may end within an epoch; None if unknown."""
+        """Set the number of training batches that are left, if the run may end within an epoch; None if unknown."""
         left = whole("steps", steps)
         with self._record.lock:
             self._record.observe()
@@ -371,7 +372,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def set_initial_step(self, steps: int) -> None:
-        """Set the training batches that the run has made so far, those of earlier processes included."""
+        """Set the number of training batches completed so far, including those of earlier processes."""
         made = whole("steps", steps) or 0
         with self._record.lock:
             self._record.observe()
@@ -380,7 +381,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def start_phase(self, name: str) -> None:
-        """Show this phase until the next one begins."""
+        """Show a phase by this name until the next phase starts."""
         phase = bounded(text_of(name))[:100]
         self._at_safe_point(lambda: self._record.progress.start_phase(phase))
 
@@ -392,7 +393,7 @@ class TrainingMonitor:
     def start_epoch(
         self, epoch: int | None = None, total_batches: int | None = None, total_epochs: int | None = None
     ) -> None:
-        """Begin an epoch; without a number the next one. Epochs that count from 0 are shown from 1."""
+        """Start an epoch; without a number, the next one. Epochs that count from 0 are shown from 1."""
         numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
         self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training", trains=True)
 
@@ -411,7 +412,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def start_validation(self, total_batches: int | None = None) -> None:
-        """Count the batches from here on as validation batches."""
+        """Count the batches that follow as validation batches."""
         total = whole("total_batches", total_batches)
         self._at_safe_point(lambda: self._record.progress.start_validation(total), counts="validation")
 
@@ -423,7 +424,7 @@ class TrainingMonitor:
     def update_tqdm_stats(
         self, rate: float | None = None, elapsed: float | None = None, remaining: float | None = None
     ) -> None:
-        """Take over the numbers of a progress bar, used until the batches themselves tell more."""
+        """Use the numbers of a progress bar until the batches themselves give better estimates."""
         numbers = [None if each is None else amount("tqdm", each) for each in (rate, elapsed, remaining)]
         with self._record.lock:
             self._record.progress.told = Estimate(*numbers)
@@ -433,48 +434,48 @@ class TrainingMonitor:
 
     @property
     def variables(self) -> dict[str, Any]:
-        """The tracked variables, with their present values."""
+        """Return the tracked variables with their current values."""
         return self._record.variables.values
 
     @harmless(None)
     def track_variables(self, variables: Mapping[str, object]) -> None:
-        """Let these be edited from outside; edits appear in this very dict, between two steps."""
+        """Allow these variables to be edited from outside. Edits change this very dict, between two steps."""
         with self._record.lock:
             self._record.variables.track(variables)
             self._record.version += 1
 
     @harmless(None)
     def register_callback(self, name: str, callback: Callback) -> None:
-        """Call `callback` with (name, old value, new value) in the training thread when this variable was edited."""
+        """Register `callback(name, old, new)`, to be called in the training thread after this variable was edited."""
         self._record.variables.call_back(callback, name)
 
     @harmless(None)
     def register_general_callback(self, callback: Callback) -> None:
-        """Call `callback` for all variables."""
+        """Register a callback for all variables, see `register_callback`."""
         self._record.variables.call_back(callback)
 
     @harmless(False)
     def is_change(self, name: str | None = None) -> bool:
-        """Apply pending edits; return whether any variable, or this one, has changed since the last call."""
+        """Apply pending edits. Return whether any variable, or the given one, has changed since the last call."""
         self._attend()
         with self._record.lock:
             return bool(self._record.variables.tell(name))
 
     @harmless(_NO_CHANGES)
     def check_changes(self) -> tuple[Change, ...]:
-        """Apply pending edits; return the changes since the last call: (name, old value, new value)."""
+        """Apply pending edits. Return the changes since the last call as (name, old value, new value)."""
         self._attend()
         with self._record.lock:
             return tuple(self._record.variables.tell())
 
     @harmless("no changes")
     def get_change_summary(self, changes: object = None) -> str:
-        """Describe the last changes; the argument of earlier versions is ignored."""
+        """Describe the last changes. The argument exists only for compatibility and is ignored."""
         return self._record.variables.summary()
 
     @harmless(False)
     def should_restart_dataloader(self, changes: object = None) -> bool:
-        """Return whether batch_size or num_workers changed since the last call; the argument is ignored."""
+        """Return whether batch_size or num_workers changed since the last call. The argument is ignored."""
         self._attend()
         return self._record.variables.needs_dataloader()
 
