@@ -42,9 +42,9 @@ def start_supervision(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SupervisionHandle:
-    """Supervise a job as `auto_restart` does, with its arguments, in a daemon thread. Returns at once.
+    """Supervise a job like `auto_restart`, with the same arguments, in a daemon thread. Returns at once.
 
-    It ends with this program, and the job does not; the same call continues it.
+    The supervision ends with this program, but the job keeps running. The same call later resumes the supervision.
     """
     stopping = threading.Event()
     call = partial(
@@ -69,7 +69,7 @@ def start_supervision(
 
 @checked
 class SupervisionHandle:
-    """A supervision that runs in a thread, see `start_supervision`."""
+    """A supervision that runs in a background thread; see `start_supervision`."""
 
     def __init__(self, label: str, call: Callable[[], RestartReport], stopping: threading.Event) -> None:
         self.label, self._call, self._stopping = label, call, stopping
@@ -79,19 +79,20 @@ class SupervisionHandle:
 
     @property
     def state(self) -> Literal["supervising", "ended", "stopped", "failed"]:
-        """Whether it supervises, has a result, was told to stop looking, or was ended by an error."""
+        """Return supervising, ended (there is a result), stopped (by `stop_looking`) or failed (by an error)."""
         if self._thread.is_alive():
             return "supervising"
         return "ended" if self._report else "failed" if self._error else "stopped"
 
     def result(self, timeout: float | None = None) -> RestartReport:
-        """Wait for the end, and return the report of `auto_restart`.
+        """Wait for the end of the supervision, and return the report of `auto_restart`.
 
         Args:
-            timeout: seconds to wait at most; None: no limit.
+            timeout: maximum seconds to wait; None: no limit.
 
         Raises:
-            TimeoutError: it has not ended within `timeout`. TrainingMonitorError: it was stopped. Else what ended it.
+            TimeoutError: the supervision has not ended within `timeout`.
+            TrainingMonitorError: the supervision was stopped. An error that ended the supervision is raised as it is.
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -103,7 +104,7 @@ class SupervisionHandle:
         return self._report
 
     def stop_looking(self) -> None:
-        """End the supervision, not the job; the same call continues it. Returns when it has ended, 2 s at most."""
+        """End the supervision but not the job. Waits at most 2 s for its end. `start_supervision` resumes it."""
         self._stopping.set()
         self._thread.join(EXIT_SECONDS)
 

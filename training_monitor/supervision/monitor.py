@@ -34,9 +34,9 @@ EXIT_SECONDS = 2.0  # for which a program that ends waits for its background mon
 
 @checked
 class JobMonitor:
-    """A monitor of one job, log or process; every `update` is one round trip.
+    """Monitor one job, log or process. Each `update` is one round trip.
 
-    Earlier observations by other commands count as well.
+    Earlier observations by other commands are included.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class JobMonitor:
         self._observer = Observer(site, job, store=store, asked=site)
 
     def update(self) -> dict[str, Any]:
-        """Look once.
+        """Look at the job once and return its status and progress.
 
         Returns:
-            status, current_step, throughput (steps/s or None), runtime and time_since_last_step in seconds (the latter
-            None if unknown).
+            A dict of status, current_step, throughput (steps/s or None), runtime and time_since_last_step in seconds
+            (the latter is None if unknown).
 
         Raises:
-            JobNotFound, CommandError: as `look_at_job`.
+            JobNotFound, CommandError: as in `look_at_job`.
         """
         job = self.job
         if self.view is None and job.pid is not None and not (job.log_file or job.log_paths):
@@ -107,20 +107,20 @@ class JobMonitor:
 
     @property
     def site(self) -> Site:
-        """Where the target is; a vast.ai instance is at its ssh address."""
+        """Return the address of the target; for a vast.ai instance, its ssh address."""
         return self._observer.site
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Return all observations so far, also those by earlier commands, oldest first."""
+        """Return all observations so far, including those by earlier commands, oldest first."""
         return self._observer.looks.all()
 
     def verdict(self, stagnation_threshold: float | None = None) -> Verdict:
-        """Judge all observations so far; `stagnation_threshold` as in `stall_policy`."""
+        """Judge the job by all observations so far. For `stagnation_threshold`, see `stall_policy`."""
         return self._observer.judge(self._clock.time(), stall_policy(stagnation_threshold))
 
     def stall_reason(self, stagnation_threshold: float | None = 300) -> str | None:
-        """Return why the job counts as stalled; None if it does not, or if nothing was seen yet."""
+        """Return why the job counts as stalled; None if it is not stalled, or if there are no observations yet."""
         verdict = self.verdict(stagnation_threshold)
         return verdict.reason if verdict.state == "stalled" else None
 
@@ -128,12 +128,12 @@ class JobMonitor:
         return self.stall_reason(stagnation_threshold) is not None
 
     def report(self, status: str, reason: str, duration: float) -> MonitorReport:
-        """Report how a watch of `duration` seconds ended."""
+        """Build the report of a watch that took `duration` seconds."""
         step = job_progress(self.view.progress).step if self.view else None
         return MonitorReport(status=status, duration=duration, final_step=step, job_id=self.job_id, reason=reason)
 
     def get_progress_summary(self) -> dict[str, Any]:
-        """Return total_steps, avg_throughput in steps/s over the looks so far, eta_seconds; None where unknown."""
+        """Return total_steps, avg_throughput (steps/s over the looks so far) and eta_seconds; None where unknown."""
         progress = self.view.progress if self.view else Progress()
         step, speed = job_progress(progress).step, None
         if step is not None and self._first and self._looked_at is not None:
@@ -162,26 +162,28 @@ def monitor_job(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> MonitorReport:
-    """Answer how a job ended, or that it stalls, by watching it until then. Blocks; does nothing to the job.
+    """Watch a job until it ends or stalls, and report the result. Blocks, and never changes the job.
 
-    To wait for other things too, such as a step or a loss, prefer `wait_for`; to keep the job going, `auto_restart`.
+    To wait for other conditions too, such as a step or a loss, prefer `wait_for`; to restart the job when it fails, use
+    `auto_restart`.
 
     Args:
-        job_id: a Ray submission id, process:NAME, a PID, the path of a log, a name (see `check_training`), or a
+        job_id: a Ray submission ID, process:NAME, a PID, the path of a log, a name (see `check_training`), or a
             `WatchedJob`.
-        timeout: seconds to watch at most; None: no limit.
+        timeout: maximum seconds to watch; None: no limit.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
-        on_status_change: called with (new, old) status; on_stall: called once when it stalls.
-        on_view: called with every look. Without it and `on_status_change`, each look is printed to stdout if the
-            application has configured no logging, see `setup_logging`.
+        on_status_change: called with the new and the old status.
+        on_stall: called once when the job stalls.
+        on_view: called with every look. Without `on_view` and `on_status_change`, each look is printed to stdout unless
+            the application has configured logging (see `setup_logging`).
 
     Returns:
-        status SUCCEEDED | FAILED | STOPPED | STALLED | TIMEOUT | UNKNOWN (it disappeared, or it ended and no log tells
-        how), duration in seconds, final_step, job_id, reason.
+        A report with status SUCCEEDED | FAILED | STOPPED | STALLED | TIMEOUT | UNKNOWN (the job disappeared, or it
+        ended and no log shows the result), duration in seconds, final_step, job_id, reason.
 
     Raises:
         JobNotFound: there is no such job at the first look.
-        CommandError: the target cannot be asked at the first look; later failures are retried.
+        CommandError: the target cannot be queried at the first look; later failures are retried.
     """
     monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
     watch = _Watch(monitor, check_interval, timeout, stagnation_threshold, on_status_change, on_stall, on_view)
@@ -271,16 +273,17 @@ def detect_stall(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> bool:
-    """Answer with True or False whether a job is stalled now, by one look and all earlier ones.
+    """Return whether a job is stalled now, judged by one look and all earlier ones.
 
-    Prefer `check_training`: it says why, and whether that is known at all; False here is also unknown.
+    Prefer `check_training`, which also returns the reason and distinguishes "not stalled" from "unknown". This function
+    returns False for both.
 
     Args:
         stagnation_threshold: see `stall_policy`.
-        sample_duration: if the first look does not tell, look again after this many seconds.
+        sample_duration: if the first look is not conclusive, look again after this many seconds.
 
     Raises:
-        JobNotFound, CommandError: nothing is known about it.
+        JobNotFound, CommandError: the job could not be observed.
     """
     monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
     monitor.update()
@@ -298,11 +301,11 @@ def start_background_monitor(
     namespace: str = "default",
     **options: Any,
 ) -> BackgroundMonitor:
-    """Run `monitor_job` in a daemon thread, which ends with this program; the job does not.
+    """Run `monitor_job` in a daemon thread. The thread ends with this program, but the job keeps running.
 
     Args:
         on_finish: called in that thread with the report.
-        options: those of `monitor_job`.
+        options: keyword arguments of `monitor_job`.
 
     Returns:
         The started thread, see `BackgroundMonitor`.
@@ -319,10 +322,10 @@ def start_background_monitor(
 
 @checked
 class BackgroundMonitor(threading.Thread):
-    """The daemon thread of `start_background_monitor`; its `repr`, and a notebook, show the present verdict.
+    """The thread of `start_background_monitor`. Its `repr`, and its display in a notebook, show the current verdict.
 
-    To show it asks nothing, and judges what was seen so far. When the thread has ended, `result` is the report, or
-    `error` the error that ended it; both are None after `stop`.
+    The display sends no query; it judges the observations so far. When the thread has ended, `result` is the report, or
+    `error` is the error that ended it. Both are None after `stop`.
     """
 
     result: MonitorReport | None = None
@@ -354,7 +357,7 @@ class BackgroundMonitor(threading.Thread):
             self._on_finish(self.result)
 
     def stop(self) -> None:
-        """Look no more; the job goes on. Returns at once."""
+        """Stop watching; the job keeps running. Returns at once."""
         self._stopping.set()
 
     def _leave(self) -> None:
@@ -364,16 +367,16 @@ class BackgroundMonitor(threading.Thread):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on all that was seen so far; None before the first look."""
+        """Return the verdict on all observations so far; None before the first look."""
         return self._monitor.verdict() if self._monitor and self.observations else None
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Return what was seen of the job so far, also by earlier commands, oldest first."""
+        """Return the observations of the job so far, including those by earlier commands, oldest first."""
         return self._monitor.observations if self._monitor else ()
 
     def panel(self) -> Panel:
-        """Return what is shown of it."""
+        """Return the contents of its display."""
         from training_monitor.core.panels import Panel, clean
 
         state = "watching" if self.is_alive() else "ended" if self.result or self.error else "stopped"

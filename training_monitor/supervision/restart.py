@@ -49,37 +49,42 @@ def auto_restart(
     """Supervise a job until it succeeds, restarting it from its newest complete checkpoint. Blocks.
 
     Args:
-        head_pod: a Ray head pod, or any other target, see `Target`; a scheduler's job is adopted, and submitted again.
-        job_name: jobs are called NAME-attempt-N; a running job of this name, by its id or its metadata, is adopted,
+        head_pod: a Ray head pod, or any other target, see `Target`. A job of a scheduler is adopted, and resubmitted
+            for a restart.
+        job_name: jobs are called NAME-attempt-N. A running job of this name, by its ID or its metadata, is adopted and
             never started a second time.
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
             attempt starts from step 0.
-        max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
-        retry_delay: seconds before a restart; doubles while there is no progress, up to 15 minutes, with jitter.
+        max_retries: maximum number of consecutive restarts without progress (10 allows ten); see `decide_restart`.
+        retry_delay: seconds before a restart. The delay doubles while there is no progress, up to 15 minutes, with
+            jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
-        check_interval: seconds between looks; the exit of a process job is noticed at once.
-        job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name, or else of the one
-            with this word in its entrypoint. For a scheduler's job, it adds `env` and `resume_argument` to what the
-            scheduler knows of it.
-        initial_job_id: an existing job to supervise; may also be a name.
-        policy: all limits, also those above, which are then left out; see `RestartPolicy`.
-        take_over: take the training over from a living supervisor elsewhere, which then ends.
-        standby: wait while a supervisor elsewhere lives, and continue when it has died or been interrupted. What it
-            supervised to its end is reported, and not begun anew; a job of this name that runs again is adopted.
-        on_event: called with each event; default: each is printed to stdout, unless logging is configured, see
-            `setup_logging`. on_look: called after every look, with None or with the error of a failed look.
+        check_interval: seconds between looks. The exit of a process job is detected at once.
+        job_config: see `submit_job_with_resume`; default: the configuration of the latest Ray job of this name, or
+            otherwise of the latest one with this word in its entrypoint. For a scheduler's job, it adds `env` and
+            `resume_argument` to the scheduler's own configuration.
+        initial_job_id: an existing job to supervise, by its ID or a name.
+        policy: all limits in one object, instead of the arguments above; see `RestartPolicy`.
+        take_over: take the training over from an active supervisor elsewhere, which then ends.
+        standby: wait while a supervisor elsewhere is active, and continue when it has died or was interrupted. If it
+            supervised the job to the end, its result is reported and nothing is restarted. A job of this name that runs
+            again is adopted.
+        on_event: called with each event; default: each event is printed to stdout, unless logging is configured (see
+            `setup_logging`).
+        on_look: called after every look, with None or with the error of a failed look.
 
     Returns:
-        success, final_step, total_retries, outcome (completed | max_retries_reached | stopped | no_checkpoint_found |
-        restart_failed), reason (begins with the outcome), job_id, attempts, steps_lost, goodput (0..1 or None),
-        duration, explanation (why the last attempt that hung did so).
+        A report with success, final_step, total_retries, outcome (completed | max_retries_reached | stopped |
+        no_checkpoint_found | restart_failed), reason (begins with the outcome), job_id, attempts, steps_lost, goodput
+        (0..1 or None), duration, explanation (why the last attempt that hung did so).
 
     Raises:
-        AlreadySupervised: another living supervisor has this training; a dead one is taken over.
-        LeaseLost: another supervisor took it over.
+        AlreadySupervised: another active supervisor supervises this training. A dead supervisor is replaced.
+        LeaseLost: another supervisor took the training over.
         JobNotFound: there is neither a configuration nor a job to take it from.
-        SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
-        KeyboardInterrupt: passed on; the job keeps running; call again to continue supervising it.
+        SettingsError: an argument is invalid.
+        CommandError: the target could not be queried at the very start.
+        KeyboardInterrupt: passed on. The job keeps running; call again to continue supervising it.
     """
     from training_monitor.core.interrupts import only_looking
     from training_monitor.core.logger import logging_of_loop

@@ -94,22 +94,23 @@ def terminate_training(
     outbox: Outbox | None = None,
     on_event: OnEvent | None = None,
 ) -> TerminationReport:
-    """End a run: stop it, upload its newest complete checkpoint, notify, destroy the rented instance. Blocks.
+    """Terminate a run: stop it, upload its newest complete checkpoint, notify, destroy the rented instance. Blocks.
 
-    TERM to all its processes, 10 s later KILL, then verify that nothing is left. If it is killed at any point and
-    called again, with whatever plan, it continues with the first plan at the point where it was, and does nothing
-    twice.
+    All processes of the run get SIGTERM, and SIGKILL 10 s later; then it is verified that none is left. If this
+    function is interrupted at any point and called again, with any plan, it continues where it stopped, with the plan
+    of the first call. No step is done twice.
 
     Args:
-        plan: default: only stop the run.
-        outbox: where notices are posted. on_event: called with each event.
+        plan: the steps to take; default: only stop the run.
+        outbox: where notices are posted.
+        on_event: called with each event.
 
     Returns:
-        TerminationReport.
+        A TerminationReport.
 
     Raises:
-        SettingsError: an invalid destination, or the processes of the run are unknown.
-        AlreadySupervised: another process on this machine is ending it.
+        SettingsError: a destination is invalid, or the processes of the run are unknown.
+        AlreadySupervised: another process on this machine is terminating the run.
     """
     plan = plan or TerminationPlan()
     check_plan(watcher, plan)

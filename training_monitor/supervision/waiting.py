@@ -98,29 +98,30 @@ def wait_for(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> WaitReport:
-    """Wait until one of the conditions holds, the training ends or stalls, or time runs out. Blocks; only looks.
+    """Wait until a condition holds, the training ends or stalls, or time runs out. Blocks; read-only.
 
     Args:
-        target, what: as in `check_training`; one training must be meant.
-        conditions: finished, failed, stalled, step=N, epoch=N (epochs done), gpu-idle[=DURATION] (5m), checkpoint (a
-            new complete one) or log=REGEX (a new line). Of several that hold at the same look, the first one counts.
-        timeout: seconds to wait at most, from the beginning of the wait; None: no limit.
-        handle: a name for the wait. The same call again, after its caller died, goes on with the wait: with the same
-            deadline, and with the checkpoints and the log as they were at its beginning. A wait that has ended gives
-            its result again. None: a new name.
-        interval: seconds between looks; None: 2 to 60, the longer the wait the more.
+        target, what: as in `check_training`; they must match exactly one training.
+        conditions: finished, failed, stalled, step=N, epoch=N (completed epochs), gpu-idle[=DURATION] (default 5m),
+            checkpoint (a new complete one) or log=REGEX (a new line). If several hold at the same look, the first one
+            counts.
+        timeout: maximum seconds to wait, from the start of the wait; None: no limit.
+        handle: a name for the wait. If the calling process dies, the same call resumes the wait, with the same deadline
+            and the same initial checkpoints and log. If the wait has ended, its result is returned again. None: a new
+            name is chosen.
+        interval: seconds between looks; None: 2 to 60, growing with the duration of the wait.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
-        checkpoint_dir: the folder of the checkpoints; None: found, if it can be.
-        stopping: set it, from any thread, to end the waiting; the handle can be taken up later.
-        on_look: called after every look with its result in words.
+        checkpoint_dir: the checkpoint folder; None: it is detected if possible.
+        stopping: set this event, from any thread, to end the wait. The handle can be resumed later.
+        on_look: called after every look with a description of its result.
 
     Returns:
-        WaitReport, whose `outcome` says how the wait ended.
+        A WaitReport, whose `outcome` is how the wait ended.
 
     Raises:
-        SettingsError: an invalid condition, a handle that waits for something else, or several trainings are meant.
+        SettingsError: a condition is invalid, the handle belongs to a different wait, or several trainings match.
         JobNotFound: there is no such training at the first look.
-        CommandError: the target cannot be asked at the first look; later failures are retried.
+        CommandError: the target cannot be queried at the first look; later failures are retried.
     """
     kept, name = store or BestEffortStore(), handle or new_handle()
     asked = AskedWait(
@@ -155,12 +156,12 @@ def continue_wait(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> WaitReport:
-    """Go on with a wait that was begun with `wait_for`; one that has ended gives its result again, at once.
+    """Resume a wait that was started with `wait_for`. If the wait has ended, its result is returned at once.
 
-    While another process waits under this handle, its result is waited for.
+    While another process waits under this handle, this function waits for the result of that process.
 
     Raises:
-        JobNotFound: there is no such wait. Otherwise as `wait_for`.
+        JobNotFound: there is no such wait. Other errors are those of `wait_for`.
     """
     return _Waiting(handle, store or BestEffortStore(), stopping, on_look, transport, clock).go_on()
 

@@ -60,30 +60,33 @@ def watch_training(
     on_look: OnLook | None = None,
     refresh: threading.Event | None = None,
 ) -> WatchReport | None:
-    """Watch a run until it ends; send notices, and end it if `plan` is given. Blocks.
+    """Watch a run until it ends, send notices, and terminate it as `plan` specifies. Blocks.
 
-    If it is killed and called again, it continues: nothing is reported twice, and a termination that had begun is
-    finished.
+    If this function is killed and called again, it continues: no event is reported twice, and a termination that had
+    started is completed.
 
     Args:
-        plan: how to end a run that has stalled for its grace period, or passed its hard limit; a run that ends by
-            itself, well or not, is saved in this way too. None: nothing is ever done to the run.
-        outbox: where notices are posted; also of an outage that lasts for the configuration's `outage_after`.
+        plan: how to terminate a run that has stalled for its grace period or exceeded its hard limit. A run that ends
+            by itself, successfully or not, is also saved according to this plan. None: the run is never changed.
+        outbox: where notices are posted, including one about an outage that lasts for the configuration's
+            `outage_after`.
         heartbeat: pinged after every successful look, and whenever a termination makes progress.
-        on_status: called with every look; on_event: called with all other events.
-        on_line: called with every new line of the log, which is followed then, see `TrainingWatcher.start_streaming`.
-            A line that the training is complete, or that begins a traceback, lets the next look come soon.
-        stopping: set it to end the watch, not the run.
-        take_over: with `plan`, take the training over from a living supervisor on another machine, which then ends.
-        on_look: called after every look with why it failed, or None.
-        refresh: set it to look now; it is cleared.
+        on_status: called with every look.
+        on_event: called with all other events.
+        on_line: called with every new line of the log, which is then followed, see `TrainingWatcher.start_streaming`. A
+            line that reports the completion of the training, or that begins a traceback, makes the next look come
+            early.
+        stopping: set this event to end the watch but not the run.
+        take_over: with `plan`, take the training over from an active supervisor on another machine, which then ends.
+        on_look: called after every look with the error of a failed look, or with None.
+        refresh: set this event to look now; the watch clears it.
 
     Returns:
-        WatchReport; None when `stopping` was set.
+        A WatchReport; None when `stopping` was set.
 
     Raises:
-        JobNotFound, CommandError: at the first look only; later failures are retried.
-        AlreadySupervised, LeaseLost: with `plan`, another supervisor has the training, or took it over.
+        JobNotFound, CommandError: only at the first look; later failures are retried.
+        AlreadySupervised, LeaseLost: with `plan`, another supervisor supervises the training, or took it over.
     """
     watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, on_look)
     with ExitStack() as closing:

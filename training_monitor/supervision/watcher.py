@@ -68,12 +68,12 @@ def watched_job(job: WatchedJob | str | Mapping[str, Any]) -> WatchedJob:
 
 @checked
 class TrainingWatcher:
-    """A watcher of one run; its state is kept in the store, and another process continues with it.
+    """Watch one run. The state is kept in the store, so that another process can continue.
 
     Args:
         target: where the run is, see `Target`.
-        job: a `WatchedJob`, its fields as a table, or a job id.
-        config: a `WatchConfig`, or the settings that differ from its defaults.
+        job: a `WatchedJob`, a dict of its fields, or a job ID.
+        config: a `WatchConfig`, or a dict of the settings that differ from its defaults.
     """
 
     def __init__(
@@ -109,11 +109,13 @@ class TrainingWatcher:
     # ------------------------------------------------------------ looking
 
     def poll(self) -> TrainingStatus:
-        """Look once, in one round trip; a log that is streamed is asked for only until its beginning has come.
+        """Look at the run once, in one round trip.
+
+        While the log is streamed, this reads the log only until its first lines have arrived.
 
         Raises:
             JobNotFound: there is no such job.
-            CommandError: the target could not be asked: nothing is known, and nothing is counted.
+            CommandError: the target could not be queried. The look then counts for nothing.
         """
         with self._asking:
             stream = self._stream
@@ -140,52 +142,53 @@ class TrainingWatcher:
 
     @property
     def missing_log(self) -> str | None:
-        """The log that was asked for and has never been there, by the last look."""
+        """Return the configured log if it has never existed, according to the last look; otherwise None."""
         look = self.last_look
         is_missing = look is not None and look.log is not None and look.log.missing and not look.log_tail
         named = self.job.log_file or " ".join(self.job.log_paths) or None
         return named if is_missing and self.state.cursor is None else None
 
     def check_for_stall(self) -> StallAnalysis:
-        """Return the part of the verdict about stalls; asks nothing."""
+        """Return the stall analysis of the verdict, without querying the target."""
         return self.judge().stall or NOT_STALLING
 
     def judge(self) -> Verdict:
-        """Return the verdict on all observations so far, by any command; asks nothing."""
+        """Return the verdict on all observations so far, by any command, without querying the target."""
         with self.lock:
             return self.state.judge(self.clock.time(), self.config)
 
     def get_checkpoints(self) -> list[Checkpoint]:
-        """Return the checkpoints of the output directory, lowest step first. Raises SettingsError, CommandError."""
+        """Return the checkpoints in the output directory, lowest step first. Raises SettingsError, CommandError."""
         return list(self.get_checkpoint_listing().checkpoints)
 
     def get_checkpoint_listing(self) -> CheckpointListing:
-        """Return the same with the number of unlisted checkpoints. Raises SettingsError, CommandError."""
+        """Return the checkpoints and the number of those not inspected. Raises SettingsError, CommandError."""
         if self.job.output_dir is None:
             raise SettingsError("output_dir", None, "the folder to which the training writes its checkpoints")
         found = get_checkpoint_listing(self.job.output_dir, self.reached().target, transport=self.site.transport)
         return found or CheckpointListing(())
 
     def stop_training(self, grace: float | None = None) -> bool:
-        """End the run: TERM to all its processes, KILL after `grace` seconds (default: the configuration's 10).
+        """Stop the run: SIGTERM to all its processes, SIGKILL after `grace` seconds (default: the configured 10).
 
         Returns:
-            True when it was verified that nothing of it is left; False if something survived even SIGKILL.
+            True if it was verified that no process of the run is left; False if a process survived SIGKILL.
 
         Raises:
-            SettingsError: its processes are unknown.
-            JobNotFound: there is no such job. CommandError: it could not be asked.
+            SettingsError: the processes of the run are unknown.
+            JobNotFound: there is no such job.
+            CommandError: the target could not be queried.
         """
         return not self.stop_run(self.config.stop_grace if grace is None else grace)
 
     def check_can_end(self) -> None:
-        """Raise SettingsError for a run that no signal can end."""
+        """Raise SettingsError if the run cannot be stopped by a signal."""
         if self.job.pid == 1:
             expected = "a PID other than 1: process 1 ends only with its container, so delete the pod instead"
             raise SettingsError("pid", 1, expected)
 
     def stop_run(self, grace: float, only: Identity | None = None) -> list[str]:
-        """End the run, and return what survived SIGKILL; with `only`, no process but this one is touched."""
+        """Stop the run, and return the processes that survived SIGKILL. With `only`, stop no process but this one."""
         if self.job.job_id is None:
             return self._stop_processes(grace, only)
         try:
@@ -222,13 +225,13 @@ class TrainingWatcher:
         return self.claiming.guard if self.claiming else unguarded
 
     def reached(self) -> Site:
-        """Return where the target is, see `observe.meant.reach`. Raises CommandError."""
+        """Return the address of the target, see `look.meant.reach`. Raises CommandError."""
         if self._reached is None:
             self._reached = reach(self.site)
         return self._reached
 
     def look(self, *, with_log: bool) -> Look:
-        """Ask, and record only how the log counts. Raises JobNotFound, CommandError."""
+        """Query the target and record only how the log counts its steps. Raises JobNotFound, CommandError."""
         is_first, self._is_first = self._is_first, False
         cursor, identity = self.state.cursor, self.state.identity
         lists = self._listed is None or self.clock.monotonic() - self._listed[0] >= self.list_seconds
@@ -269,7 +272,7 @@ class TrainingWatcher:
         return replace(look, checkpoints=found.checkpoints, unlisted_checkpoints=found.unlisted)
 
     def about_this(self, notice: Notice) -> Notice:
-        """Add to a notice the names of this run and its target, and the command that tells more."""
+        """Add the names of this run and its target to a notice, and a command that shows details."""
         what = word_for(self.job)
         if self.target.is_here and what == self.job.log_file:
             what = os.path.abspath(what)
@@ -279,15 +282,15 @@ class TrainingWatcher:
     # ------------------------------------------------------------ following
 
     def start_streaming(self, callback: Callback) -> Callable[[], None]:
-        """Follow the log: `callback` gets each new line once, in order, as it is written while the connection holds.
+        """Follow the log: `callback` gets each new line once, in order, as soon as it is written.
 
-        A lost connection is reopened, and bridged by polls meanwhile; that neither loses nor repeats lines, nor does a
-        rotation (the rest of FILE.1 is read) or a truncation. After a kill, the process that continues may get the last
-        two seconds again. Exceptions of `callback` are logged and do not end the streaming. Every `poll_interval` the
-        process, GPUs and checkpoints are looked at as well.
+        If the connection is lost, it is reopened, and polls deliver the lines until then. No line is lost or repeated,
+        even if the log is rotated (the rest of FILE.1 is read) or truncated. If the process is killed, the process that
+        continues may get the last two seconds again. Exceptions of `callback` are logged and do not end the streaming.
+        The process, GPUs and checkpoints are polled every `poll_interval`.
 
         Returns:
-            A function that ends it; lines that had arrived by then are still delivered before it returns.
+            A function that ends the streaming. It returns after the lines that have already arrived are delivered.
 
         Raises:
             InvalidTransition: the log is already being streamed.
@@ -295,7 +298,7 @@ class TrainingWatcher:
         return self.follow(callback, polls=True)
 
     def follow(self, callback: Callback, *, polls: bool) -> Callable[[], None]:
-        """Do the same as `start_streaming`; without `polls` the caller polls."""
+        """Follow the log like `start_streaming`. If `polls` is false, the caller must call `poll`."""
         with self._asking:
             if self._stream is not None:
                 raise InvalidTransition(f"{self.job.label} is already being streamed")
@@ -304,7 +307,7 @@ class TrainingWatcher:
         return self.stop_streaming
 
     def stop_streaming(self) -> None:
-        """End the streaming; does nothing if there is none."""
+        """End the streaming, if there is any."""
         if stream := self._stream:
             stream.stop()
             self._stream = None
@@ -321,11 +324,11 @@ class TrainingWatcher:
         return state
 
     def save(self) -> None:
-        """Save the state; the caller holds the lock."""
+        """Save the state. The caller must hold the lock."""
         self.store.save_run(self.key, self.state, finished=False)
 
     def save_alerts(self, alerts: Told) -> None:
-        """Save what was reported about this run."""
+        """Save which events of this run were reported."""
         with self.lock:
             self.state.alerts = alerts
             self.save()
