@@ -147,23 +147,24 @@ class AccountLister:
 
 
 class FleetMonitor(Engine):
-    """Looks at all members every `config.interval` seconds, one round trip each, without blocking its callers.
+    """Watch many trainings and their machines in the background, without blocking callers.
 
-    All instances of the account come from one listing. One that a complete listing lacks is lost; a failed listing
-    changes nothing. A member that does not answer keeps its last reading, marked with its age, and is retried with
-    backoff. Looks replace values as a whole, so a snapshot never changes.
+    Each member is looked at every `config.interval` seconds, in one round trip. One listing covers all instances of the
+    account. An instance that is missing from a complete listing is marked as lost; a failed listing changes nothing. A
+    member that does not respond keeps its last values, marked with their age, and is retried with backoff. Each look
+    replaces a member's values as a whole, so a snapshot never changes.
 
     Args:
-        specs: what is watched; a target that stands for several (`Target.is_list`) has each of them as a member, as it
-            appears.
-        whole_account: also watch every instance of the vast.ai account that is not stopped, as it appears.
+        specs: the members to watch. If a target stands for several (`Target.is_list`), each of them becomes a member
+            when it appears.
+        whole_account: also watch every instance of the vast.ai account that is not stopped, including new ones.
         config: interval, log paths, thresholds, rules, budget.
-        patterns: the user's own metrics.
-        history: stores samples, such as `History`; None: they are not stored.
+        patterns: additional log patterns for metrics of your own.
+        history: storage for samples, such as `History`; None: samples are not stored.
         tell: called with every alert as a Notice, such as `Outbox.post`.
         heartbeat: pinged after every round with a successful look.
-        namespace: of pods without one.
-        store: shares looks with other commands; None: not shared.
+        namespace: default namespace of pods.
+        store: shares looks with other commands; None: looks are not shared.
 
     Raises:
         SettingsError: a target or a log path is invalid.
@@ -231,7 +232,7 @@ class FleetMonitor(Engine):
         return format_html(panel_of(self.snapshot()))
 
     def clear_logs(self) -> None:
-        """Forget the log lines shown so far."""
+        """Discard the log lines shown so far."""
         for member in self._all_members():
             member.clear_logs()
         with self._lock:
@@ -245,24 +246,24 @@ class FleetMonitor(Engine):
         return member.recent() if member else ()
 
     def read_run(self, key: str) -> Run | None:
-        """Read the progress file of a member now; None if its training writes none. Raises TrainingMonitorError."""
+        """Read the progress file of a member now; None if it has no progress file. Raises TrainingMonitorError."""
         member = self._member(key)
         return member.read_run(self._transport) if member else None
 
     def act(self, action: str, keys: Sequence[str]) -> None:
-        """Begin to stop or destroy members, or to start or reboot their machines; alerts report the results.
+        """Start to stop or destroy members, or to start or reboot their machines. Alerts report the results.
 
         Raises:
-            SettingsError: another action.
+            SettingsError: the action is unknown.
         """
         for key in dict.fromkeys(keys):
             self._actions.begin(action, key, self._member(key))
 
     def shell_command(self, key: str) -> list[str]:
-        """Return the command for a shell on the machine of a member.
+        """Return the command that opens a shell on the machine of a member.
 
         Raises:
-            TrainingMonitorError: it has no address now, or is no instance or ssh host.
+            TrainingMonitorError: the machine has no address at present, or is neither an instance nor an ssh host.
         """
         member = self._member(key)
         address = member.address() if member else None
@@ -274,30 +275,30 @@ class FleetMonitor(Engine):
         return way.shell()
 
     def recent_losses(self, key: str) -> list[float | None]:
-        """Return the losses of a member from the last hours, oldest first: cheaper than its samples."""
+        """Return the losses of a member from the last hours, oldest first. This is cheaper than `recent`."""
         member = self._member(key)
         return member.recent_losses() if member else []
 
     def acknowledge(self, identities: Collection[tuple[str, str, int]]) -> None:
-        """Note that a person has taken note of alerts, by their `identity`. They stay listed, and are shown last."""
+        """Mark alerts as acknowledged, by their `identity`. They stay in the list and are shown last."""
         self._record.acknowledge(identities)
         self._tell_listeners()
 
     def update_all_metrics(self) -> dict[str, TrainingMetrics]:
-        """Look at all members once, concurrently, wait for all, and return the rows by key. Raises nothing."""
+        """Look at all members once, concurrently, wait for the results, and return the rows by key. Never raises."""
         self.ask_all()
         return {row.key: row for row in self._view.rows}
 
     # ------------------------------------------------------------ looks
 
     def keys(self) -> list[str]:
-        """Return the keys of the account's listing, of other lists, and of the members that can be asked."""
+        """Return the keys of the account's listing, of other lists, and of the members that are queried one by one."""
         with self._lock:
             members = [key for key, member in self._members.items() if member.is_asked]
         return [*([ACCOUNT] if self._lister else []), *self._lists, *members]
 
     def look(self, key: str) -> None:
-        """List the account, or look at a member."""
+        """List the account, or look at one member."""
         member = self._members.get(key)
         if member:
             self._record.remember(member, self.clock.time())
@@ -315,7 +316,7 @@ class FleetMonitor(Engine):
                 self._record.remember(member, self.clock.time())  # also for members that are not asked
 
     def fail(self, key: str, error: TrainingMonitorError) -> None:
-        """Record why a look failed; the last reading is kept."""
+        """Record the error of a failed look and keep the last values."""
         member = self._members.get(key)
         if member:
             for each in (member, *member.beside.members):
@@ -425,7 +426,7 @@ class FleetMonitor(Engine):
             self._view = view
 
     def judge(self) -> None:
-        """Store the samples of the round, and send the alerts."""
+        """Store the samples of the round and send the alerts."""
         view, members = self._view, {member.key: member for member in self._all_members()}
         seen = [(members[row.key], row) for row in view.rows if row.key in members]
         self._record.judge(seen, view.summary, view.timestamp)

@@ -46,10 +46,11 @@ _Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Health(PublicValue):
-    """The health of a row. level: healthy | warning | error | unknown; `reason` says why, in a sentence.
+    """The health of a row: `level` is healthy | warning | error | unknown, and `reason` is a sentence.
 
-    `brief` is the reason in some twenty characters, empty where there is nothing to say; `fields` are the fields of
-    TrainingMetrics whose values are the reason. `detail` is the reason beside the state of the row, without that word.
+    `brief` is the reason in about twenty characters; it is empty if there is nothing to report. `fields` are the fields
+    of TrainingMetrics whose values caused it. `detail` is the reason for display beside the row's state, without
+    repeating the word of the state.
     """
 
     level: str
@@ -60,7 +61,7 @@ class Health(PublicValue):
 
     @property
     def beside_state(self) -> str:
-        """The reason as it is shown beside the state."""
+        """Return the reason for display beside the row's state."""
         return self.detail or self.reason
 
 
@@ -92,35 +93,40 @@ class TrainingMetrics(PublicValue):
     """One row of a fleet: a training, its machine, and their cost. None is unknown.
 
     Attributes:
-        instance_id: the id of a vast.ai instance, or the display name of another target.
-        gpu_type: the name from nvidia-smi or the service, `8x H100` for several.
-        status: of the instance, in the service's words (created, loading, running, stopped, frozen, exited, rebooting,
-            offline, unknown), or `lost` once it is gone from the account; of another target that of its job (pending,
-            running, succeeded, failed, stopped), or unknown.
-        epoch, total_epochs, step, total_steps, loss: the newest in the training's log; the steps are those of the job.
-        gpu_util, memory_util, disk_util: per cent; of the GPUs, their memory, and the disk the training writes to.
-        cost_per_hour, total_cost: dollars; since the beginning of the rental.
-        runtime_seconds: how long the training has run, by its own clock: not how long the machine is rented.
-        started_at: when the rental began; last_updated: when the values were seen; epoch seconds.
+        instance_id: the ID of a vast.ai instance, or the display name of another target.
+        gpu_type: the name reported by nvidia-smi or the service; `8x H100` for several GPUs.
+        status: for an instance, the service's word (created, loading, running, stopped, frozen, exited, rebooting,
+            offline, unknown), or `lost` after it has disappeared from the account. For another target, the status of
+            its job (pending, running, succeeded, failed, stopped), or unknown.
+        epoch, total_epochs, step, total_steps, loss: the most recent values in the training's log; steps count the
+            whole job.
+        gpu_util, memory_util, disk_util: per cent in use of the GPUs, of their memory, and of the disk that the
+            training writes to.
+        cost_per_hour, total_cost: cost in dollars; the total counts from the start of the rental.
+        runtime_seconds: how long the training has run, by its own clock. The machine may have been rented for longer.
+        started_at: when the rental began. last_updated: when the values were read. Both are epoch seconds.
         recent_logs: the last ten lines of the training's log, oldest first.
-        key: unique in the fleet: `TARGET`, or `TARGET#JOB`. name: the display name.
+        key: `TARGET` or `TARGET#JOB`, unique in the fleet. name: the display name.
         groups: its groups in the settings file.
-        gpu_power: power draw over its limit, 0 to 1; gpu_temperature in °C; ram_util per cent of the machine's memory.
-        eta_seconds: until the last step, by the training's own speed. epochs_done: completed epochs as a fraction,
-            where `epoch` is the number of the current one.
-        extra: values found by the user's own log patterns.
-        is_running: whether the training's process runs. finished: whether the judge says that it completed.
-        job_status: of the training's job, if it has one, in lower case; on a machine of its own, like `status`.
+        gpu_power: power draw divided by the power limit, 0 to 1. gpu_temperature: °C. ram_util: per cent of the
+            machine's memory in use.
+        eta_seconds: time until the last step, at the training's own speed. epochs_done: completed epochs as a fraction,
+            whereas `epoch` is the number of the current one.
+        extra: values found by your own log patterns.
+        is_running: whether the training's process runs. finished: whether `judge` concluded that it completed.
+        job_status: status of the training's job in lower case; None if unknown. For a target that is not an instance,
+            it usually equals `status`.
         message: the message of the service or the job.
-        absent: why the training is not found any more; its values are then old.
-        run: distinguishes trainings on the same machine; 0: unknown.
+        absent: why the training can no longer be found; its values are then out of date.
+        run: distinguishes successive trainings on the same machine; 0: unknown.
         log_age: seconds between the last write to its log and the last look.
-        error: why the last look failed; stale_since: since when looks fail, epoch seconds, else None; missing: it
-            failed because there is no such target.
-        verdict: what `judge` says of the training; None for a machine that is not up, and for a row made by hand.
-        explained: the last roll call before the training, or an earlier attempt of it, was ended for a hang.
-        found: whether nobody named the training: it runs beside the one of another member, whose row has the costs.
-        gpus: those that it uses, as its machine reported them; empty if unknown.
+        error: why the last look failed. stale_since: when looks began to fail, in epoch seconds, otherwise None.
+            missing: whether the look failed because the target does not exist.
+        verdict: the result of `judge` for the training; None if the machine is not up, or if the row was made by hand.
+        explained: the last roll call that was taken before the training, or an earlier attempt of it, was ended as a
+            hang.
+        found: whether the training was discovered beside one of another member, whose row has the costs.
+        gpus: the GPUs that it uses, as reported by its machine; empty if unknown.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -173,7 +179,7 @@ class TrainingMetrics(PublicValue):
     gpus: tuple[Gpu, ...] = ()
 
     def state(self) -> str:
-        """Return its state in one word: the status of a machine or job that is not up, else what `judge` says."""
+        """Return the state in one word: the status of a machine or job that is down, otherwise the judge's state."""
         failure = failure_of(self)
         is_down = self.status in (*HALTED, *STARTING) or self.status not in KNOWN
         if is_down or (failure and self.status in ("lost", "offline", *FAILED)):
@@ -191,12 +197,12 @@ class TrainingMetrics(PublicValue):
         return self.verdict.state if self.verdict else self.status
 
     def lowest_gpu(self) -> float | None:
-        """Return the utilization of the least used of several GPUs, per cent; None for a single one."""
+        """Return the utilization of the least used GPU in per cent; None if there is only one GPU."""
         known = [percent(gpu.utilization) for gpu in self.gpus]
         return min((each for each in known if each is not None), default=None) if len(known) > 1 else None
 
     def progress_percentage(self) -> float | None:
-        """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps; None if unknown."""
+        """Return the progress in per cent of the steps, or of the epochs if the log has no steps; None if unknown."""
         fraction = self._job(self.steps_per_second).fraction
         return None if fraction is None else 100.0 * fraction
 
@@ -213,15 +219,15 @@ class TrainingMetrics(PublicValue):
         return job_progress(progress)
 
     def estimated_completion_time(self) -> timedelta | None:
-        """Return the time until the last step, see `seconds_left`."""
+        """Return the time until the last step; see `seconds_left`."""
         left = self.seconds_left()
         return None if left is None else timedelta(seconds=left)
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the last step, by the training's own clock; None if unknown.
 
-        That is unknown for a training that has ended, that hangs or may hang, or that is absent. The estimate uses its
-        speed, else the ETA in its log, else the average time of its steps.
+        The result is None if the training has ended, hangs or may hang, or can no longer be found. The estimate is
+        based on its speed, otherwise on the ETA in its log, otherwise on the average time of its steps.
         """
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
         may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
@@ -235,19 +241,19 @@ class TrainingMetrics(PublicValue):
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
         """Return the health of the row, by the first of these rules that applies.
 
-        1. The machine's status. Lost, exited, offline: error. Stopped, frozen, rebooting: warning. Created, loading,
-           pending: unknown, it is starting. A status that is not known here: unknown.
-        2. The end of the training, by `judge`. Failed: error. Stopped: warning. Finished: healthy, but a warning while
-        the
-           machine costs money.
-        3. The last look failed: unknown. Earlier values say nothing about now.
-        4. The verdict of `judge`; without a look, or with an absent job or log: unknown. A loss that is nan makes it an
-           error. A diverging, jumping or high loss, idle GPUs of a running training, or a full disk turn healthy into a
-           warning, and are added to every other reason.
+        1. The status of the machine decides. Lost, exited, offline: error. Stopped, frozen, rebooting: warning.
+           Created, loading, pending: unknown, because the machine is starting. A status that this version does not
+           recognize: unknown.
+        2. The training has ended, according to `judge`. Failed: error. Stopped: warning. Finished: healthy, but a
+           warning while the machine costs money.
+        3. The last look failed: unknown, because earlier values do not describe the present.
+        4. The verdict of `judge` decides. Without a look, or if the job or log cannot be found: unknown. A NaN loss
+           makes it an error. A diverging, jumping or high loss, idle GPUs of a running training, or a full disk turn
+           healthy into a warning, and are added to every other reason.
 
         Args:
-            thresholds: the limits beyond which a value is worth a warning.
-            now: epoch seconds; with it, the reason says for how long a target has not answered.
+            thresholds: the limits beyond which a value causes a warning.
+            now: epoch seconds. If given, the reason includes how long a target has not responded.
         """
         return (
             self._machine_health()

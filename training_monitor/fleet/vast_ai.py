@@ -12,11 +12,11 @@ from training_monitor.fleet.mock import MockFleet
 
 @checked
 class VastAIMonitor(FleetMonitor):
-    """The instances of a vast.ai account. With `use_mock` it is a `MockFleet`, which needs no account.
+    """Watch the instances of a vast.ai account. With `use_mock`, watch simulated ones, which needs no account.
 
     Args:
-        instance_ids: their ids; None: all of the account that are not stopped.
-        use_mock: show made-up ones instead.
+        instance_ids: the IDs of the instances; None: all instances of the account that are not stopped.
+        use_mock: show simulated instances (a `MockFleet`) instead.
         more: keyword arguments of FleetMonitor.
     """
 
