@@ -41,18 +41,18 @@ class Shown(PublicValue):
 
 
 def show(value: object) -> Shown:
-    """Show any value or report of this package as a table, and histories as charts.
+    """Display any result of this package in a notebook: a table, and charts of histories.
 
     Args:
-        value: what any function returns, also a dict or a list of values. Of a list of samples (`History.read`) or
-            observations, and of a background monitor, there are charts of what they know: loss, speed, use of the GPUs
-            and cost. Of a `History`, those of the last day of the 4 members that were seen last.
+        value: any value that this package returns, or a dict or list of such values. Charts of loss, speed, GPU
+            utilization and cost are drawn for a list of samples (`History.read`) or observations, and for a background
+            monitor. For a `History`, the charts cover the last day of its 4 most recently seen members.
 
     Returns:
-        What a notebook displays as HTML, without scripts; `print` writes it as text.
+        An object that a notebook displays as HTML without scripts, and that `print` writes as text.
 
     Raises:
-        TrainingMonitorError: a history that cannot be read.
+        TrainingMonitorError: a history cannot be read.
     """
     if isinstance(value, History):
         return _show_history(value)
