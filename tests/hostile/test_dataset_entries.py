@@ -78,7 +78,7 @@ def test_an_entry_that_cannot_be_copied_is_refused_by_name(place: Path, outside:
         make(place / f"entry {number}", outside)
     with pytest.raises(SettingsError) as caught:
         check_request(TrainingRequest("demo", str(tmp_path / "dataset"), command="train"))
-    said = str(caught.value).partition("files can all be copied, but ")[2].split("; ")
+    said = str(caught.value).partition("these cannot: ")[2].split("; ")
     below = (place / "entry").relative_to(tmp_path / "dataset")
     for number, (name, (_, why)) in enumerate(REFUSED.items()):
         [told] = [each for each in said if each.startswith(f"{below} {number} is ")]

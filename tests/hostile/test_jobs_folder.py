@@ -36,7 +36,7 @@ NAMES = (
     b"a b",
     b"  ",
     b"*",
-    b"? no folder: good",
+    b"? not a folder: good",
     b"$(touch owned)",
     b"`id`",
     b"it's",
@@ -121,7 +121,7 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         assert "\x1b" not in out + err and "Traceback" not in err and len(err) < 2000
         if argv == ["status", "local"]:
             assert all(f"process:{name} " in out for name in GOOD)
-            assert "entry of the jobs folder: a name that no job has: -\n" in err
+            assert "entry of the jobs folder: not a job name: -\n" in err
             assert "and 19 more" in err
         if argv[0] == "status" and "--json" in argv:
             assert {job["job_id"] for job in json.loads(out)["jobs"]} == {f"process:{name}" for name in GOOD}

@@ -415,7 +415,7 @@ def test_no_process_of_another_ray_job_is_ended(world: World) -> None:
         return json.dumps({"metadata": {"job_submission_id": job}})
 
     for what, name, said in (
-        ("an attempt with a name of its own", RAY, says("lora-attempt-final")),
+        ("an attempt with a unique name", RAY, says("lora-attempt-final")),
         ("an attempt of an attempt", RAY, says("lora-attempt-1-attempt-2")),
         ("another variable", "NOTE", says("lora-attempt-1")),
         ("a line of another variable", "NOTE", f"a\n{RAY}={says('lora')}\n"),

@@ -93,7 +93,7 @@ def test_a_field_that_there_is_not_is_wrong_use(job: str) -> None:
 
 def test_step_of_a_job_that_printed_none_is_unknown(pod: Pod) -> None:
     done = cli("check", "head", start_process_job("head", "sleep 60", "quiet"), "--field", "step")
-    assert done.returncode == 3 and done.stdout == "" and "its step is not known" in done.stderr
+    assert done.returncode == 3 and done.stdout == "" and "its step is unknown" in done.stderr
 
 
 def test_logs_print_the_last_lines(job: str) -> None:
@@ -274,7 +274,7 @@ def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) ->
     assert re.search(r"kubectl v1\.", checks["kubectl"]["found"]) and checks["kubectl"]["remedy"] == ""
     kube.forbidden = {"create pods/exec"}
     done = cli("doctor", "head")
-    assert done.returncode == 1 and "ask for the verb create on pods/exec" in done.stdout
+    assert done.returncode == 1 and "request the verb create on pods/exec" in done.stdout
 
 
 def test_run_keeps_a_command_in_a_pod_going(pod: Pod) -> None:

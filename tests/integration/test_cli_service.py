@@ -98,9 +98,9 @@ DEMO = ("rent", "launch", "--name", "demo", "--command", "true")
     ("wish", "said"),
     [
         (["--gpu", "RTX 4O90"], "no RTX 4O90 is for rent now, but RTX 4090"),
-        (["--max-price", "0.1"], "nothing costs at most $0.1 per hour: allow $0.42 or more"),
-        (["--budget", "0.001"], "a budget of $0.001 is less than it costs"),
-        (["--account", "anna"], "anna has $0.00, and $1.65 has to be reserved"),
+        (["--max-price", "0.1"], "no offer costs at most $0.1 per hour: allow $0.42 or more"),
+        (["--budget", "0.001"], "a budget of $0.001 is too low"),
+        (["--account", "anna"], "anna has $0.00, and $1.65 must be reserved"),
     ],
 )
 def test_what_the_market_cannot_do_is_queued_only_when_that_is_insisted_on(
@@ -113,14 +113,14 @@ def test_what_the_market_cannot_do_is_queued_only_when_that_is_insisted_on(
     assert json.loads(cli(*DEMO, *wish, "--json").stdout)["kind"] == "NoOffers"
     searches = len(vast.searches)
     done = cli(*DEMO, *wish, "--force")
-    assert done.returncode == 0 and f"queued all the same: {said}" in done.stderr
+    assert done.returncode == 0 and f"queued anyway: {said}" in done.stderr
     assert len(TrainingQueue().list_jobs()) == 1 and len(vast.searches) == searches + 1
 
 
 def test_a_market_that_cannot_be_asked_refuses_nothing(vast: VastApi) -> None:
     vast.fail_with = 500
     done = cli(*DEMO, "--gpu", "nothing-like-it")
-    assert done.returncode == 0 and "it could not be checked whether anything for rent does" in done.stderr
+    assert done.returncode == 0 and "could not check whether any offer matches" in done.stderr
     assert len(TrainingQueue().list_jobs()) == 1
 
 
@@ -164,7 +164,7 @@ def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Su
     assert done.returncode == 0 and "busy-worker has it, and ends it" in done.stderr
     done = cli("rent", "queue")
     assert done.stdout.splitlines()[1].split()[:2] == [LONG, "QUEUED*"]
-    assert "* to be ended by its worker" in done.stderr
+    assert "* its worker will end it" in done.stderr
     assert "to be ended: enough" in cli("rent", "queue", LONG).stdout
 
 
@@ -209,7 +209,7 @@ def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Sur
     Credits().reserve("anna", "one", 4.0)
     done = cli("rent", "queue", "one", "--cancel", "--reason", "enough")
     assert done.returncode == 0 and done.stdout.splitlines()[:2] == ["one  CANCELLED", "  enough"]
-    assert "it has no machine, and is over; what it had reserved is back with anna" in done.stderr
+    assert "it has ended and has no machine; its reservation was returned to anna" in done.stderr
     assert Credits().balance("anna") == 10.0 and TrainingQueue().claim("w", 60) is None
     again = cli("rent", "queue", "one", "--cancel")
     assert again.returncode == 1 and "one has already ended: CANCELLED" in again.stderr
@@ -266,7 +266,7 @@ def test_a_sweep_says_of_every_machine_what_it_is_and_why_it_stays_or_goes(vast:
         vast.add_instance(number, label=format_label(owner, job_id, 1), **rented)
     vast.add_instance(4, label="somebody's")
     done = cli("rent", "sweep")
-    shown = re.sub("goes in (10m|9m5[0-9]s)", "goes soon", done.stdout)
+    shown = re.sub("destroyed in (10m|9m5[0-9]s)", "goes soon", done.stdout)
     assert done.returncode == 1 and shown.splitlines() == [
         "4 instances checked",
         "  2 would be destroyed: Training FAILED but instance not terminated, $0.500 per hour",
@@ -300,9 +300,9 @@ def test_a_command_that_waits_says_for_what(vast: VastApi) -> None:
     ended("done", JobState.FAILED)
     vast.hang = destroy_request(1)
     with started("rent", "worker", "--no-sweep") as worker, started("rent", "sweep", "--force") as sweep:
-        assert wait_until(lambda: "nothing to do: no job waits; looking again every 10s" in worker(), 60), worker()
+        assert wait_until(lambda: "nothing to do: no job is waiting; looking again every 10s" in worker(), 60), worker()
         assert wait_until(lambda: "destroying instance 1: Training FAILED" in sweep(), 60), sweep()
-        assert wait_until(lambda: re.search(r"destroying instance 1: .*: no news for \d+s\n", sweep()), 60), sweep()
+        assert wait_until(lambda: re.search(r"destroying instance 1: .*: no update for \d+s\n", sweep()), 60), sweep()
 
 
 def test_a_launch_that_is_watched_pings_a_dead_man_service(vast: VastApi) -> None:
@@ -320,5 +320,7 @@ def test_a_job_that_another_worker_has_is_told_of_while_it_is_watched(vast: Vast
     queued("one")
     assert TrainingQueue().claim("host-1", 600, "one")
     with started("rent", "launch", "--name", "demo", "--command", "true", "--id", "one", "--watch") as launch:
-        assert wait_until(lambda: "host-1 has it now" in launch(), 60), launch()
-        assert wait_until(lambda: re.search("one is queued, held by host-1: no news for \\d+s", launch()), 60), launch()
+        assert wait_until(lambda: "host-1 holds it now" in launch(), 60), launch()
+        assert wait_until(lambda: re.search("one is queued, held by host-1: no update for \\d+s", launch()), 60), (
+            launch()
+        )

@@ -114,9 +114,9 @@ def test_json_says_what_goes_on_what_ended_and_what_was_killed(folder: Folder) -
     assert rows["victim"]["status"] == "KILLED" and rows["victim"]["is_alive"] is False
     assert rows["run10"]["is_alive"] is True and rows["run10"]["processes"] == 1 and rows["run10"]["rss_bytes"] > 0
     assert rows["run10"]["tree"][0]["identity"]["pid"] == alive.pid and rows["run10"]["eta_seconds"] == 900.0
-    away = "step 112, 4 steps/s; it runs on gpu-7: not to be seen from here; its file was written "
+    away = "step 112, 4 steps/s; it runs on gpu-7: not visible from here; its file was written "
     assert rows["away"]["reason"].startswith(away) and rows["away"]["cpu_percent"] == 77.0
-    assert "no word of it since 1h" in rows["lost"]["reason"]
+    assert "no update for 1h" in rows["lost"]["reason"]
 
 
 def test_a_run_that_hangs_while_its_file_is_still_written_is_stalled(folder: Folder) -> None:
@@ -302,7 +302,7 @@ def test_a_folder_that_goes_away_is_told_once_and_so_is_its_return(folder: Folde
     time.sleep(0.5)
     count = len(top.rows("a"))
     away.rename(folder.path)
-    assert top.process.stderr.readline().endswith("it answers again, with 1 run\n")
+    assert top.process.stderr.readline().endswith("it responds again, with 1 run\n")
     assert top.has_rows("a", count + 2)
     assert top.end(signal.SIGTERM)[2].splitlines()[-1] == "interrupted; nothing was stopped"
 

@@ -377,7 +377,7 @@ def test_what_fails_is_logged_where_stderr_is_sent(screen: Screen, account: Acco
     screen.shows(row(FIRST), "1 ok")
     account.api.fail_with = 500
     screen.press("r")
-    screen.shows("^stale since .* it answers HTTP 500: something broke *$")
+    screen.shows("^stale since .* it returned HTTP 500: something broke *$")
     screen.press("q")
     screen.ended(0)
     logged = (screen.folder / "err.log").read_text()
@@ -581,7 +581,7 @@ def test_a_settings_file_that_is_wrong_is_an_error_before_anything_is_asked(acco
 def test_a_mistyped_group_is_no_pod(account: Account) -> None:
     account.settings({"groups": {"nightly": [f"vast://{FIRST}"]}})
     done = run("fleet", "nigthly")
-    assert done.returncode == 2 and "no group or member has that name; did you mean nightly?" in done.stderr
+    assert done.returncode == 2 and "there is no group or member of that name; did you mean nightly?" in done.stderr
     assert not account.api.requests
     other = run("fleet", "weekly")
     assert other.returncode == 3 and "weekly, taken as a pod: " in other.stdout

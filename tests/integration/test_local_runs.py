@@ -336,7 +336,7 @@ def test_an_editor_that_never_ends_is_waited_for_two_seconds(tmp_path: Path) -> 
     clock = FakeClock()
     source = LocalRuns(tmp_path, clock=clock)
     run, before = the_run(source), clock.elapsed
-    with pytest.raises(TrainingMonitorError, match="somebody else has been editing"):
+    with pytest.raises(TrainingMonitorError, match="another process has been editing"):
         source.edit(run, {"lr": "1"})
     assert 2.0 <= clock.elapsed - before < 2.1
     holder.communicate()
@@ -399,9 +399,9 @@ def test_stopping_and_going_on_is_seen(tmp_path: Path, sleeper: subprocess.Popen
     process, source = identify(sleeper.pid), LocalRuns(tmp_path)
     assert source.send_signal((process,), signal.SIGSTOP)[0].endswith("SIGSTOP was sent, it is stopped")
     assert source.send_signal((process,), signal.SIGTERM)[0].endswith(
-        "it is still there, stopped: it gets that with SIGCONT"
+        "it is stopped, and receives the signal after SIGCONT"
     )
-    assert source.send_signal((process,), signal.SIGCONT)[0].endswith(("it goes on", "it has ended"))
+    assert source.send_signal((process,), signal.SIGCONT)[0].endswith(("it continues", "it has ended"))
     assert sleeper.wait() == -signal.SIGTERM
 
 
@@ -411,7 +411,7 @@ def test_a_process_that_ignores_the_signal_is_still_there() -> None:
     try:
         assert child.stdout and child.stdout.readline() == b"ready\n"
         [said] = send_signals((identify(child.pid),), signal.SIGTERM)
-        assert "SIGTERM was sent, it is still there" in said
+        assert "SIGTERM was sent, it still exists" in said
     finally:
         child.kill()
         child.communicate()
@@ -431,19 +431,19 @@ def test_many_are_signalled_before_the_first_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ({"start_ticks": 1}, "has ended; its number now belongs to another one"),
-        ({"start_ticks": None}, "when it began is not known"),
+        ({"start_ticks": 1}, "has ended; its pid now belongs to another process"),
+        ({"start_ticks": None}, "its start time is unknown"),
         ({"hostname": "gpu-7"}, "it runs on gpu-7"),
         ({"hostname": None}, "an unknown host"),
         ({"boot_id": "0"}, "its machine was restarted"),
-        ({"boot_id": None}, "its boot is not known"),
+        ({"boot_id": None}, "its boot is unknown"),
         ({"pid_namespace": "pid:[1]"}, "pid namespace"),
         ({"pid": NO_PID}, "has ended: nothing was sent"),
         ({"pid": 2**70}, "never sent a signal"),
         ({"pid": 1}, "never sent a signal"),
         ({"pid": 0}, "never sent a signal"),
         ({"pid": -1}, "never sent a signal"),
-        ({"pid": os.getpid()}, "has ended; its number now belongs to another one"),
+        ({"pid": os.getpid()}, "has ended; its pid now belongs to another process"),
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(given),
 )
@@ -457,7 +457,9 @@ def test_a_process_that_may_be_another_one_is_sent_nothing(
 
 def test_whoever_looks_is_sent_nothing() -> None:
     me = identify()
-    assert send_signals((me,), signal.SIGKILL) == (f"process {me.pid}: nothing was sent, it is the one that looks",)
+    assert send_signals((me,), signal.SIGKILL) == (
+        f"process {me.pid}: nothing was sent, it is the process that inspects the others",
+    )
 
 
 def test_a_zombie_is_told_apart(sleeper: subprocess.Popen[bytes]) -> None:

@@ -162,7 +162,7 @@ def test_a_main_process_that_has_ended_while_its_children_live(start: Start, sur
     process = start(sys.executable, "-c", LEAVE)
     assert wait_until((surroundings.folder / "there").exists)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    said = f"Pid {process.pid}, the main process, has ended, but 1 process that it started runs on (pid "
+    said = f"Pid {process.pid}, the main process, has ended, but 1 child process is still running (pid "
     check(process.pid, "ended", said)
     process.wait()
     check(process.pid, "ended", said)

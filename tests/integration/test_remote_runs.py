@@ -173,10 +173,10 @@ class TestLooking:
     def test_a_folder_that_is_not_there_is_an_error_and_an_empty_one_is_none(self, folder: Folder) -> None:
         assert folder.runs.look(frozenset()).runs == ()
         folder.path.rmdir()
-        with pytest.raises(CommandFailed, match="no folder .*Try: check the path"):
+        with pytest.raises(CommandFailed, match="there is no folder .*Try: check the path"):
             folder.runs.look(frozenset())
         folder.path.write_text("a file")
-        with pytest.raises(CommandFailed, match="no folder, but a file"):
+        with pytest.raises(CommandFailed, match="this is a file, not a folder"):
             folder.runs.look(frozenset())
 
     def test_writers_that_replace_their_files_are_never_seen_torn(self, here: Folder) -> None:
@@ -237,7 +237,7 @@ class TestLooking:
         assert look.machine.processes[os.getpid()].rss_bytes % os.sysconf("SC_PAGE_SIZE") == 0
         folder.runs.edit(look.runs[0], {"lr": "2"})
         assert parse_control_file((folder.path / "control_a.json").read_text())["lr"].value == "2"
-        assert folder.runs.send_signal((identify(sleeper.pid),), 0 + signal.SIGCONT)[0].endswith("it goes on")
+        assert folder.runs.send_signal((identify(sleeper.pid),), 0 + signal.SIGCONT)[0].endswith("it continues")
 
 
 class TestEditing:
@@ -355,7 +355,7 @@ class TestSignals:
         known = identify(sleeper.pid)
         what = f"process {sleeper.pid} (sleep)"
         assert folder.runs.send_signal((known,), signal.SIGSTOP) == (f"{what}: SIGSTOP was sent, it is stopped",)
-        assert folder.runs.send_signal((known,), signal.SIGCONT) == (f"{what}: SIGCONT was sent, it goes on",)
+        assert folder.runs.send_signal((known,), signal.SIGCONT) == (f"{what}: SIGCONT was sent, it continues",)
         assert folder.runs.send_signal((known,), signal.SIGTERM) == (f"{what}: SIGTERM was sent, it has ended",)
         [zombie] = folder.runs.send_signal((known,), signal.SIGTERM)
         assert zombie == f"{what} is a zombie: it has ended, and waits for its parent"
@@ -369,7 +369,7 @@ class TestSignals:
         with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as process:
             assert process.stdout and process.stdout.readline() == b"ready\n"
             [said] = here.runs.send_signal((identify(process.pid),), signal.SIGTERM)
-            assert "SIGTERM was sent, it is still there" in said
+            assert "SIGTERM was sent, it still exists" in said
             process.kill()
 
     def test_a_name_with_line_ends_and_brackets_is_still_the_same_process(self, here: Folder, tmp_path: Path) -> None:
@@ -461,7 +461,7 @@ class TestDeleting:
         Path(os.fsdecode(file)).write_text('{"status": "FINISHED"}')
         run = here.run("caf\ufffd")
         assert (run.status, run.error) == ("FINISHED", None)
-        with pytest.raises(TrainingMonitorError, match="no UTF-8"):
+        with pytest.raises(TrainingMonitorError, match="not UTF-8"):
             here.runs.delete(run)
         assert os.path.exists(file)
 

@@ -311,7 +311,7 @@ def fit(monitor, end=None, fits=1):
         trainer.train()
     trainer.evaluate(Data())
 """
-SECOND = "has ended (FINISHED): another one begins in its place"
+SECOND = "has ended (FINISHED): a new run replaces it"
 FRAMEWORKS = (
     ("torch", "torch.multiprocessing.spawn(failing, (fail,), 1)", "FAILED", BOOM, 6, None),
     ("torch", "torch.multiprocessing.spawn(ranked, (new(),), 2)", "FINISHED", None, 20, None),
@@ -326,7 +326,7 @@ FRAMEWORKS = (
     ("transformers", "fit(new(), fail)", "FAILED", BOOM, 6, None),
     ("transformers", "fit(new(), lambda: sys.exit(0))", "CANCELED", "exited with status 0 at batch 6 of 20", 6, None),
     ("transformers", "fit(new(), fits=2)", "FINISHED", None, 20, SECOND),
-    ("transformers", "fit(7)", None, None, None, "int is no TrainingMonitor"),
+    ("transformers", "fit(7)", None, None, None, "int is not a TrainingMonitor"),
 )  # fmt: skip
 
 

@@ -336,7 +336,9 @@ def test_k_sends_nothing_on_the_word_of_another_users_file(screen: TopScreen) ->
     screen.press("Enter")
     screen.type("yes")
     screen.press("Enter")
-    screen.shows(f"process {process.pid} .sh.: nothing was sent, the progress file that names it is not its user's")
+    screen.shows(
+        f"process {process.pid} .sh.: nothing was sent, the progress file that names it belongs to another user"
+    )
     assert process.poll() is None
     screen.press("q")
     screen.ended(0)

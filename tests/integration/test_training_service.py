@@ -76,7 +76,7 @@ def interrupt(world: World) -> None:
         assert wait_until(lambda: world.job.worker, PATIENCE), world.log()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == -signal.SIGINT, world.log()
-    assert world.job.state is JobState.TRAINING and "goes on costing money" in world.log()
+    assert world.job.state is JobState.TRAINING and "still costs money" in world.log()
     assert len(world.vast.instances) == 4
 
 

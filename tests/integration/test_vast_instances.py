@@ -177,7 +177,7 @@ def test_an_instance_that_stays_is_an_error_with_vastais_words(
     refused_destroy(vast, code, answer)
     with pytest.raises(CommandFailed) as caught:
         destroy(transport)
-    assert "instance 7 is still there" in str(caught.value) and f"(vastai printed: {said})" in str(caught.value)
+    assert "instance 7 still exists" in str(caught.value) and f"(vastai printed: {said})" in str(caught.value)
     assert "vastai destroy instance 7 -y" in str(caught.value)
     assert sorted(vast.instances) == [6, 7, 8]
 

@@ -450,7 +450,7 @@ class TestFetch:
         assert fetch_folder(over_ssh.address, str(there), str(here), only=["good"]).files == 1
         Path(os.fsdecode(os.fsencode(there) + b"/latin-\xe9")).write_text("x")
         shutil.rmtree(there / "two\nlines")
-        with pytest.raises(CommandFailed, match="no UTF-8"):
+        with pytest.raises(CommandFailed, match="not UTF-8"):
             fetch_folder(over_ssh.address, str(there), str(here))
 
     def test_nothing_is_written_through_a_link_here(
@@ -593,4 +593,4 @@ def test_a_machine_that_is_not_what_was_rented_says_why(over_ssh: Place, tmp_pat
     assert not report.ok and report.gpus == ()
     mismatch, disk, command = report.problems
     assert "version mismatch" in mismatch and "are needed" in disk
-    assert command == "the check command ended with 3: no torch"
+    assert command == "the check command exited with 3: no torch"

@@ -312,7 +312,7 @@ def test_an_interrupted_termination_says_how_it_goes_on(start: Callable[..., Tra
     screen.watch(training, *options)
     screen.shows("^ending it +stopping")
     screen.press("q")
-    screen.shows("interrupted while the run was being ended: the same command resumes this")
+    screen.shows("interrupted while the run was being ended: run the same command again to continue")
     screen.ended(130)
     screen.tmux("kill-server")
     words = (sys.executable, "-m", "training_monitor", "watch", "local", *training.options, *options)

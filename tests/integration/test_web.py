@@ -59,7 +59,7 @@ def test_a_used_or_wrong_link_leads_to_the_page_or_to_the_sign_in(token: str | N
         for link in (used, "/open?once=wrong"):
             strange = page.ask_stranger(link)
             assert strange.status == 403 and strange.headers["content-type"].startswith("text/html")
-            assert b'role="alert">This link was used already, or was never valid.' in strange.body
+            assert b'role="alert">This link has already been used, or was never valid.' in strange.body
             known = page.ask(link)
             assert (known.status, known.headers["location"]) == (303, "/") and "set-cookie" not in known.headers
 

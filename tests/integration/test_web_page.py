@@ -237,7 +237,7 @@ def test_a_stop_is_confirmed_its_alert_is_shown_and_alerts_are_acknowledged(brow
     number = int(phrase.split()[1])
     page.fleet.act("stop", [f"vast://{number}"])
     page.fleet.act("stop", [f"vast://{number}"])  # is refused: the first one is under way
-    browser.wait("a toast", lambda: "something else is being done" in browser.text("#toast"))
+    browser.wait("a toast", lambda: "another action on it is in progress" in browser.text("#toast"))
     browser.wait("the title", lambda: browser.driver.title.startswith("⚠ vision-10: refused"))
     browser.one("#toast button").click()
     browser.wait("it is gone", lambda: not browser.text("#toast") and "⚠" not in browser.driver.title)

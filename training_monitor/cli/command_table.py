@@ -43,7 +43,7 @@ class Command:
 
 GROUPS: dict[str, dict[str, str]] = {
     "look at trainings": {
-        "check": "report whether trainings make progress, here or on TARGET: all, or one",
+        "check": "report whether all trainings, or one, make progress, here or on TARGET",
         "why": "explain a hang: the state and stack of each rank, and the one that the others wait for",
         "wait": "wait until a training ends, stalls, reaches a step, writes a checkpoint or logs a given line",
         "status": "print one job's status, or list all jobs of a target",

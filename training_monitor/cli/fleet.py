@@ -68,7 +68,9 @@ def _parse(word: str, config: FleetConfig) -> MemberSpec:
     meant = {**{each.name: each.key for each in members if each.name}, **{name: name for name in config.groups}}
     near = difflib.get_close_matches(word, [name for name in meant if not word.startswith(f"{name}-")], 1, ALIKE)
     if near:
-        instead = f"no group or member has that name; did you mean {meant[near[0]]}? A pod is k8s://NAMESPACE/{word}"
+        instead = (
+            f"there is no group or member of that name; did you mean {meant[near[0]]}? A pod is k8s://NAMESPACE/{word}"
+        )
         raise SettingsError("TARGET", word, f"a target, or a group of the settings file: {instead}")
     return spec
 

@@ -213,7 +213,7 @@ class Waiting:
                     del self._waits[name]
                     continue
                 self._waits[name] = (what, since, now)
-            self._tell(f"{text}: no news for {format_duration(now - since)}")
+            self._tell(f"{text}: no update for {format_duration(now - since)}")
 
     def _run(self) -> None:
         while not self._clock.wait(self._closing, 1.0):

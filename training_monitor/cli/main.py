@@ -237,7 +237,7 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
         found = "a training of this machine"
     except TrainingMonitorError:
         return False
-    hint(f"{word} is no target that answers: taken for {found}")
+    hint(f"no target {word} responds: taken as {found}")
     args.target = "local"
     setattr(args, name, word)
     return True

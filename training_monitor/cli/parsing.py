@@ -65,7 +65,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if name not in names and argv and not argv[0].startswith("-"):
         asked = " ".join(argv[: 2 if name else 1])
         if name and len(argv) == 1:
-            parser.error(f"say which: {', '.join(each for each in names if each.startswith(f'{name} '))}")
+            parser.error(f"specify one: {', '.join(each for each in names if each.startswith(f'{name} '))}")
         if name is None or not argv[1].startswith("-"):
             parser.error(f"there is no command {asked!r}{_meant(asked, [*names])}; see training-monitor --help")
     args, unknown = parser.parse_known_args(argv)

@@ -141,7 +141,7 @@ def _terminal() -> Iterator[Check]:
 
     term = os.environ.get("TERM", "")
     if not sys.stdout.isatty():
-        yield Check("terminal", WORKS, "the output goes elsewhere: plain text without colours")
+        yield Check("terminal", WORKS, "the output is not a terminal: plain text without colours")
     elif term in ("", "dumb", "unknown"):
         yield Check("terminal", MISSING, f"TERM is {term or 'not set'}: no screens", "export TERM=xterm-256color")
     elif terminal_glyphs().ascii:
@@ -171,7 +171,7 @@ def _gpus() -> Iterator[Check]:
         return
     report = check_gpu_utilization("local")
     found = report["error"] or f"{report['gpu_count']} GPUs"
-    yield Check("nvidia-smi", WORKS if report["healthy"] else BROKEN, found, "see what nvidia-smi itself says")
+    yield Check("nvidia-smi", WORKS if report["healthy"] else BROKEN, found, "run nvidia-smi to see its error")
 
 
 # ---------------------------------------------------------------- pods
@@ -183,7 +183,7 @@ def _kubectl() -> Iterator[Check]:
         return
     works, version, said = _run("kubectl", "version", "--client", "-o", "yaml")
     if not works:
-        yield Check("kubectl", BROKEN, said, f"install it anew: {_KUBECTL_PAGE}")
+        yield Check("kubectl", BROKEN, said, f"reinstall it: {_KUBECTL_PAGE}")
         return
     number = re.search(r"gitVersion: (\S+)", version)
     yield Check("kubectl", WORKS, f"{path} {number[1] if number else ''}".strip())
@@ -195,7 +195,7 @@ def _contexts() -> Iterator[Check]:
     works, listed, said = _run("kubectl", "config", "get-contexts", "-o", "name")
     contexts = listed.split()
     if not works:
-        yield Check("kubectl contexts", BROKEN, said, "look at the kubeconfig: kubectl config view")
+        yield Check("kubectl contexts", BROKEN, said, "check the kubeconfig: kubectl config view")
     elif not contexts:
         yield Check("kubectl contexts", MISSING, "none", "get a kubeconfig for your cluster, or set KUBECONFIG")
     else:
@@ -211,7 +211,7 @@ def _exec() -> Iterator[Check]:
     if answer.strip() == "yes":
         yield Check("kubectl exec", WORKS, f"allowed in {now}")
     elif answer.strip() == "no":
-        yield Check("kubectl exec", BROKEN, "not allowed", "ask for the verb create on pods/exec in your namespace")
+        yield Check("kubectl exec", BROKEN, "not allowed", "request the verb create on pods/exec in your namespace")
     else:
         yield Check("kubectl exec", BROKEN, said, "check that the cluster is up and you are logged in")
 
@@ -242,7 +242,7 @@ def _rsync() -> Iterator[Check]:
     works, version, said = _run("rsync", "--version")
     number = re.search(r"version (\S+)", version)
     found = f"{path} {number[1] if number else ''}".strip() if works else said
-    yield Check("rsync", WORKS if works else BROKEN, found, "install it anew: apt-get install --reinstall rsync")
+    yield Check("rsync", WORKS if works else BROKEN, found, "reinstall it: apt-get install --reinstall rsync")
 
 
 def _vastai() -> Iterator[Check]:
@@ -259,7 +259,7 @@ def _vastai() -> Iterator[Check]:
         yield Check("vastai", WORKS, "the API key works")
         yield _vast_ssh_key()
     else:
-        yield Check("vastai", BROKEN, said, "look at https://cloud.vast.ai/account for the key")
+        yield Check("vastai", BROKEN, said, "check the key at https://cloud.vast.ai/account")
 
 
 def _vast_ssh_key() -> Check:
@@ -302,7 +302,7 @@ def _notices() -> Iterator[Check]:
         yield Check("channels", MISSING, "none: notices are only listed here", remedy)
     elif len(wrong) < len(channels):
         names = dict.fromkeys(channel.name for channel in channels if channel not in [each for each, _ in wrong])
-        yield Check("channels", WORKS, f"{', '.join(names)}; `notify --test` sends by each")
+        yield Check("channels", WORKS, f"{', '.join(names)}; `notify --test` sends through each")
 
 
 def _obstacle(channel: Channel, users: Sequence[NotifiedUser]) -> str | None:

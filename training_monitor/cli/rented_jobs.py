@@ -120,10 +120,10 @@ def _progress_of(event: Event) -> list[str]:
 def say_left(job: QueuedJob) -> None:
     """Print what an interrupted launch leaves behind."""
     machine = job.work.instance_id
-    costs = f"; instance {machine} goes on costing money" if machine is not None else ""
+    costs = f"; instance {machine} still costs money" if machine is not None else ""
     if machine is None and job.state is JobState.RENTING and job.work.asked_at is not None:
-        costs = "; a machine was asked for, and may be there and cost money"
-    hint(f"\n{job.id} is {job.state.value.lower()}{costs}. Go on with it, or end it:")
+        costs = "; a machine was requested, and may exist and cost money"
+    hint(f"\n{job.id} is {job.state.value.lower()}{costs}. Resume it, or end it:")
     hint(f"  training-monitor rent worker --until-empty\n  training-monitor rent queue {job.id} --cancel")
 
 
@@ -134,11 +134,11 @@ def need_tools() -> None:
             raise ToolNotFound(f"{tool} is not installed here", hint=remedy)
     key = find_vast_key()
     if key is None:
-        hint("there is no ssh key here, and rented machines need one (training-monitor rent keys --setup makes one)")
+        hint("there is no ssh key here, and rented machines need one (training-monitor rent keys --setup creates one)")
     elif not os.path.isfile(key):
         raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor rent keys --setup creates one)")
     elif key != vast_key_path():
-        hint(f"rented machines are offered {key} (training-monitor rent keys --setup makes one for them alone)")
+        hint(f"rented machines get the key {key} (training-monitor rent keys --setup creates one only for them)")
     try:
         account_balance()
     except AccessDenied:
@@ -172,7 +172,7 @@ def print_job(job: QueuedJob) -> None:
     if work.reason:
         say(f"  {work.reason}")
     if job.to_end and is_to_end(job):
-        say(f"  to be ended: {job.to_end[1]}")
+        say(f"  its end was requested: {job.to_end[1]}")
     if (last := last_step(job)) is not None:
         say(f"  step {last} of {work.total_steps or '?'}")
     for rental in work.rentals:

@@ -31,8 +31,8 @@ from training_monitor.verdict.limits import OUTAGE_AFTER
 _INTERRUPTED = {
     "starting": "{job} may just be starting, unsupervised",
     "watching": "{job} keeps running, unsupervised",
-    "stopping": "{job} was being ended and may still run",
-    "waiting": "nothing of {name} runs now: its next attempt was waited for",
+    "stopping": "{job} was being ended and may still be running",
+    "waiting": "{name} is not running: its next attempt was due to start",
 }
 
 
@@ -48,8 +48,8 @@ def named_folder(command: str) -> str | None:
         folders = folders_of_arguments(shlex.split(command), ".")
     except ValueError:  # an unclosed quote: the shell will report it
         return None
-    said = f"its checkpoints are looked for in {folders[0]}" if folders else "it is not told where its checkpoints are"
-    hint(f"{said} (--checkpoint-dir says where)")
+    said = f"looking for its checkpoints in {folders[0]}" if folders else "no checkpoint folder is known"
+    hint(f"{said}; --checkpoint-dir sets the folder")
     return folders[0] if folders else None
 
 
@@ -85,7 +85,7 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
         )
     except (KeyboardInterrupt, BrokenPipeError) as error:
         left = describe_interrupted(find_run(args.target, name, args.namespace), name)
-        hint(f"\n{left}. Go on supervising it:\n  {_same_call(args.heartbeat)}")
+        hint(f"\n{left}. To resume supervision:\n  {_same_call(args.heartbeat)}")
         if isinstance(error, BrokenPipeError):
             raise
         return interrupted_status(error)
@@ -130,7 +130,7 @@ def _hearing(
 def describe_interrupted(run: RunState | None, name: str) -> str:
     """Describe what an interrupted supervisor leaves behind."""
     if run is None:
-        return f"nothing of {name} was started"
+        return f"{name} was not started"
     return _INTERRUPTED[run.phase].format(job=run.job_id or name, name=name)
 
 

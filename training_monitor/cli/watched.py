@@ -50,7 +50,7 @@ def find_job(
         job = store.load_run(key, WatchedJob)
         if job is None or not may_go_on(job):
             raise
-        hint(f"{error.what}: continuing with {job.label}, which was detected there earlier")
+        hint(f"{error.what}: continuing with {job.label}, which was found there before")
         return job
     if not args.json:
         hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
@@ -99,7 +99,7 @@ def explained(watcher: TrainingWatcher) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if not is_terminating(watcher):
             raise
-        hint("\ninterrupted while the run was being ended: the same command resumes this")
+        hint("\ninterrupted while the run was being ended: run the same command again to continue")
         raise SystemExit(interrupted_status(interrupt)) from None
 
 
@@ -121,7 +121,7 @@ def print_termination(report: TerminationReport) -> None:
     if report.gone:
         say(f"  instance {'destroyed' if report.destroyed else 'gone'}")
     elif report.kept is not None:
-        say(f"  instance KEPT, it goes on costing money: {report.kept}")
+        say(f"  instance KEPT, it still costs money: {report.kept}")
     for error in report.errors:
         say(f"  {error}")
     say(f"  took {format_duration(report.duration)}")

@@ -50,14 +50,14 @@ class Advised:
     line: str
 
 
-_LOG_IN = "log in once in a terminal, as it says, then try again: it cannot be answered here"
-_WAITS = "run it once in a terminal: it waits for an answer, and cannot be answered here"
+_LOG_IN = "log in once in a terminal, as the message describes, then try again: it cannot prompt here"
+_WAITS = "run it once in a terminal: it prompts for input, which is not possible here"
 _CERTIFICATE = "renew the certificate, and compare the clocks of this machine and the server"
 _KEYS = "check the user and that your key is on the host: ssh-add -l"
 _NOT_LET_IN = "log in once in a terminal, or ask the administrator of the host"
 _SCHEME = "compare the scheme and port of the server in the kubeconfig with its real ones"
 _CONTEXTS = "kubectl config get-contexts lists the contexts"
-_NOT_RUNNING = "look whether the pod is running: kubectl get pod"
+_NOT_RUNNING = "check whether the pod is running: kubectl get pod"
 _NO_SSH_KEY = r"Permission denied \((?:publickey|password|keyboard|gssapi|hostbased)"
 _JUMP = r"Connection closed by UNKNOWN"
 # Lines that only follow from what was printed before.
@@ -101,7 +101,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|(?<!last )login):\s*\Z"
             r"|\[sudo\] password for [^\n]{1,100}:\s*\Z",
-            "save the credentials where the program finds them: it cannot be answered here",
+            "save the credentials where the program finds them: it cannot prompt here",
         ),
         (
             r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password|token)"
@@ -132,7 +132,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"The (?:gcp|azure) auth plugin has been removed|no Auth Provider found for name",
-            "get the kubeconfig again with a plugin for its cloud: this kubectl no longer has its way to log in",
+            "get the kubeconfig again with a plugin for its cloud: this kubectl no longer supports its login method",
         ),
         (
             r"executable ([\w./+-]{1,80}) failed with exit code",
@@ -142,7 +142,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"chdir to cwd \(",
-            "the working folder of the container is missing: create or mount it, or change workingDir",
+            "the working directory of the container is missing: create or mount it, or change workingDir",
         ),
         LocalFailure,
         (
@@ -157,22 +157,22 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"error dialing backend: .{0,200}(?:x509:|tls:)",
-            "the API server does not accept the certificate of the node: the administrator has to renew it",
+            "the API server does not accept the certificate of the node: the administrator must renew it",
         ),
         (
             r"error dialing backend|dial tcp \S+:10250",
-            "the API server does not reach the node of the pod: kubectl get nodes",
+            "the API server cannot reach the node of the pod: kubectl get nodes",
         ),
         AccessDenied,
         (
             r"unable to upgrade connection: (?:Forbidden|Unauthorized|Authorization error)"
             r"|resource=nodes, subresource=proxy",
-            "the node refuses the API server: the administrator of the cluster has to give its user nodes/proxy",
+            "the node refuses the API server: the administrator of the cluster must grant its user nodes/proxy",
         ),
         # ---- the connection to the API server
         (
             r"tls: certificate required",
-            "get the kubeconfig again: the server wants a client certificate, and it has none",
+            "get the kubeconfig again: the server requires a client certificate, and it has none",
         ),
         TargetUnreachable,
         (
@@ -202,16 +202,19 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"current-context is not set", f"name a context or choose one: {_CONTEXTS}"),
         (
             r"error loading config file|unable to read (?:client-cert|client-key|certificate-authority)",
-            "mend the kubeconfig, or the file that it names",
+            "fix the kubeconfig, or the file in the message",
         ),
         # ---- rights
         AccessDenied,
-        (r"exceeded quota", "free what the quota names, or ask for a larger one: kubectl get quota"),
+        (r"exceeded quota", "free the resources in the message, or request a larger quota: kubectl get quota"),
         (
             r"violates PodSecurity",
-            "change the securityContext of the pod as it says, or use a namespace that permits it",
+            "change the securityContext of the pod as the message describes, or use a namespace that permits it",
         ),
-        (r"admission webhook .* denied", "a rule of the cluster refuses it: change what its message names"),
+        (
+            r"admission webhook .* denied",
+            "an admission rule of the cluster rejected it: change the fields in its message",
+        ),
         (
             r"\"system:anonymous\"|\(Unauthorized\)|server.{0,80}Unauthorized|must be logged in"
             r"|getting credentials|asked for the client to provide credentials",
@@ -219,13 +222,13 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})/([a-z]{1,40})\"",
-            r"ask for the verb it names: kubectl auth can-i \1 \2 --subresource=\3",
+            r"request the permission in the message: kubectl auth can-i \1 \2 --subresource=\3",
         ),
         (
             r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})\"",
-            r"ask for the verb it names: kubectl auth can-i \1 \2",
+            r"request the permission in the message: kubectl auth can-i \1 \2",
         ),
-        (r"\(Forbidden\)|is forbidden:", "ask the administrator of the cluster for the right that it names"),
+        (r"\(Forbidden\)|is forbidden:", "ask the administrator of the cluster for the permission in the message"),
         # ---- what is not there, or does not run
         TargetNotFound,
         (r"\(NotFound\): namespaces", "check the namespace: kubectl get namespaces"),
@@ -236,7 +239,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"waiting to start: (?:CrashLoopBackOff|.{0,60}can't be pulled)",
-            "look why it does not start: kubectl describe pod, and kubectl logs -p for its last attempt",
+            "find out why it does not start: kubectl describe pod, and kubectl logs -p for its last attempt",
         ),
         (
             r"container not found|(?:pod|container)\b.{0,200}is not (?:created or )?running"
@@ -245,22 +248,22 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             _NOT_RUNNING,
         ),
         # ---- a server that is busy
-        (r"\(TooManyRequests\)|received too many requests", "wait: it asks for fewer requests"),
+        (r"\(TooManyRequests\)|received too many requests", "wait: the API server limits the request rate"),
         (
             r"Error from server \(Timeout\)|etcdserver: (?:request timed out|leader changed)",
-            "repeat it: the API server answered, but its storage was too slow",
+            "try again: the API server responded, but its storage was too slow",
         ),
     ),
     "ssh": (
         AccessDenied,
         (
             r"Offending \S+ key in ([^'\n]+):\d+\r?\n(?:.*\n){0,6}?Host key for ([^'\s]+) has changed",
-            r"if the host was really set up anew: ssh-keygen -R '\2' -f '\1'",
+            r"if the host was really reinstalled: ssh-keygen -R '\2' -f '\1'",
             rf"Host key for |Host key verification failed|{_JUMP}",
         ),
         (
             r"Host key verification failed|IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
-            "run plain ssh to the host: it names the line of your known_hosts files that is the reason",
+            "run plain ssh to the host: it prints the line of your known_hosts files that does not match",
             _JUMP,
         ),
         LocalFailure,
@@ -271,7 +274,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         # ---- keys
         AccessDenied,
-        (r"UNPROTECTED PRIVATE KEY FILE", "let only yourself read the key: chmod 600 FILE", _AFTER_KEY),
+        (r"UNPROTECTED PRIVATE KEY FILE", "make the key readable only by you: chmod 600 FILE", _AFTER_KEY),
         (
             r"no mutual signature (?:supported|algorithm)",
             "use an ed25519 key, or allow the old one for this host: PubkeyAcceptedAlgorithms +ssh-rsa",
@@ -282,7 +285,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"Certificate invalid: expired", "renew the ssh certificate of your key", _AFTER_KEY),
         (
             r"^Load key \"[^\"\n]{1,300}\": (?:error in libcrypto|invalid format|Permission denied)",
-            "the key file that it names is damaged, of another format, or not readable",
+            "the key file in the message is damaged, in another format, or unreadable",
             _AFTER_KEY,
         ),
         (
@@ -314,7 +317,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"Too many logins for", "log out elsewhere: the host limits the logins of this user", _AFTER_CUT),
         (
             r"pam_nologin|System is booting up|System is going down",
-            "repeat it in some minutes: the host starts, or is shut down",
+            "try again in a few minutes: the host is starting or shutting down",
             _AFTER_CUT,
         ),
         # ---- the configuration
@@ -322,24 +325,24 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"Bad owner or permissions on|Bad configuration option|terminating, \d+ bad configuration"
             r"|^Bad port '|line \d+: (?:Bad number|no argument after keyword)|line \d+: Missing argument",
-            "mend the ssh configuration: it names what is wrong",
+            "fix the ssh configuration: the message names the error",
         ),
         # ---- the connection
         TargetUnreachable,
         (
             r"no matching (?:host key type|key exchange method|cipher|mac) found",
-            "the host offers only what it names: allow that for this host in your ssh configuration",
+            "the host offers only the algorithms in the message: allow one for this host in your ssh configuration",
             _JUMP,
         ),
         (
             r"banner line contains invalid characters",
-            "check the port: what answers there is no ssh server",
+            "check the port: the server there is not an ssh server",
             rf"{_AFTER_CUT}|banner exchange",
         ),
         (
             r"Connection closed by UNKNOWN|stdio forwarding failed|administratively prohibited"
             r"|open failed: connect failed",
-            "look at the jump host: connect to it alone, and from it to the target",
+            "check the jump host: connect to it alone, and from it to the target",
         ),
         (
             r"Session open refused by peer|shell request failed on channel",
@@ -351,7 +354,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"kex_exchange_identification|ssh_exchange_identification",
-            "repeat it in a minute: the host closes connections before the login when there are many",
+            "try again in a minute: the host closes new connections before the login when there are many",
             _AFTER_CUT,
         ),
     ),
@@ -360,7 +363,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         AccessDenied,
         (
             r"not authorized to perform: sts:AssumeRole",
-            "ask for the right to take the role that it names",
+            "request permission to assume the role in the message",
             _AFTER_LOGIN,
         ),
         (
@@ -385,12 +388,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetNotFound,
         (
             r"no container with name or ID|No such (?:container|object): ",
-            "list the containers there are: docker ps -a, or podman ps -a",
+            "list the containers: docker ps -a, or podman ps -a",
         ),
         AccessDenied,
         (
             r"permission denied while trying to connect to the [Dd]ocker",
-            "ask as root or as a member of the group docker: usermod -aG docker USER, and log in again",
+            "connect as root or as a member of the group docker: usermod -aG docker USER, and log in again",
         ),
         TargetUnreachable,
         (r"Cannot connect to the Docker daemon", "start the daemon: systemctl start docker"),
@@ -416,26 +419,26 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         # ---- services that are busy
         (
             r"\b503 Service Unavailable|\(ServiceUnavailable\)|currently unable to handle the request",
-            "repeat it in a minute: the server, or a proxy before it, is not ready",
+            "try again in a minute: the server, or a proxy in front of it, is not ready",
         ),
         (
             r"TLS handshake timeout",
-            "repeat it: the server is overloaded, or a proxy holds the connection (HTTPS_PROXY)",
+            "try again: the server is overloaded, or a proxy holds the connection (HTTPS_PROXY)",
         ),
         # ---- hosts
         None,
-        (r"No space left on device|Disk quota exceeded", "free some space: the disk that it names is full"),
-        (r": Read-only file system", "the disk that it names can only be read: look at dmesg on the target"),
+        (r"No space left on device|Disk quota exceeded", "free some space: the disk in the message is full"),
+        (r": Read-only file system", "the disk in the message is read-only: check dmesg on the target"),
         (
             r"fork: (?:retry: )?Resource temporarily unavailable|\bCannot fork\b|fork: Cannot allocate memory",
-            "end programs on the target: it has no processes or memory left",
+            "end programs on the target: it has reached its limit of processes or memory",
             _AFTER_CUT,
         ),
         # ---- networks
         TargetUnreachable,
         (
             r"connect: operation not permitted",
-            "something on this machine forbids the connection: look at its firewall and sandbox",
+            "something on this machine forbids the connection: check its firewall and sandbox",
         ),
         (
             r"no such host|could not resolve|name or service not known|temporary failure in name resolution"
@@ -453,14 +456,14 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"reset by peer|\bEOF\b|connection closed|closed idle connection|broken pipe|lost connection"
             r"|Connection reset by \S{1,60} port|Connection to \S{1,100} closed by remote host",
-            "repeat it: the connection was cut; if that persists, check the network and that the server is up",
+            "try again: the connection was cut; if that persists, check the network and that the server is up",
         ),
     ),
     "vastai": (
         CommandFailed,
         (
             r"no_balance|insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)",
-            "pay in at https://cloud.vast.ai/billing/",
+            "add credit at https://cloud.vast.ai/billing/",
         ),
         AccessDenied,
         (r"two.?factor authentication required", "log in with the second factor: vastai tfa login"),
@@ -472,12 +475,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         None,
         (
             r"no_such_ask|\boffer\b.{0,40} (?:is )?(?:gone|no longer available|not available)",
-            "choose another offer: this one is rented by now",
+            "choose another offer: this one is no longer available",
         ),
         TargetNotFound,
-        (r"no_such_instance", "look which instances there are: vastai show instances"),
+        (r"no_such_instance", "list the instances: vastai show instances"),
         TargetUnreachable,
-        (r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b", "wait: vast.ai asks for fewer requests"),
+        (r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b", "wait: vast.ai limits the request rate"),
     ),
 }
 

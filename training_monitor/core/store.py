@@ -515,7 +515,7 @@ def _see_version(database: sqlite3.Connection, path: str) -> None:
     if not 0 <= version <= len(_MIGRATIONS):
         raise StateError(
             f"a later version of training_monitor wrote the state file {path}"
-            f" (layout {version}, this version knows {len(_MIGRATIONS)}); nothing was changed",
+            f" (layout {version}, this version supports {len(_MIGRATIONS)}); nothing was changed",
             hint="update this package, or set TRAINING_MONITOR_STATE_DIR to another folder",
         )
 

@@ -183,7 +183,7 @@ class WatchedJob(PublicValue):
         for key in ("job_id", "log_file", "pid_file", "output_dir", "name"):
             value = getattr(self, key)
             if value is not None and (not value or "\0" in value):
-                raise SettingsError(key, value, "a text that is not empty")
+                raise SettingsError(key, value, "a non-empty string")
         if not isinstance(self.log_paths, tuple) or not all(
             isinstance(path, str) and path and "\0" not in path for path in self.log_paths
         ):

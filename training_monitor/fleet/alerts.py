@@ -235,7 +235,7 @@ def _judge_values(told: ToldMember, found: _Found, config: FleetConfig) -> ToldM
     is_empty = used is not None and (limit is None or used <= limit - EMPTIER)
     is_so = is_full(metrics, config.thresholds) or (False if is_empty else None)
     text = f"its disk is {used or 0:.0f} % full"
-    return found.judge(told, "disk", is_so, "warning", text, found.now // DAY, over=f"{text}, no more than that")
+    return found.judge(told, "disk", is_so, "warning", text, found.now // DAY, over=f"{text}, below the limit")
 
 
 def _judge_epoch(told: ToldMember, found: _Found, before: TrainingMetrics | None) -> ToldMember:
@@ -298,7 +298,7 @@ def _judge_rules(told: ToldMember, found: _Found, sample: FleetSample, config: F
             text = f"{rule.message or rule.when}{_values(rule, sample)}"
             found.add(f"rule:{rule.name}", _LEVELS[rule.priority], text, since)
         elif rule.name in told.fired() and not state.fired:
-            text = f"{rule.message or rule.when}: no more{_values(rule, sample)}"
+            text = f"{rule.message or rule.when}: no longer{_values(rule, sample)}"
             found.add(f"over:rule:{rule.name}", "info", text, found.now)
     return replace(told, rules=states)
 
@@ -331,7 +331,7 @@ def decide_account_alerts(
     is_passed = told.budget or (config.budget is not None and summary.dollars_spent >= config.budget)
     if is_passed and not told.budget:
         least = "at least " if summary.without_total else ""
-        text = f"the budget of ${config.budget:.2f} is passed: {least}${summary.dollars_spent:.2f} spent"
+        text = f"the budget of ${config.budget:.2f} is exceeded: {least}${summary.dollars_spent:.2f} spent"
         alerts.append(FleetAlert(now, "", "budget", text, "error", round(1000 * (config.budget or 0.0))))
     day, hours = int(now // DAY), summary.credit_hours
     is_short = hours is not None and 0 < config.warn_hours_left and hours <= config.warn_hours_left

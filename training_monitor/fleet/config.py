@@ -70,7 +70,7 @@ class AlertRule(PublicValue):
         SettingsError: the name is empty, or the priority or the condition is invalid.
     """
 
-    name: Annotated[str, Kind("a text on one line", _read_name), Example("idle")]
+    name: Annotated[str, Kind("a string on one line", _read_name), Example("idle")]
     when: Annotated[str, Kind(f"a condition such as `{_CONDITION}`", _read_when), Example(_CONDITION)]
     priority: Annotated[str, choice(*PRIORITIES)] = "normal"
     message: Annotated[str, text("a text"), Example("The GPUs are idle")] | None = None
@@ -117,7 +117,7 @@ class FleetConfig(PublicValue):
     groups: Annotated[Mapping[str, tuple[MemberSpec, ...]], _groups()] = field(default_factory=dict)
     rules: Annotated[tuple[AlertRule, ...], Kind(_ALERTS, _read_rules), "alerts"] = ()
     budget: Annotated[float, number("dollars, above 0", above=0), Example(100)] | None = None
-    warn_hours_left: Annotated[float, number("hours, from 0", least=0)] = 12.0
+    warn_hours_left: Annotated[float, number("hours, 0 or more", least=0)] = 12.0
     keep_days: Annotated[float, number("days, above 0", above=0, most=36500)] = 31.0
     outage_after: FromZero = OUTAGE_AFTER
 
@@ -179,14 +179,14 @@ def _groups(check_target: CheckTarget = lambda target: None) -> Kind:
 def _read_group(name: str, check_target: CheckTarget, value: Any, place: Place) -> Any:
     plain = name == name.strip() and name.isprintable() and not name.startswith("-")
     if not name or not plain or name == "local" or "://" in name or "#" in name:
-        return place.note(name, "a name that is no target: a word such as nightly")
+        return place.note(name, "a name that cannot be a target, such as nightly")
     if not isinstance(value, (list, tuple)) or not value:
         return MISFIT
     specs: dict[str, MemberSpec] = {}
     for index, each in enumerate(value):
         spec = (place / index).read(Kind(_MEMBER, partial(_read_spec, name, check_target)), each)
         if spec is not MISFIT and specs.setdefault(spec.key, spec) is not spec:
-            (place / index).note(each, "each only once in a group")
+            (place / index).note(each, "each member at most once per group")
     return tuple(specs.values())
 
 
@@ -195,7 +195,7 @@ def _read_spec(group: str, check_target: CheckTarget, value: Any, place: Place) 
         if not isinstance(target, str) or not target.strip() or "\0" in target:
             return MISFIT
         if "#" in target:
-            return at.note(target, "a target alone; its job and log_paths have keys of their own")
+            return at.note(target, "only the target; set job and log_paths with their own keys")
         check_target(target)
         return target
 
@@ -205,7 +205,7 @@ def _read_spec(group: str, check_target: CheckTarget, value: Any, place: Place) 
         return spec
     if not isinstance(value, (Mapping, MemberSpec)):
         return MISFIT
-    kinds = {"target": Kind("a text that is not empty", read_target)}
+    kinds = {"target": Kind("a non-empty string", read_target)}
     return read_table(MemberSpec, value, place, kinds, groups=(group,))
 
 
@@ -215,5 +215,5 @@ def _read_rules(value: Any, place: Place) -> Any:
     names = [each.get("name", index) if isinstance(each, Mapping) else index for index, each in enumerate(tables)]
     for index, name in enumerate(names):
         if name in names[:index]:
-            rules = (place / index / "name").note(name, "a name of its own")
+            rules = (place / index / "name").note(name, "a unique name")
     return rules

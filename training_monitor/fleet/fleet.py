@@ -75,7 +75,7 @@ class Account:
             billed = bill(before.row, before.billed, row, self.listed_at)
             return Listed(row, self.listed_at, False, self.error, self.stale_since, billed)
         if number not in self.gone:
-            return Listed(error=f"vast://{number}: it is not listed, and nobody knows yet whether it is gone")
+            return Listed(error=f"vast://{number} is not listed; whether it was destroyed is unknown")
         if before.row is not None:
             return replace(before, lost=True, error=None, stale_since=None)
         return Listed(None, None, True, f"vast://{number}: no such instance in this account")
@@ -116,7 +116,7 @@ class AccountLister:
                 kept.pop(number, None)
                 gone.add(number)
             except TrainingMonitorError as error:
-                get_logger().info("instance %d is not listed, and could not be asked for: %s", number, error)
+                get_logger().info("instance %d is not listed and could not be queried: %s", number, error)
         return kept, frozenset(gone)
 
     def forget_gone(self, watched: Collection[int | None]) -> None:
@@ -468,12 +468,12 @@ class FleetActions:
             is_first = place not in self._under_way
             self._under_way.add(place)
         if not is_first:
-            self._say(key, "refused", "something is being done to it already", "warning")
+            self._say(key, "refused", "another action on it is in progress", "warning")
             return
         if not begin_thread(lambda: self._act(action, member, place), action):
             with self._lock:
                 self._under_way.discard(place)
-            self._say(key, "failed", f"to {action} it failed: this machine has no thread left", "error")
+            self._say(key, "failed", f"failed to {action} it: this machine cannot start another thread", "error")
 
     def _act(self, action: str, member: FleetMember, place: str) -> None:
         member.ending = action if action in ACTIONS else None
@@ -482,10 +482,10 @@ class FleetActions:
             kind, text = self._do(action, member)
             level = "info"
         except TrainingMonitorError as error:
-            text = f"to {action} it failed: {error}"
+            text = f"failed to {action} it: {error}"
         except Exception as error:  # the person who asked must see any failure
-            get_logger().exception("%s: to %s it failed", member.key, action)
-            text = f"to {action} it failed: {error!r}"
+            get_logger().exception("%s: failed to %s it", member.key, action)
+            text = f"failed to {action} it: {error!r}"
         finally:
             with self._lock:
                 self._under_way.discard(place)
@@ -500,18 +500,18 @@ class FleetActions:
         name = member.target.name
         if action == "start":
             start_instance(name, transport=self._transport, clock=self._clock)
-            return "started", "it was told to start, and costs money again"
+            return "started", "its start was requested, and it costs money again"
         if action == "reboot":
             reboot_instance(name, transport=self._transport, clock=self._clock)
-            return "rebooted", "it went down, and starts again"
+            return "rebooted", "it has shut down, and is starting again"
         if action == "destroy":
             done = destroy_instance(name, store=self._store, transport=self._transport, clock=self._clock)
             if not done.acknowledged:
-                return "gone", "vast.ai has no such instance any more"
-            return "destroyed", "it is destroyed, with all that was on its disk"
+                return "gone", "vast.ai no longer has this instance"
+            return "destroyed", "it is destroyed, with all data on its disk"
         if member.instance is not None:
             stop_instance(name, transport=self._transport, clock=self._clock)
-            return "stopped", "it is stopped; its disk goes on costing"
+            return "stopped", "it is stopped; its disk still costs money"
         assert member.spec.job
         status = stop_job(member.target, member.spec.job, transport=self._transport, clock=self._clock)
         return "stopped", f"{member.spec.job} has ended: {status}"
@@ -526,13 +526,13 @@ def _refusal(action: str, member: FleetMember | None) -> str:
     if member is None:
         return "there is no such member"
     if member.is_found and (action != "stop" or member.instance is not None):
-        return f"{member.target} is a member of its own: choose that one"
+        return f"{member.target} is a separate member: select it instead"
     if member.instance is not None:
         return ""
     if action != "stop":
         return f"{member.target} is not rented: there is nothing to {action}"
     is_job = member.spec.job and (not member.is_found or member.job.job_id)
-    return "" if is_job else "nothing tells what to stop: it has no job id"
+    return "" if is_job else "cannot determine what to stop: it has no job id"
 
 
 def load_fleet_config(path: str | None = None) -> FleetConfig:

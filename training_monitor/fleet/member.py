@@ -251,7 +251,7 @@ class FleetMember:
             self.fail(error, now)
             return
         if self.seen.error is not None:
-            get_logger().info("%s: it answers again", self.key)
+            get_logger().info("%s: it responds again", self.key)
         with self._lock:
             self.seen = Seen(reading, reading.log_lines)
 
@@ -436,7 +436,7 @@ class FleetMember:
     def _say_without_log(self, look: Look) -> str:
         if self._state.cursor is None:
             return "no log found"
-        return "its process and its log are gone" if look.is_running is False else "its log is there no more"
+        return "its process and its log no longer exist" if look.is_running is False else "its log no longer exists"
 
     def _complete(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
         """Return the status with the speed, if the log does not tell it, and why the training is absent."""
@@ -501,7 +501,7 @@ class FleetMember:
         if not self.is_asked:
             seen = replace(seen, error=listed.error, missing=False, stale_since=listed.stale_since)
         elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._config.fresh_seconds:
-            seen = replace(seen, error="nobody has looked since", stale_since=seen.reading.timestamp)
+            seen = replace(seen, error="not looked at since", stale_since=seen.reading.timestamp)
         return metrics_of(self.spec, listed, seen, now, training=self.training, is_found=self.is_found)
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:

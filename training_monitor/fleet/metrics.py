@@ -40,7 +40,7 @@ ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
 KNOWN = ("running", "frozen", "rebooting", "unknown", *STARTING, *ENDED)
 LEVELS = {"ok": "healthy", "warning": "warning", "unknown": "unknown", "failed": "error"}  # by verdict
 AT_WORK = ("starting", "running", "slow")
-_NUMBER = number("a number from 0 on, or false for never", least=0)
+_NUMBER = number("0 or more, or false for never", least=0)
 _Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value is False else _NUMBER.read(value, at))]
 
 
@@ -409,7 +409,7 @@ def failure_of(metrics: TrainingMetrics) -> str | None:
     """Return why a training does not go on although it neither finished nor was stopped; None if unknown."""
     said = f": {metrics.message}" if metrics.message else ""
     if metrics.status == "lost":
-        return (metrics.error or "it is gone from the account")[:MOST_REASON]
+        return (metrics.error or "it is no longer in the account")[:MOST_REASON]
     if metrics.status == "offline":
         return f"the machine is offline{said}"[:MOST_REASON]
     if is_finished(metrics) or "stopped" in (metrics.status, metrics.job_status):
@@ -459,9 +459,9 @@ FLEET_COLUMNS = (
     FleetColumn("progress_percentage", "PROGRESS", "percent", "log",
                 align="<", widths={34: 8, 175: 15, 227: 24}, letter="p",
                 page=(30, "Progress", "epoch, and share of the steps that is done", 0),
-                metric=("progress_ratio", "How much of the training is done.")),
+                metric=("progress_ratio", "Completed share of the training.")),
     FleetColumn("epoch", "", "{:g}", "log", "epoch", 7, "last",
-                metric=("epoch", "The number of the epoch, as in the log.")),
+                metric=("epoch", "The epoch number, as in the log.")),
     FleetColumn("gpu_util", "GPU%", "percent", "machine", "gpu_utilization", 0,
                 seen=lambda reading: percent(average(gpu.utilization for gpu in reading.gpus)),
                 listed=lambda listed: percent(listed.get("gpu_util")),
@@ -500,14 +500,14 @@ FLEET_COLUMNS = (
                 metric=("gpu_power_ratio", "Mean power draw of the GPUs, over its limit.")),
     FleetColumn("loss", "LOSS", "number", "log", "loss", 8,
                 widths={65: 6}, letter="l", falling=True, page=(40, "Loss", "newest value in the log", 1),
-                fact=("loss", "{}"), metric=("loss", "The loss, NaN if the log says so.")),
+                fact=("loss", "{}"), metric=("loss", "The loss; NaN if the log shows NaN.")),
     FleetColumn("step", "STEP", "{:.0f}", "log", "step", 6, "last",
                 beside="PROGRESS", widths={214: 13}, letter="x", metric=("step", "The optimizer step.")),
     FleetColumn("loss", "TREND", align="<", heading="LOSS TREND", widths={186: 10, 237: 20}),
     FleetColumn("steps_per_second", "STEPS/S", "number", "machine", "steps_per_second", 11,
                 widths={160: 7}, optional=True, letter="v", page=(50, "Steps/s", "optimizer steps per second", 1),
                 fact=("speed", "{} steps/s"),
-                metric=("steps_per_second", "Steps per second of a training that makes some.")),
+                metric=("steps_per_second", "Steps per second, only for trainings that make steps.")),
     FleetColumn("learning_rate", "", "number", "log", "learning_rate", 9, "last",
                 fact=("LR", "{}"), metric=("learning_rate", "The learning rate.")),
     FleetColumn("grad_norm", "", "number", "log", "grad_norm", 10,
@@ -520,10 +520,10 @@ FLEET_COLUMNS = (
                 page=(110, "Total", "cost since the rental began", 2), fact=("price", "so far {}"),
                 metric=("cost_dollars", "Cost of the rented machine since its rental began.")),
     FleetColumn("runtime_seconds", "", "duration", "machine", "runtime_seconds", 15, "last",
-                metric=("runtime_seconds", "How long the training has run.")),
+                metric=("runtime_seconds", "Time since the training began.")),
     FleetColumn("seconds_left", "ETA", "duration", "machine", "eta_seconds", 12, "last",
                 widths={58: 6}, letter="e", page=(120, "ETA", "until the last step", 1),
-                metric=("remaining_seconds", "How long the training will still run, estimated.")),
+                metric=("remaining_seconds", "Estimated remaining time of the training.")),
     FleetColumn("health_status", "HEALTH", "text",
                 align="<", widths={119: 14, 134: 20, 168: 28, 200: 36, 267: 48}, letter="w"),
 )  # fmt: skip

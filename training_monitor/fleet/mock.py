@@ -204,7 +204,11 @@ class MockFleet(FleetMonitor):
                 self._members[key].ending = action if action in ACTIONS else None
                 self._pending[key] = action, self.clock.time() + ACT_SECONDS
             else:
-                why = "something else is being done to it" if key in self._pending else f"nobody can {action} it"
+                why = (
+                    "another action on it is in progress"
+                    if key in self._pending
+                    else f"{action} is not possible for it"
+                )
                 self._record.add(FleetAlert(self.clock.time(), key, "refused", why, "error"), self._members.get(key))
         self._ask_after(ACT_SECONDS)
         self._tell_listeners()

@@ -183,19 +183,19 @@ def _of_stall(member: ShownMember, name: str) -> float | None:
 
 _OfMember = Callable[[ShownMember], float | None]
 _NUMBERS: dict[str, tuple[str, _OfMember]] = {
-    "up": ("Whether the member answered the last look (1 or 0).", lambda m: _float(_has_answered(m.row))),
-    "last_seen_timestamp_seconds": ("When the member was last seen.", lambda m: m.row.last_updated),
+    "up": ("1 if the member responded to the last look, else 0.", lambda m: _float(_has_answered(m.row))),
+    "last_seen_timestamp_seconds": ("Time when the member was last seen.", lambda m: m.row.last_updated),
     "planned_steps": ("Steps of the whole training.", lambda m: m.row.total_steps if m.is_current else None),
     "planned_epochs": ("Epochs of the whole training.", lambda m: m.row.total_epochs if m.is_current else None),
-    "step_age_seconds": ("How long no step was seen.", lambda m: _of_stall(m, "seconds_without_step")),
-    "stall_limit_seconds": ("From how long without a step on it is a stall.", lambda m: _of_stall(m, "limit_seconds")),
-    "log_age_seconds": ("How long nothing was written to the log.", lambda m: m.row.log_age if m.is_current else None),
-    "loss_finite": ("Whether the loss of a running training is finite (1 or 0).", _is_finite_loss),
+    "step_age_seconds": ("Time since the last step.", lambda m: _of_stall(m, "seconds_without_step")),
+    "stall_limit_seconds": ("Time without a step that counts as a stall.", lambda m: _of_stall(m, "limit_seconds")),
+    "log_age_seconds": ("Time since the last write to the log.", lambda m: m.row.log_age if m.is_current else None),
+    "loss_finite": ("1 if the loss of a running training is finite, else 0.", _is_finite_loss),
 }
 _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
-    "health": ("Whether this is its level of health (1 or 0).", "level", HEALTH_LEVELS, lambda m: m.level),
-    "state": ("Whether this is the state of its training (1 or 0).", "state", STATES, lambda m: m.state_and_verdict[0]),
-    "verdict": ("Whether this is the verdict on it (1 or 0).", "verdict", VERDICTS, lambda m: m.state_and_verdict[1]),
+    "health": ("1 if the member has this level of health, else 0.", "level", HEALTH_LEVELS, lambda m: m.level),
+    "state": ("1 if the training is in this state, else 0.", "state", STATES, lambda m: m.state_and_verdict[0]),
+    "verdict": ("1 if the training has this verdict, else 0.", "verdict", VERDICTS, lambda m: m.state_and_verdict[1]),
 }
 
 
@@ -265,7 +265,9 @@ def _metrics_of_looks(snapshot: FleetSnapshot) -> Iterator[Metric]:
     yield _metric("build_info", "Version of the exporter (always 1).", [((("version", __version__),), 1.0)])
     yield _metric("look_interval_seconds", "Time between two looks.", [((), known_number(snapshot.interval))])
     last = known_number(max(times, default=None))
-    yield _metric("last_look_timestamp_seconds", "When any member, or the account, last answered.", [((), last)])
+    yield _metric(
+        "last_look_timestamp_seconds", "Time of the last response of any member, or of the account.", [((), last)]
+    )
 
 
 _OfFleet = Callable[[FleetSnapshot], float | None]
@@ -275,15 +277,15 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: max(0, len(s.rows) - MOST_MEMBERS),
     ),
     "fleet_looks_late_seconds": (
-        "For how long beyond the interval a member that answers has waited for its look; 0 when all are in time.",
+        "Longest time beyond the interval that a responding member has waited for its look; 0 if none is late.",
         lambda s: s.late,
     ),
     "trainings_omitted": (
-        "Trainings on the targets of members, beyond those that a member shows.",
+        "Trainings on the members' targets that no member shows.",
         lambda s: s.summary.left_out,
     ),
     "account_up": (
-        "Whether the account's machines could be listed (1 or 0).",
+        "1 if the account's machines could be listed, else 0.",
         lambda s: None if s.error is None and s.listed_at is None else float(s.error is None),
     ),
     "fleet_dollars_per_hour": (
@@ -296,24 +298,24 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: _least(s.summary.dollars_spent, s.summary.without_total),
     ),
     "fleet_remaining_seconds": (
-        "How long until the last training with an estimate ends.",
+        "Time until the last training with a known ETA ends.",
         lambda s: s.summary.seconds_to_completion,
     ),
     "fleet_remaining_cost_dollars": (
-        "What the trainings with an estimate and a price will still cost.",
+        "Estimated remaining cost of the trainings with a known ETA and price.",
         lambda s: s.summary.dollars_to_completion,
     ),
     "credit_dollars": ("Credit of the account.", lambda s: s.summary.credit if s.error is None else None),
     "credit_remaining_seconds": (
-        "How long the credit lasts at this rate, at most.",
+        "Maximum time that the credit lasts at this rate.",
         lambda s: None if s.summary.credit_hours is None or s.error is not None else s.summary.credit_hours * HOUR,
     ),
     "hidden_machines": (
-        "Rented machines of the account that are no members.",
+        "Rented machines of the account that are not members.",
         lambda s: None if s.listed_at is None else s.summary.hidden,
     ),
     "hidden_dollars_per_hour": (
-        "Price of the rented machines that are no members.",
+        "Price of the rented machines that are not members.",
         lambda s: None if s.listed_at is None else s.summary.hidden_dollars_per_hour,
     ),
 }
@@ -329,7 +331,7 @@ def _metrics_of_fleet(snapshot: FleetSnapshot) -> Iterator[Metric]:
         value = of(snapshot) if is_known or name == "account_up" else None
         yield _metric(name, help, [((), known_number(value))])
     alerts = Counter((("kind", _label(each.kind)), ("level", _label(each.level))) for each in snapshot.alerts)
-    yield _metric("recent_alerts", "Alerts by kind and level among the last ones, at most 200.", alerts.items())
+    yield _metric("recent_alerts", "Number of recent alerts (at most 200), by kind and level.", alerts.items())
 
 
 def _least(known: float, unknown: int) -> float | None:

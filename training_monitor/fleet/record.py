@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 KEPT_ALERTS = 200
 _ENDED_BY = {"reached": "unreachable", "state_writable": "state_unwritable"}
 _Words = tuple[tuple[str, str, str], tuple[str, str, str]]  # kind, level and text of an outage, and of its end
-_REACH = ("unreachable", "error", "no answer for"), ("reached", "warning", "it answers again after")
+_REACH = ("unreachable", "error", "no answer for"), ("reached", "warning", "it responds again after")
 _STATE = (
-    ("state_unwritable", "error", "nothing is kept for"),
+    ("state_unwritable", "error", "the state folder is unusable for"),
     ("state_writable", "warning", "the state folder is used again after"),
 )
 _PRIORITIES = {"info": "low", "warning": "normal", "error": "high"}
@@ -121,7 +121,7 @@ class FleetRecord:
         try:
             self._tell(notice)
         except Exception:  # a failing notice must not end the watching
-            get_logger().exception("an alert was not told: %s", alert.text)
+            get_logger().exception("an alert was not sent: %s", alert.text)
 
     def remember(self, member: FleetMember, now: float) -> None:
         """Load the earlier samples of a member, once."""
@@ -142,7 +142,7 @@ class FleetRecord:
             self._history_failed = False
         except TrainingMonitorError as error:
             if not self._history_failed:
-                text = f"history is not kept: {error}"
+                text = f"history is not recorded: {error}"
                 self.add(FleetAlert(now, "", "failed", text, "warning", int(1000 * now)))
             self._history_failed = True
 
@@ -310,12 +310,12 @@ class Acknowledgements:
                 if self._store:
                     self._store.save_run(_KEPT_AS, AllAcknowledged(self._known), finished=False)
             except TrainingMonitorError as error:  # it stays known in memory
-                get_logger().warning("what was acknowledged is not kept: %s", error)
+                get_logger().warning("acknowledgements could not be saved: %s", error)
 
     def _read(self) -> Mapping[str, tuple[Acknowledged, ...]]:
         try:
             kept = self._store.load_run(_KEPT_AS, AllAcknowledged) if self._store else None
         except TrainingMonitorError as error:
-            get_logger().warning("what was acknowledged is not known: %s", error)
+            get_logger().warning("acknowledgements could not be read: %s", error)
             kept = None
         return kept.alerts if kept else {}

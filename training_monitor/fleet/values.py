@@ -17,7 +17,7 @@ JOB_ID = text(
     "a Ray submission id, or process:NAME", r"process:[A-Za-z0-9][A-Za-z0-9._-]{0,127}|(?!process:|-)[!\"$-.0-~]{1,256}"
 )
 LOG_PATHS = items(text("a list of paths or shell patterns"), "a list of paths or shell patterns")
-_TEXT = text("a text that is not empty")
+_TEXT = text("a non-empty string")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -167,7 +167,7 @@ class FleetSnapshot(PublicValue):
         if self.late is None or self.late < self.interval / 2:
             return ""
         every = format_duration(self.interval)
-        return f"looks are {format_duration(self.late)} late: too many members to ask every {every}"
+        return f"looks are {format_duration(self.late)} late: too many members to query every {every}"
 
 
 _KEPT = sorted((each for each in FLEET_COLUMNS if each.name), key=lambda each: each.place)

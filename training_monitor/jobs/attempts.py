@@ -178,10 +178,10 @@ def check_job_config(config: Mapping[str, Any]) -> None:
         ("runtime_env", dict, "a dict"),
         ("job", str, "the id of a scheduler's job"),
         ("requeue", bool, "True or False"),
-        ("env", dict, "a dict of texts"),
+        ("env", dict, "a dict of strings"),
         ("resume_argument", str, "an option such as --resume"),
         ("working_dir", str, "a folder on the target"),
-        ("metadata", dict, "a dict of texts"),
+        ("metadata", dict, "a dict of strings"),
     ):
         if config.get(key) is not None and not isinstance(config[key], kind):
             raise SettingsError(f"job_config[{key!r}]", config[key], expected)
@@ -190,7 +190,7 @@ def check_job_config(config: Mapping[str, Any]) -> None:
         raise SettingsError("job_config['command']", command, "a command line, or a list of words")
     line = config.get("entrypoint") or config.get("command") or config.get("arguments") or ""
     if not line and "job" not in config:
-        raise SettingsError("job_config", dict(config), "a command line that is not empty")
+        raise SettingsError("job_config", dict(config), "a non-empty command line")
     command_line = line if isinstance(line, str) else shlex.join(line)
     format_resumed_command(command_line, "checkpoint", config.get("resume_argument"))
 

@@ -345,7 +345,7 @@ class Claiming:
                 if self._standby:
                     raise
                 if self._try_again_at is None:
-                    said = f"no claim on {self.name}, other machines do not see who supervises it: {error}"
+                    said = f"no claim on {self.name}: other machines cannot see its supervisor: {error}"
                     self._tell("detected", said)
                 self._try_again_at = self.site.clock.monotonic() + self._lease
         if self._claim:

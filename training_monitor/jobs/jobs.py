@@ -436,7 +436,7 @@ def why_log_unread(view: JobView, answers: Sequence[Answer[Any]]) -> TrainingMon
     """Return the failure that kept us from a job's log; None if it was read."""
     if view.log_known:
         return None
-    what = f"its log has {view.log_size} bytes, and none came back: does `tail` work there?"
+    what = f"its log has {view.log_size} bytes, and none were returned: does `tail` work there?"
     return answers[min(1, len(answers) - 1)].failure or ParseError(what, source=view.job_id)
 
 

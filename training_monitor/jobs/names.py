@@ -100,4 +100,6 @@ def find_ray_job(site: Site, name: str) -> str:
 def several_named(name: str, named: Iterable[tuple[str, str | None, str | None]]) -> SettingsError:
     """Return the error about a name that means several jobs."""
     found = list(named)
-    return SettingsError(f"jobs named {name!r}", len(found), f"exactly one; name it by its id: {describe_jobs(found)}")
+    return SettingsError(
+        f"jobs named {name!r}", len(found), f"exactly one; select it by its id: {describe_jobs(found)}"
+    )

@@ -60,7 +60,7 @@ LOG_BYTES = 65536
 START_SECONDS = 30.0
 STOP_GRACE_SECONDS = 10.0
 MOST_ODD = 5  # entries of the jobs folder that are no jobs: so many are named
-_NO_NAME = "a name that no job has"
+_NO_NAME = "not a job name"
 WRITTEN_SECONDS = 2  # how exactly it is known whether a process began before its pid file was written
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -126,12 +126,12 @@ def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
     if status is JobStatus.STOPPED:
         return f"stopped by {_STOPPERS.get(fields['stopped_by'], fields['stopped_by'])}"
     if fields.get("state") == "gone":
-        return "its process is gone and left no exit status: killed from outside (SIGKILL, out of memory) or a reboot"
+        return "its process ended without an exit status: killed from outside (SIGKILL, out of memory) or a reboot"
     if fields.get("state") == "starting" and status is JobStatus.FAILED:
         return f"it never started: no process after {START_SECONDS:g} s"
     code, left = fields.get("exit_code"), read_whole(fields.get("members"))
     if code == "0" and left:
-        return f"exit status 0, and {left} of its processes run on"
+        return f"exit status 0, and {left} of its processes are still running"
     return f"exit status {code}{_signal(code)}" if code is not None else None
 
 
@@ -193,7 +193,7 @@ def no_state(reply: Reply, what: str, source: str) -> TrainingMonitorError:
     """Return the error for an answer without a state: a failure if the script failed, else unknown."""
     if reply.exit_code != 0:
         return CommandFailed(f"{what}: {reply.output.strip()[:300] or 'it printed nothing'}")
-    return ParseError("the answer has no state", source=source, text=reply.output[-2000:])
+    return ParseError("the reply has no state", source=source, text=reply.output[-2000:])
 
 
 def start_question(
@@ -257,7 +257,7 @@ def not_ended(what: str, left: Iterable[str], site: Site) -> CommandFailed:
     return CommandFailed(
         f"{what} {', '.join(f'pid {each}' for each in left)}",
         target=str(site),
-        hint="state D waits for a disk or driver: look at dmesg there",
+        hint="state D waits for a disk or driver: check dmesg there",
     )
 
 

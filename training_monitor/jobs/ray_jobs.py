@@ -77,7 +77,7 @@ def _http(reply: Reply) -> tuple[int | None, str]:
     """Return the HTTP status and body; status None for output of the `ray` command. Raises RestError for a 5xx."""
     status, body = _answer(reply)
     if status is not None and status >= 500:
-        raise RestError(f"the Ray dashboard answered HTTP {status}: {body.strip()[-300:]}", status=status)
+        raise RestError(f"the Ray dashboard returned HTTP {status}: {body.strip()[-300:]}", status=status)
     return status, body
 
 
@@ -376,9 +376,7 @@ def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Q
     def parse(reply: Reply) -> Forgotten:
         fields, text = parse_fields(reply.output)
         if "state" not in fields or not fields.get("found", "").isdigit():
-            raise CommandFailed(
-                f"jobs that Ray no longer lists could not be searched for: {reply.output.strip()[:300]}"
-            )
+            raise CommandFailed(f"could not search for jobs that Ray no longer lists: {reply.output.strip()[:300]}")
         left = tuple(processes_left(reply))
         attempts = fields.get("attempts", "")
         count = int(attempts) if attempts.isdigit() else 0
@@ -396,5 +394,5 @@ def end_forgotten(site: Site, job_name: str, job_id: str | None, *, guard: Guard
     """
     found: Forgotten = site.ask_one(guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)))
     if found.left:
-        raise not_ended(f"Ray has forgotten {job_name}, and not even SIGKILL ended", found.left, site)
+        raise not_ended(f"Ray no longer lists {job_name}, and not even SIGKILL ended", found.left, site)
     return found

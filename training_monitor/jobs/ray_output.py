@@ -65,7 +65,7 @@ def parse_ray_job(text: str) -> RayJob:
     """
     found = _json(text)
     if not isinstance(found, dict) or not _job_id(found):
-        raise ParseError("no job in the answer", source=REST, text=text)
+        raise ParseError("no job in the reply", source=REST, text=text)
     return _job(found)
 
 
@@ -77,7 +77,7 @@ def parse_ray_jobs(text: str) -> tuple[RayJob, ...]:
     """
     found = _json(text)
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise ParseError("no list of jobs in the answer", source=REST, text=text)
+        raise ParseError("no list of jobs in the reply", source=REST, text=text)
     return tuple(_job(entry) for entry in found if entry.get("submission_id"))
 
 
@@ -167,7 +167,7 @@ def parse_ray_status_cli(text: str, job_id: str) -> RayJob | None:
             return None
         if plain.startswith(_MESSAGE):
             break
-    raise ParseError(f"no status of job {job_id}", source=CLI, text=text)
+    raise ParseError(f"Ray returned no status for job {job_id}", source=CLI, text=text)
 
 
 def _status_message(lines: list[str]) -> str | None:

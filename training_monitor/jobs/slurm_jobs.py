@@ -369,7 +369,7 @@ def _message(job: SlurmJob, pod: PodState) -> str | None:
     if job.phase == "Running":
         return None
     code = f"exit code {job.exit_code}" if job.phase == "Failed" and job.exit_code else None
-    said = {"Stopped": "cancelled: scancel, and not by its supervisor"}.get(job.phase, f"Slurm says {pod.reason}")
+    said = {"Stopped": "cancelled by scancel, not by its supervisor"}.get(job.phase, f"Slurm reports {pod.reason}")
     return ", ".join(filter(None, (said, code, pod.message)))
 
 
@@ -389,11 +389,11 @@ def _read_forgotten(fields: Mapping[str, str], log: str, job_id: str, number: st
         status, message, code = _STATUS.get(former.phase, JobStatus.FAILED), _message(former, pod), pod.exit_code
     else:
         pod, status, code = PodState(number, "Failed", False, 0, kind="job"), JobStatus.FAILED, None
-        message = "Slurm has forgotten it, and its log does not show that it finished"
+        message = "Slurm no longer lists it, and its log does not show that it finished"
         if _has_finished(progress):
             status, message = JobStatus.SUCCEEDED, "its log shows that it finished"
         elif _CANCELLED.search(log):
-            status, message = JobStatus.STOPPED, "cancelled: scancel, and not by its supervisor"
+            status, message = JobStatus.STOPPED, "cancelled by scancel, not by its supervisor"
     view = JobView(job_id, status, message, code, progress, log_tail=redact(log), pod=replace(pod, name=number))
     return _as_stopped(view, fields.get("stopped_by"))
 

@@ -89,11 +89,11 @@ def end_job(
             elif cancelled.failure:
                 raise _not_cancelled(site, job_id, cancelled.failure)
         if waited >= STOP_SECONDS:
-            what = f"{job_id} is still {view.status} {STOP_SECONDS:g} s after it was asked to stop"
+            what = f"{job_id} is still {view.status} {STOP_SECONDS:g} s after the request to stop it"
             raise CommandFailed(what, target=str(site))
         if clock.monotonic() - told >= TELL_SECONDS:
             told = clock.monotonic()
-            _tell(on_progress, f"{job_id} is {view.status} {waited:.0f} s after it was asked to stop")
+            _tell(on_progress, f"{job_id} is {view.status} {waited:.0f} s after the request to stop it")
         clock.sleep(0.5)
 
 

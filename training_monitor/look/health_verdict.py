@@ -191,7 +191,7 @@ _JOB_REMEDIES = {
     "slow": "compare the GPUs of its nodes: a single slow GPU slows all of them",
     "suspended": "resume its processes, as the reason explains",
     "stalled": "auto_restart resumes it from its last complete checkpoint",
-    "failed": "read its log's end; auto_restart resumes it from its last complete checkpoint",
+    "failed": "read the end of its log; auto_restart resumes it from its last complete checkpoint",
     "stopped": "if it should not have stopped, start it again",
 }
 

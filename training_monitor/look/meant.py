@@ -269,7 +269,7 @@ def find_one_at(
     meant = find_meant(site, what, timeout=timeout, of_any=of_any)
     found = meant.trainings
     if len(found) > 1:
-        raise SettingsError(f"trainings on {site}", len(found), f"exactly one; name it by {_listed(found)}")
+        raise SettingsError(f"trainings on {site}", len(found), f"exactly one; select it by {_listed(found)}")
     if meant.not_seen:
         raise _incomplete(f"cannot list all trainings on {site}", meant.not_seen)
     if not found:
@@ -358,7 +358,7 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     if len(fits) == 1:
         return fits[0]
     if fits:
-        raise SettingsError(f"trainings named {name!r}", len(fits), f"exactly one; name it by {_listed(fits)}")
+        raise SettingsError(f"trainings named {name!r}", len(fits), f"exactly one; select it by {_listed(fits)}")
     raise _not_found(there.target, name, there.names, there.ray)
 
 

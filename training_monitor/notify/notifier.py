@@ -124,7 +124,7 @@ class TrainingNotifier:
             if wait > LONGEST_WAIT:
                 return tried, error
             self._clock.sleep(wait)
-        raise AssertionError("the last attempt returns")
+        raise AssertionError("unreachable: the last attempt returns")
 
     def obstacle(self, channel: Channel, user: NotifiedUser) -> str | None:
         """Return why this user cannot be notified through this channel; None if there is no obstacle."""

@@ -10,7 +10,7 @@ from training_monitor.core.settings_table import Example, check_fields, number, 
 from training_monitor.verdict.limits import OUTAGE_AFTER, AboveZero
 
 MOST_JOBS_AT_ONCE = 64  # of one worker
-_FOLDER = text("a folder from / on, of letters, digits, '.', '_', '-'", r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
+_FOLDER = text("an absolute path of letters, digits, '.', '_' and '-'", r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,7 +46,7 @@ class ServiceConfig(PublicValue):
     poll_interval: AboveZero = 10.0
     check_interval: AboveZero = 30.0
     stagnation_threshold: AboveZero = 600.0
-    max_retries: Annotated[int, whole("a whole number, from 0", least=0)] = 5
+    max_retries: Annotated[int, whole("a whole number, 0 or more", least=0)] = 5
     retry_delay: AboveZero = 60.0
     retry_wait: AboveZero = 10.0
     patience: AboveZero = 24 * 3600.0

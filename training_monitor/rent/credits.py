@@ -81,15 +81,15 @@ class Credits:
                 return balance / MICRO
             if before is not None:
                 raise InvalidTransition(
-                    f"payment {payment_id} is already recorded: {_dollars(abs(before))} were {_PAYMENTS[kind]} with "
-                    f"it, not {_dollars(abs(micro))}; nothing was changed",
+                    f"payment {payment_id} is already recorded with {_dollars(abs(before))} {_PAYMENTS[kind]}, "
+                    f"not {_dollars(abs(micro))}; nothing was changed",
                     hint=Hint("use a new id for a new payment; to correct a mistaken deposit: `{withdraw}`", account),
                 )
             if balance + micro > MOST_DOLLARS * MICRO:
-                raise SettingsError("amount", amount, f"dollars that leave {account} at most {MOST_DOLLARS}")
+                raise SettingsError("amount", amount, f"an amount that leaves {account} at most {MOST_DOLLARS} dollars")
             if balance + micro < 0:
                 raise InsufficientCredits(
-                    f"{account} has {_dollars(balance)} that no job has reserved or spent, less than "
+                    f"{account} has only {_dollars(balance)} available (neither reserved nor spent), less than "
                     f"{_dollars(-micro)}; nothing was withdrawn",
                     hint="withdraw less, or cancel the jobs that hold the rest",
                 )
@@ -210,7 +210,7 @@ def _amount(account: str, micro: object) -> int:
 
 
 def _damaged(account: str, what: str) -> StateError:
-    said = f"the account {account} has a damaged movement ({what}): what it has is unknown"
+    said = f"the account {account} has a damaged movement ({what}): its balance is unknown"
     return StateError(said, hint="restore the table credit_movements of the state file from a backup")
 
 
@@ -219,7 +219,7 @@ def _balance(execute: Execute, account: str) -> int:
     total = f"coalesce(sum(amount), 0), total({_IS_AMOUNT}) = count(*)"
     [(micro, is_sound)] = execute(f"SELECT {total} FROM credit_movements WHERE account = ?", (account,))
     if not is_sound:
-        raise _damaged(account, "an amount that is none")
+        raise _damaged(account, "an invalid amount")
     return int(micro)
 
 

@@ -99,8 +99,8 @@ def _printable(name: str) -> str:
 
 def cannot_read(name: str, error: Exception) -> str:
     """Format the error for a file or folder that cannot be read."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or "its links go in a circle"
-    return f"{name} cannot be read ({reason}): check its permissions and where it leads, or remove it"
+    reason = (error.strerror if isinstance(error, OSError) else None) or "its symbolic links form a loop"
+    return f"{name} cannot be read ({reason}): check its permissions and its target, or remove it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _read_image(file: DatasetFile, findings: Findings) -> ImageHeader | None:
 
 def _tell_no_image(file: DatasetFile, findings: Findings) -> None:
     if file.suffix in _FORMAT_OF_SUFFIX:
-        what = "is no image" if file.size else "is empty (0 bytes)"
+        what = "is not an image" if file.size else "is empty (0 bytes)"
         findings.errors.append(f"{file.name} {what}: copy or export it again, or remove it")
         return
     findings.other += 1
@@ -227,7 +227,7 @@ def _tell_no_image(file: DatasetFile, findings: Findings) -> None:
 
 def _tell_of_name(file: DatasetFile, kind: str, findings: Findings) -> None:
     if _FORMAT_OF_SUFFIX.get(file.suffix) != kind:
-        findings.warnings.append(f"{file.name} is a {kind} by its content: rename it, trainers go by the name")
+        findings.warnings.append(f"{file.name} is a {kind} by its content: rename it, trainers use the file extension")
 
 
 def _check_size(name: str, header: ImageHeader, min_side: int, findings: Findings) -> None:
@@ -295,7 +295,7 @@ def _read_captions(images: _Images, texts: _Texts, is_required: bool, findings: 
 def _read_caption(file: DatasetFile, findings: Findings) -> str | None:
     """Return the stripped text; None after reporting why it cannot be read."""
     if file.size > _MOST_CAPTION_BYTES:
-        findings.errors.append(f"{file.name} has {file.size} bytes, no caption is so long: shorten or remove it")
+        findings.errors.append(f"{file.name} has {file.size} bytes, too many for a caption: shorten or remove it")
         return None
     try:
         text = file.path.read_text(encoding="utf-8-sig").strip()

@@ -74,7 +74,7 @@ def find_name_problem(name: str) -> str | None:
     if "\n" in name:
         return "a newline in its name"
     if "\ufffd" in name or any("\ud800" <= character <= "\udfff" for character in name):
-        return "a name that is no UTF-8"
+        return "a name that is not UTF-8"
     if len(name.encode()) > MOST_NAME_BYTES or any(len(part.encode()) > MOST_PART_BYTES for part in name.split("/")):
         return "a name that is too long"
     return None
@@ -165,7 +165,7 @@ def _check_tree(files: Mapping[str, ListedFile]) -> None:
         raise ParseError(f"more than {format_bytes(MOST_BYTES)}", source="folder")
     for name in files:
         if any(above in files for above in folders_above(name)):
-            raise ParseError("a file inside another file", source="folder", text=ascii(name[:200]))
+            raise ParseError("a path whose parent is a file, not a folder", source="folder", text=ascii(name[:200]))
 
 
 def folders_above(name: str) -> Iterator[str]:
@@ -226,7 +226,7 @@ def list_folder(folder: str) -> FileList:
     if problems:
         named = [f"{shown(name[:200])} {problem}" for name, problem in sorted(problems.items())]
         said = name_some(named, MOST_PROBLEMS, "; ")
-        raise SettingsError("local", folder, f"a folder whose files can all be copied, but {said}")
+        raise SettingsError("local", folder, f"a folder in which every file can be copied; these cannot: {said}")
     return found
 
 
@@ -288,9 +288,10 @@ def find_file_problem(path: str, root: str) -> str | None:
     if os.path.islink(path):
         outside = os.path.relpath(target, os.path.commonpath((target, root)))
         if stat.S_ISDIR(mode):
-            return "a link to a folder: put the folder itself in its place"
+            return "a link to a folder: replace it with the folder itself"
         if target.startswith(_SYSTEM) or (not is_inside(outside) and not target.startswith(os.path.join(root, ""))):
-            return f"a link to {shown(target[:200])}, which is hidden or the system's: put the file itself in its place"
+            named = f"a link to {shown(target[:200])}, which is hidden or belongs to the system"
+            return f"{named}: replace the link with the file itself"
     if not stat.S_ISREG(mode):
         return "a socket, a pipe or a device: remove it"
     return None if os.access(target, os.R_OK) else "a file that cannot be read: check its permissions"

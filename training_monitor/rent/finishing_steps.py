@@ -61,13 +61,13 @@ def _note_unsaved(ctx: JobContext, model: Checkpoint) -> None:
         return
     ctx.note(unsaved_steps=last - model.step)
     name = posixpath.basename(model.path)
-    ctx.warn(f"the model, {name}, is of step {model.step} of {last}: the last {last - model.step} steps are not in it")
+    ctx.warn(f"the model, {name}, is from step {model.step} of {last}: it lacks the last {last - model.step} steps")
 
 
 def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
     """Copy the model to this machine and return its path; None where that failed."""
     folder = os.path.join(ctx.local_folder, "model")
-    problem = f"{model.path} is gone"
+    problem = f"{model.path} no longer exists"
     try:
         if path := copy_here(ctx, model, folder, "model"):
             return path
@@ -186,7 +186,7 @@ def leave_instance(ctx: JobContext) -> None:
         if how == "stop":
             leave_to_others(ctx)
             stop_instance(number, **ctx.ways)
-        text = f"instance {number} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
+        text = f"instance {number} is {'stopped' if how == 'stop' else 'kept'} and still costs money"
         ctx.warn(text)
         ctx.post_problem("machine_kept", text)
     ctx.go(JobState.SETTLING)
@@ -227,7 +227,7 @@ def settle(ctx: JobContext) -> None:
         spending = spent_by(ctx.job.work.rentals, now)
         if spending.unknown_rentals:
             numbers = ", ".join(map(str, spending.unknown_rentals))
-            ctx.warn(f"nobody knows what instance {numbers} cost: it is not in the costs")
+            ctx.warn(f"the cost of instance {numbers} is unknown and not included")
         ctx.note(spent=spending.dollars)
     if (kept := ctx.job.work.instance_id) is not None:
         record_release(ctx.service.store, ctx.job.id, kept, now)

@@ -176,7 +176,7 @@ def check_instance(
     for reply in (answer.get() for answer in own):
         if reply and reply.exit_code:
             said = last_lines(reply.output) or "it printed nothing"
-            problems.append(f"the check command ended with {reply.exit_code}: {said}")
+            problems.append(f"the check command exited with {reply.exit_code}: {said}")
     return PreflightReport(not problems, tuple(problems), gpus, free)
 
 
@@ -216,13 +216,13 @@ def _judge_gpu(gpu: Gpu, min_vram_gb: float) -> list[str]:
     problems = []
     total, used, heat = gpu.memory_total_mb, gpu.memory_used_mb, gpu.temperature_celsius
     if min_vram_gb > 0 and total is None:
-        problems.append("does not say how much memory it has")
+        problems.append("does not report its memory size")
     if total is not None and total / 1000 < min_vram_gb * TOLERANCE:
         problems.append(f"has {total / 1000:.1f} GB of memory, {min_vram_gb:g} GB were promised")
     if total and used is not None and used > total * MOST_USED:
-        problems.append(f"is in use by somebody else: {used / 1000:.1f} of {total / 1000:.1f} GB are taken")
+        problems.append(f"is in use by other processes: {used / 1000:.1f} of {total / 1000:.1f} GB are taken")
     if heat is not None and heat >= HOTTEST:
-        problems.append(f"has {heat:g} °C without work")
+        problems.append(f"is at {heat:g} °C while idle")
     return problems
 
 
@@ -243,7 +243,7 @@ def find_other_gpu(row: Mapping[str, Any], rental: Rental, num_gpus: int) -> str
         return f"it is listed with {plural(count, 'GPU')}, {num_gpus} were rented"
     gpu = Gpu(None, name=name if isinstance(name, str) else None, memory_total_mb=ram)
     problems = _find_difference(gpu, rental.gpu_name, rental.vram_gb)
-    return f"by its listing, {problems[0]}" if problems else None
+    return f"according to its listing, {problems[0]}" if problems else None
 
 
 def _read_disk(answer: Answer[tuple[Disk, ...]], *, is_needed: bool) -> float | None:
@@ -444,7 +444,7 @@ def replace_instance(ctx: JobContext) -> None:
     work = ctx.job.work
     if work.attempt >= ctx.job.request.max_instances:
         last = work.warnings[-1] if work.warnings else "it was lost"
-        ctx.end(JobState.FAILED, f"{plural(work.attempt, 'machine')} used up; {last}")
+        ctx.end(JobState.FAILED, f"{plural(work.attempt, 'machine')} tried, and none is left to try; {last}")
         return
     left = {each.machine_id for each in work.rentals if each.attempt == work.attempt and each.machine_id}
     bad = {*work.bad_machines, *left}
@@ -461,7 +461,7 @@ def leave_to_others(ctx: JobContext) -> None:
     except AlreadySupervised:
         raise
     except TrainingMonitorError as error:
-        ctx.tell("progress", f"nobody knows whether another supervisor has it: {error.what}")
+        ctx.tell("progress", f"whether another supervisor has it is unknown: {error.what}")
 
 
 def destroy_rented(ctx: JobContext) -> None:
@@ -477,4 +477,4 @@ def destroy_rented(ctx: JobContext) -> None:
 def destroy(ctx: JobContext, number: int) -> None:
     """Destroy an instance, verify that it is gone, and report whether vast.ai acknowledged it."""
     done = destroy_instance(str(number), on_event=ctx.tell_waiting, store=ctx.service.store, **ctx.ways)
-    ctx.tell("stopped", f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}")
+    ctx.tell("stopped", f"instance {number} is {'destroyed' if done.acknowledged else 'no longer listed'}")

@@ -372,7 +372,7 @@ def _check_holder(execute: Execute, job_id: str, worker: str) -> None:
     if not rows:
         raise _not_found(job_id)
     if (holder := rows[0][0]) != worker:
-        raise LeaseLost(f"{job_id} is now held by {holder or 'nobody'}")
+        raise LeaseLost(f"{job_id} is now held by {holder or 'no worker'}")
 
 
 def _new_id(execute: Execute, name: str) -> str:
@@ -413,7 +413,7 @@ def check_transition(old: JobState, new: JobState) -> None:
         return
     allowed = " or ".join(str(each) for each in JobState if each in TRANSITIONS[old])
     raise InvalidTransition(
-        f"a job cannot change from {old} to {new}, {f'only to {allowed}' if allowed else 'it is over'}"
+        f"a job cannot change from {old} to {new}, {f'only to {allowed}' if allowed else 'it has ended'}"
     )
 
 

@@ -165,7 +165,7 @@ def decide_sweep(
     """
     label = read_label(row.get("label"))
     if label is None or label[0] != owner:
-        reason = "it has no label of a training" if label is None else f"it belongs to {label[0][:40]!r}"
+        reason = "it has no training label" if label is None else f"it belongs to {label[0][:40]!r}"
         return _describe(row, action="foreign", kind="foreign", reason=reason)
     _, job_id, attempt = label
     first_seen = min(first_seen, now)
@@ -224,8 +224,8 @@ def _judge_end(look: _Look) -> _Found:
         return None
     outcome = job.work.outcome if job.state in _AFTER_WORK else job.state
     if outcome is JobState.COMPLETED and job.request.on_finish != "destroy" and _is_last_instance(look.row, job):
-        what = "its storage goes" if forecast_burn([look.row], None).storage_only else "it goes"
-        return "kept", f"kept as asked (on_finish: {job.request.on_finish}); {what} on costing money", None
+        what = "its storage" if forecast_burn([look.row], None).storage_only else "it"
+        return "kept", f"kept as requested (on_finish: {job.request.on_finish}); {what} still costs money", None
     if job.state.is_terminal:
         return "finished", f"Training {job.state} but instance not terminated", 0.0
     if not look.is_leased and is_at_work(look.row, job) and (why := why_over(job)):

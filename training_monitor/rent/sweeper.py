@@ -250,7 +250,7 @@ class _Sweep:
         judged = decide_sweep(row, job, self.service.owner, first_seen, now, self.service.config, worker_since=since)
         if self.all_instances and judged["action"] != "terminate":
             judged["action"], judged["seconds_left"] = "terminate", None
-            judged["reason"] = f"All instances are to be destroyed ({judged['reason']})"
+            judged["reason"] = f"All instances will be destroyed ({judged['reason']})"
         return judged, job
 
     def _find_job(self, job_id: str | None) -> QueuedJob | None:
@@ -376,7 +376,7 @@ class _Sweep:
         claimed = self.service.queue.claim(self.service.worker, self.service.config.lease_seconds, job.id)
         if claimed is None:
             return  # a worker was faster
-        self._tell("stopping", f"ending {job.id}, which no worker has: {reason}", job.id)
+        self._tell("stopping", f"ending {job.id}, which no worker holds: {reason}", job.id)
         judged = self.doomed.get(job.id)
         try:
             claimed = finish_job(self.service, claimed)

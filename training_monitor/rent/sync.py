@@ -395,11 +395,11 @@ def _existing(found: FileList | None, remote: str, names: tuple[str, ...], targe
     absent = [each for each in wanted if not any(_is_below(name, each) for name in files)]
     problem = ""
     if found.refused:
-        problem = f"names that are too long, have newlines, or are no UTF-8: {', '.join(found.refused[:_SHOWN])}"
+        problem = f"names that are too long, have newlines, or are not UTF-8: {', '.join(found.refused[:_SHOWN])}"
     elif found.complaint:
         problem = f"it cannot be listed completely: {found.complaint}"
     elif len(files) < len(found.files):
-        problem = "it lists files that were not asked for"
+        problem = "it lists files that were not requested"
     elif absent:
         problem = f"no file that can be copied: {', '.join(map(ascii, absent[:_SHOWN]))}"
     if problem:

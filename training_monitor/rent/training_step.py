@@ -192,7 +192,7 @@ class TrainingStep:
         except TrainingMonitorError as error:
             if isinstance(error, CommandError) and not error.answered:
                 raise
-            self.ctx.warn(f"the end of the log of {job_id} is not kept: {error.what}")
+            self.ctx.warn(f"the end of the log of {job_id} was not saved: {error.what}")
         self._unfollow()
 
     def _try_to_keep_rest(self) -> None:
@@ -313,7 +313,7 @@ class TrainingStep:
         try:
             self._supervisor.move(ctx.target())
         except TrainingMonitorError as error:
-            ctx.tell("progress", f"its address is not known: {error.what}")
+            ctx.tell("progress", f"its address is unknown: {error.what}")
 
 
 def find_lost(ctx: JobContext) -> str | None:
@@ -330,16 +330,16 @@ def find_lost(ctx: JobContext) -> str | None:
     if row is None:
         if number is not None:
             record_life(ctx.service.store, number, note_end)
-        return "it is gone"
+        return "it no longer exists"
     ctx.saw(row, asked_at)
     status = row.get("actual_status")
     if status in _STOPPED and ctx.seen_status == status:
-        return f"it is {status} (outbid, or stopped by somebody)"
+        return f"it is {status} (outbid, or stopped by someone else)"
     ctx.seen_status = str(status)
     ctx.silent += 0.0 if ctx.looked_at is None else now - ctx.looked_at
     ctx.looked_at = now
     if ctx.silent >= ctx.service.config.unreachable_after:
-        return f"it is said to be {status}, and could not be reached for {format_duration(ctx.silent)}"
+        return f"vast.ai reports it as {status}, but it could not be reached for {format_duration(ctx.silent)}"
     return None
 
 

@@ -238,7 +238,7 @@ class _Archive:
         piece, self._rest = self._rest[:size], self._rest[size:]
         self.allowed -= len(piece)
         if self.allowed < 0:
-            raise ValueError("it sent more than it announced")
+            raise ValueError("it sent more bytes than its declared size")
         self._last = (self._last + piece[-_SAID_BYTES:])[-_SAID_BYTES:]
         return piece
 

@@ -226,7 +226,7 @@ class _Worker:
         try:
             cancelled = self.service.queue.list_jobs([JobState.CANCELLED], since=self._began_at)
         except TrainingMonitorError as error:  # for example a job of a later version: it must not stop the worker
-            get_logger().warning("nobody knows which jobs were cancelled: %s", error)
+            get_logger().warning("cancelled jobs could not be read: %s", error)
             return
         for job in cancelled:
             if self.job_id in (None, job.id) and job.id not in self._told_cancelled:
@@ -290,7 +290,7 @@ class _Worker:
                 return
             self._told_idle = True
         held = [job for job in unfinished if self.job_id in (None, job.id)]
-        others = f"{plural(len(held), 'job is', 'jobs are')} held by others" if held else "no job waits"
+        others = f"{plural(len(held), 'job is', 'jobs are')} held by others" if held else "no job is waiting"
         wait = format_duration(service.config.poll_interval)
         service.on_event(Event("waiting", f"nothing to do: {others}; looking again every {wait}"))
 
@@ -302,7 +302,7 @@ def warn_of_burn(
     try:
         rows, credit = list_instances(transport=transport), account_balance(transport=transport).credit
     except CommandError as error:
-        get_logger().info("nobody knows how long the credit lasts: %s", error)
+        get_logger().info("how long the credit lasts is unknown: %s", error)
         return None
     burn = forecast_burn(rows, credit)
     if outbox and burn.hours_left is not None and burn.hours_left <= warn_hours_left:

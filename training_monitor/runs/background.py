@@ -93,7 +93,7 @@ class Background:
         for thread in threading.enumerate():
             if isinstance(thread, _Writer) and thread.background.wanted.progress_path == self.wanted.progress_path:
                 path = self.wanted.progress_path
-                thread.background._fall_silent(f"a newer monitor writes {path!r}: this one does nothing any more")
+                thread.background._fall_silent(f"a newer monitor writes {path!r}: this one no longer writes")
                 thread.background.leave()
 
     def start(self) -> None:
@@ -219,7 +219,7 @@ class Background:
             self._troubles.warn(
                 "taken",
                 f"{self.wanted.progress_path!r} is written by {who}, this run writes {place.files.progress_path!r}. "
-                "Give each run a file of its own; of several processes of one training let one write "
+                "Give each run a file of its own; if one training has several processes, let only one write "
                 "(RANK in their environment, or rank=)",
             )
             if self._metadata.get("run_name") == self.wanted.name:
@@ -243,7 +243,7 @@ class Background:
         self._metadata["stdout_path"], self._metadata["stderr_path"] = outputs.paths
 
     def _tell_gone(self) -> None:
-        self._troubles.warn("tee", "the copy of stdout or stderr ended: its tee is gone")
+        self._troubles.warn("tee", "the copy of stdout or stderr ended: its tee process has ended")
 
     def _turn(self) -> None:
         now = self._clock.monotonic()
@@ -266,7 +266,7 @@ class Background:
         for kept, left_out in self._record.take_metrics().items():
             if left_out:
                 names = name_some(list(map(repr, left_out)), 5)
-                self._troubles.warn(kept, f"{kept} are kept, losses and learning rates before others, and not {names}")
+                self._troubles.warn(kept, f"only {kept} are kept (losses and learning rates first); left out: {names}")
 
     def _write(self, *, is_last: bool = False) -> bool:
         """Write the current state to the file, recreating its folder if needed; False if that failed."""
@@ -284,7 +284,7 @@ class Background:
                 document = self._record.document(self._metadata, *self._own)
             write_atomically(path, json.dumps(document))  # JSON in ASCII, so that lone surrogates are harmless
         except OSError as error:
-            self._troubles.warn("disk", f"{path!r} cannot be written ({error.strerror}); it is tried again and again")
+            self._troubles.warn("disk", f"{path!r} cannot be written ({error.strerror}); it will be retried")
             return False
         self._written_version = version
         return True

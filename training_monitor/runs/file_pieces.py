@@ -115,7 +115,7 @@ class FilePieces:
     def _take(self, chunk: OutputChunk) -> None:
         """Keep the data that adjoin the kept ones; raise Replaced if the file became smaller."""
         if chunk.size < self.size:
-            raise Replaced("the file became smaller: it was truncated or replaced, and is shown anew")
+            raise Replaced("the file became smaller: it was truncated or replaced, and is shown from its start")
         self.size = chunk.size
         at, data = chunk.start, chunk.data
         while data:

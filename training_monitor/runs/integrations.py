@@ -36,7 +36,7 @@ def monitor_of(monitor: object) -> TrainingMonitor:
     if monitor is None or isinstance(monitor, str | os.PathLike):
         return TrainingMonitor(monitor)
     silent = TrainingMonitor(rank=1)
-    silent.troubles.warn("monitor", f"progress is not written: {type(monitor).__name__} is no TrainingMonitor", 4)
+    silent.troubles.warn("monitor", f"progress is not written: {type(monitor).__name__} is not a TrainingMonitor", 4)
     return silent
 
 

@@ -293,7 +293,7 @@ class TrainingMonitor:
             return True
         if self.is_active:
             path, status = self._file, self._record.status
-            self.troubles.warn("again", f"the run in {path!r} has ended ({status}): another one begins in its place", 3)
+            self.troubles.warn("again", f"the run in {path!r} has ended ({status}): a new run replaces it", 3)
             self._options = {**self._options, "initial_step": None}
         if self.is_active or name in self._wakes_at:
             variables, background = self._record.variables, self._background
@@ -487,9 +487,7 @@ class TrainingMonitor:
         self._start()
         record = self._record
         if is_batch and self.has_ended:
-            self.troubles.warn(
-                "ended", f"the run has ended ({record.status}): start_monitoring() begins another one", 4
-            )
+            self.troubles.warn("ended", f"the run has ended ({record.status}): start_monitoring() begins a new run", 4)
         with record.lock:
             record.needs_training_thread = False
             changes = record.variables.apply(record.clock.time())
@@ -543,7 +541,9 @@ class TrainingMonitor:
         try:
             return plain_settings(config if isinstance(config, Mapping) else vars(config))
         except Exception as error:  # of any object
-            self.troubles.warn("config", f"the settings are not kept: {type(error).__name__}: {text_of(error)}", 3)
+            self.troubles.warn(
+                "config", f"the settings could not be recorded: {type(error).__name__}: {text_of(error)}", 3
+            )
             return {}
 
     def _become_inert(self) -> None:
@@ -676,9 +676,9 @@ def whole(name: str, value: object) -> int | None:
         return None
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{name} is a whole number, not {text_of(value)[:100]!r}")
+        raise TypeError(f"{name} must be a whole number, not {text_of(value)[:100]!r}")
     if number.__index__() < 0:
-        raise ValueError(f"{name} cannot be negative, as {number} is")
+        raise ValueError(f"{name} must be 0 or more, not {number}")
     return int(number.__index__())
 
 
@@ -686,5 +686,5 @@ def amount(name: str, value: object) -> float:
     """Return a finite number that is not negative, else raise TypeError or ValueError."""
     number = float(value)  # type: ignore[arg-type]
     if not 0 <= number < math.inf:
-        raise ValueError(f"{name} is a number that is not negative, not {text_of(value)[:100]}")
+        raise ValueError(f"{name} must be 0 or more, not {text_of(value)[:100]}")
     return number

@@ -83,7 +83,7 @@ def parse_progress_file(text: str, run: Run, control: str | None = None) -> Run:
     metadata, state, estimates = (table_in(document, key) for key in ("metadata", "state", "estimates"))
     metrics, status = table_in(document, "metrics"), document.get("status")
     if status not in STATUSES and "pid" not in metadata:
-        raise NotAProgressFile("no progress file: it has neither a status nor a process", source=run.path)
+        raise NotAProgressFile("not a progress file: it has neither a status nor a process", source=run.path)
     counts: dict[str, Any] = {name: _whole(state.get(name)) for name in _COUNTS}
     return Run(
         run.name,
@@ -245,7 +245,7 @@ def _load(text: str, source: str) -> _Document:
     except ValueError as error:
         raise ParseError(f"not JSON ({error})", source=source, text=text[-600:]) from error
     if not isinstance(document, dict):
-        raise NotAProgressFile("no JSON object", source=source, text=text[:200])
+        raise NotAProgressFile("not a JSON object", source=source, text=text[:200])
     return document
 
 

@@ -59,7 +59,7 @@ MOST_VARIABLES, MOST_ERROR, MOST_SETTINGS = 200, 200, 100
 RESTARTS_DATALOADER = ("batch_size", "num_workers")
 _SMALL = (numbers.Number, PurePath, enum.Enum, date, timedelta, range, type, type(None))
 _IMPORTANT = regex(r"loss|(?<![a-z])lr(?![a-z])|learning.?rate", re.IGNORECASE)
-_EARLIER_RUN = "was asked of an earlier run"
+_EARLIER_RUN = "was requested from an earlier run"
 
 Point = tuple[int, float | None]  # step and value
 Change = tuple[str, object, object]  # name, old value, new value
@@ -339,7 +339,7 @@ class TrackedVariables:
         """
         for name in variables:
             if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME:
-                raise ValueError(f"a variable's name is a text of at most {MOST_NAME} characters, not {name!r:.200}")
+                raise ValueError(f"a variable's name is a string of at most {MOST_NAME} characters, not {name!r:.200}")
         if len({*self.values, *variables}) > MOST_VARIABLES:
             raise ValueError(f"at most {MOST_VARIABLES} variables can be tracked")
         for name, value in variables.items():

@@ -36,8 +36,8 @@ _LAST_MARK = "==> /dev/null <=="
 _MEMORY = regex(r"^(\w{1,40}):[ \t]{1,40}([0-9]{1,15}) kB$", re.MULTILINE)
 _REFUSED = {"denied": "Permission denied", "special": "not a regular file"}
 _NO_FOLDER = {
-    "missing": ("no folder", "check the path: it is the folder that the training scripts write to"),
-    "file": ("no folder, but a file:", "name the folder that the file is in"),
+    "missing": ("there is no folder", "check the path: it is the folder that the training scripts write to"),
+    "file": ("this is a file, not a folder:", "name the folder that the file is in"),
     "many": ("too many files in", "move those of old runs into another folder"),
 }
 
@@ -163,7 +163,7 @@ def _read_run(listing: FolderListing, files: RunFiles, before: KnownRun[str] | N
 def _why_unread(listing: FolderListing, path: str) -> str | None:
     """Return why a file was not read; None if it is gone."""
     if path in listing.unread:
-        return "not read: the files of this folder are too many, or too long"
+        return "not read: this folder has too many files, or they are too large"
     refused = listing.refused.get(path)
     return f"cannot be read: {refused}" if refused else None
 

@@ -57,13 +57,13 @@ _GPU_SECONDS = 5.0
 _WITHOUT_GPUS = 60.0  # seconds until nvidia-smi is asked again after it gave no answer
 _CONTROL_BYTES = 50_000  # the old and the new control file travel in one script
 _REASONS = {
-    "moved": "the folder is another one by now",
-    "gone": "its folder is not there any more",
-    "other": "there is something of its name that is no file",
-    "busy": "somebody else has been editing in this folder for 2 s",
+    "moved": "the folder was replaced in the meantime",
+    "gone": "its folder no longer exists",
+    "other": "its name belongs to something that is not a file",
+    "busy": "another process has been editing in this folder for 2 s",
     "file": "its folder is a file",
     "link": "its folder is a link, delete it by hand",
-    "unsure": "a process of its number runs, and may be its own: end it first",
+    "unsure": "a process with its pid is running, and may be its own: end it first",
     "heard": "it wrote its file within the last minute, and its process cannot be seen from there",
 }
 
@@ -201,7 +201,7 @@ class RemoteRuns:
         self._reached: Target | None = None
         self._root = ""
         self._known: dict[str, KnownRun[Any]] = {}
-        self._gpu_error = "nvidia-smi was not asked"
+        self._gpu_error = "nvidia-smi was not queried"
         self._ask_gpus_at = clock.monotonic()
 
     @cached_property

@@ -55,7 +55,7 @@ def add_up_gpus(table: GpuTable, processes: Sequence[GpuProcess]) -> GpuMemory:
     return GpuMemory(
         by_pid if silent is None else None,
         sum(totals) if totals and len(totals) == len(table.gpus) else None,
-        None if silent is None else f"nvidia-smi does not say what process {silent} uses",
+        None if silent is None else f"nvidia-smi does not report the GPU use of process {silent}",
     )
 
 
@@ -75,7 +75,7 @@ class GpuReader:
         self._next = clock.monotonic()  # when to ask again
         self._answer: GpuMemory | None = None
         self._answered = 0.0
-        self._error = "nvidia-smi has not answered yet"
+        self._error = "nvidia-smi has not responded yet"
 
     def latest(self) -> GpuMemory:
         """Return the last answer, at once; if it is older than OLDEST seconds, only why there is no newer one."""
@@ -98,16 +98,16 @@ class GpuReader:
         try:
             start_thread(self._ask, "nvidia-smi")
         except TrainingMonitorError as error:
-            self._is_asking, self._error = False, f"nvidia-smi was not asked: {error}"
+            self._is_asking, self._error = False, f"nvidia-smi was not queried: {error}"
             self._has_asked.set()
 
     def _ask(self) -> None:
         answer, interval = None, INTERVAL
-        said = f"nvidia-smi has not answered for {OLDEST:g} s"
+        said = f"nvidia-smi has not responded for {OLDEST:g} s"
         try:
             answer = ask_gpu_memory(self._transport)
         except ToolNotFound:
-            said, interval = "no nvidia-smi here", INTERVAL_WITHOUT
+            said, interval = "nvidia-smi is not installed here", INTERVAL_WITHOUT
         except (TrainingMonitorError, OSError, RuntimeError) as error:  # RuntimeError: no thread to read the output
             said = str(error)[:300]
         with self._lock:

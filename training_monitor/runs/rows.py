@@ -44,7 +44,7 @@ from training_monitor.targets.proc_stat import ENDED_STATES, Identity, MachineSa
 _FRESH_SECONDS = 30.0  # a run writes its file every 2 s
 _MOST_AHEAD = 60.0  # seconds by which another machine's clock may be ahead
 _LOOK_SLACK = 0.1  # between the clocks of the run and of the look, which are read in different ways
-_HALTED = {"T": "is stopped: SIGCONT lets it go on", "t": "is held by a debugger"}
+_HALTED = {"T": "is stopped: SIGCONT resumes it", "t": "is held by a debugger"}
 _BEFORE_RUN, _BEHIND_RUN = 3600.0, 5.0  # how long before and after the run's stated start its process may have begun
 _GIB, _MIB_PER_GIB = 2.0**30, 1024.0
 _LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
@@ -101,7 +101,7 @@ def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> L
     if run.error and not life.is_alive:  # its unreadable file may say how it ended
         return Life(UNKNOWN, f"{life.reason}, and its file cannot be read: {run.error}", False)
     if life.status == KILLED and is_complete(run):
-        return Life(FINISHED, f"{life.reason}, after the last batch: how it exited is not known", False)
+        return Life(FINISHED, f"{life.reason}, after the last batch: its exit status is unknown", False)
     return replace(life, reason=life.reason or run.error) if run.error else life
 
 
@@ -111,7 +111,7 @@ def _by_word(run: Run, now: float, why: str, changed_at: float | None) -> Life:
         return Life(UNKNOWN, why)
     age = now - (run.updated_at if changed_at is None else changed_at)
     if age > _FRESH_SECONDS:
-        return Life(UNKNOWN, f"{why}; no word of it since {format_duration(age)}")
+        return Life(UNKNOWN, f"{why}; no update for {format_duration(age)}")
     if age < -_MOST_AHEAD:
         return Life(UNKNOWN, f"{why}; its clock is {format_duration(-age)} ahead of this one")
     return Life(RUNNING, f"{why}; its file was written {format_duration(max(0.0, age))} ago")
@@ -129,11 +129,11 @@ def _see(run: Run, look: FolderLook) -> Life:
         return Life(UNKNOWN, look.machine_error or "the processes cannot be seen")
     here = machine.identity
     if own.hostname is None or own.hostname != here.hostname:
-        return Life(UNKNOWN, f"it runs on {own.hostname or 'a host without a name'}: not to be seen from here")
+        return Life(UNKNOWN, f"it runs on {own.hostname or 'a host without a name'}: not visible from here")
     if own.boot_id and here.boot_id and own.boot_id != here.boot_id:
         return _before_this_boot(run, own.hostname, look.timestamp, look.timestamp - machine.at)
     if own.pid_namespace and here.pid_namespace and own.pid_namespace != here.pid_namespace:
-        return Life(UNKNOWN, "it runs in another pid namespace (a container): not to be seen from here")
+        return Life(UNKNOWN, "it runs in another pid namespace (a container): not visible from here")
     sample = machine.processes.get(own.pid)
     if sample is not None and own.start_ticks in (sample.start_ticks, None):
         booted_at = (look.timestamp if look.processes_at is None else look.processes_at) - machine.at
@@ -141,14 +141,14 @@ def _see(run: Run, look: FolderLook) -> Life:
             return _by_state(sample)
     if own.start_ticks is None or None in (own.boot_id, here.boot_id, own.pid_namespace, here.pid_namespace):
         if sample is None:
-            return Life(UNKNOWN, f"no process {own.pid} is here, and whether its own one was here is not known")
-        return Life(UNKNOWN, f"whether process {own.pid} of this machine was its own is not known")
+            return Life(UNKNOWN, f"there is no process {own.pid} here, and whether its own process was here is unknown")
+        return Life(UNKNOWN, f"whether process {own.pid} of this machine was its own is unknown")
     if sample is None and not machine.sees_all:
-        return Life(UNKNOWN, "the processes of others are hidden on this machine (hidepid)")
+        return Life(UNKNOWN, "processes of other users are hidden on this machine (hidepid)")
     if _wrote_since(run, look):
-        return Life(UNKNOWN, f"its process {own.pid} was not there when the processes were read")
+        return Life(UNKNOWN, f"its process {own.pid} was not among the processes that were read")
     return Life(
-        KILLED, f"its process {own.pid} is gone" + (", and another one has its number" if sample else ""), False
+        KILLED, f"its process {own.pid} has ended" + (", and another process now has its pid" if sample else ""), False
     )
 
 
@@ -170,7 +170,7 @@ def _before_this_boot(run: Run, hostname: str, now: float, booted_at: float) -> 
     """Judge a run of another boot of a host of this name. If it wrote since this boot, it is another machine."""
     if run.updated_at is not None and run.updated_at < min(booted_at, now - _FRESH_SECONDS):
         return Life(KILLED, "the machine was restarted in the meantime", False)
-    return Life(UNKNOWN, f"it runs on another machine that is called {hostname} too: not to be seen from here")
+    return Life(UNKNOWN, f"it runs on another machine that is called {hostname} too: not visible from here")
 
 
 def _may_be_its_own(run: Run, began: float) -> bool:

@@ -69,7 +69,7 @@ class Facts:
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Parse the conditions of one wait. Raises SettingsError for a wrong one, and for none."""
     if isinstance(texts, str):
-        raise SettingsError("conditions", texts, "a sequence of texts, such as ('finished',)")
+        raise SettingsError("conditions", texts, "a sequence of strings, such as ('finished',)")
     if not texts:
         raise SettingsError("conditions", None, _EXPECTED)
     return tuple(parse_condition(text) for text in texts)

@@ -196,7 +196,7 @@ class _Terminator:
     def stop(self, state: Termination) -> Termination:
         if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
             state = self.explain(state)
-        how = f"TERM, then KILL after {self.watcher.config.stop_grace:g} s, to its processes"
+        how = f"SIGTERM, then SIGKILL after {self.watcher.config.stop_grace:g} s, to its remaining processes"
         self.tell("stopping", f"verifying the end of {self.watcher.job.label}: {how}")
         left = self._stop(state)
         if left:

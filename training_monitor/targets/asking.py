@@ -312,7 +312,7 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
     except TrainingMonitorError:
         raise
     except Exception as error:  # the target may be hostile: whatever its answer does to the parser, it is unknown
-        what = f"the answer cannot be read ({type(error).__name__})"
+        what = f"the reply cannot be read ({type(error).__name__})"
         raise ParseError(what, source=name, text=reply.output[-2000:]) from error
 
 

@@ -34,11 +34,11 @@ _LOOPBACK = regex(r"localhost\S*|127\.[\d.]+|::1|\[::1\]")
 _NAMES = {number: name for name, number in SIGNAL_NUMBERS.items()}
 _LAST = 64
 _NOTHING = {
-    "own": "it is the one that looks",
+    "own": "it is the process that inspects the others",
     "never": "it is never sent a signal",
-    "boot": "its machine was restarted in the meantime, or its boot is not known",
-    "namespace": "its number is that of another container (pid namespace)",
-    "unsure": "when it began is not known, so it may be another one",
+    "boot": "its machine was restarted in the meantime, or its boot is unknown",
+    "namespace": "its pid belongs to another container (pid namespace)",
+    "unsure": "its start time is unknown, so it may be another process",
     "hidden": "this user may not see it",
 }
 _STATES = {
@@ -146,14 +146,14 @@ def describe_outcome(process: Identity, number: int, outcome: str, name: str = "
     sentences = {
         "host": f"{what}: nothing was sent, it runs on {process.hostname or 'an unknown host'}",
         "gone": f"{what} has ended: nothing was sent",
-        "other": f"{what} has ended; its number now belongs to another one ({name}): nothing was sent",
+        "other": f"{what} has ended; its pid now belongs to another process ({name}): nothing was sent",
         "zombie": f"{held} is a zombie: it has ended, and waits for its parent",
-        "owner": f"{held}: nothing was sent, the progress file that names it is not its user's",
+        "owner": f"{held}: nothing was sent, the progress file that names it belongs to another user",
         "denied": f"{held} belongs to another user: {sent} may not be sent",
         "failed": f"{held}: {sent} could not be sent",
         "ended": f"{held}: {sent} was sent, it has ended",
     }
-    return sentences.get(outcome, f"{what}: what came of {sent} is not known")
+    return sentences.get(outcome, f"{what}: the effect of {sent} is unknown")
 
 
 def has_obeyed(state: str, number: int) -> bool:
@@ -168,10 +168,10 @@ def name_state(state: str) -> str:
 
 def _left(state: str, number: int) -> str:
     if has_obeyed(state, number):
-        return "it is stopped" if number == STOP else "it goes on"
+        return "it is stopped" if number == STOP else "it continues"
     if state == "T" and number != CONTINUE:
-        return "it is still there, stopped: it gets that with SIGCONT"
-    return f"it is still there ({_STATES.get(state, '?')})"
+        return "it is stopped, and receives the signal after SIGCONT"
+    return f"it still exists ({_STATES.get(state, '?')})"
 
 
 def parse_stat(line: str, page_size: int) -> ProcessSample | None:

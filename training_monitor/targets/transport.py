@@ -46,7 +46,7 @@ MAX_WIDE_BYTES = 2 * 1024 * 1024
 MAX_STDERR_BYTES = 256 * 1024  # more than this is left out in the middle
 _TO_END = 1.0  # seconds, for what was killed and what serves it
 _KEPT = 4000  # characters at the end of an output that came too late
-_OR_OVERLOAD = ", or look whether the target is overloaded"
+_OR_OVERLOAD = ", or check whether the target is overloaded"
 _QUESTION_LINES = 6  # with text at its end, which may ask the user something: a login prints an address and a code
 _ALARM = (
     "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
@@ -288,7 +288,7 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
     except FileNotFoundError as error:
         raise ToolNotFound(f"{argv[0]} is not installed here", argv=tuple(argv), hint=_INSTALL.get(argv[0])) from error
     except OSError as error:
-        what, hint = f"{argv[0]} could not be started: {error.strerror}", f"look at the program: type -a {argv[0]}"
+        what, hint = f"{argv[0]} could not be started: {error.strerror}", f"check the program: type -a {argv[0]}"
         raise LocalFailure(what, argv=tuple(argv), hint=hint) from error
     process.args = list(argv)
     if is_guarded:
@@ -411,7 +411,7 @@ def _start(process: subprocess.Popen[bytes], *threads: threading.Thread) -> None
         for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
             pipe.close()
         argv = tuple(map(str, process.args)) if isinstance(process.args, list) else ()
-        what = f"there is no thread left here to read what {argv[0]} prints"
+        what = f"no thread can be started here to read the output of {argv[0]}"
         raise LocalFailure(what, argv=argv, hint="stop other programs on this machine") from error
 
 

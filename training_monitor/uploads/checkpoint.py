@@ -71,7 +71,9 @@ def upload_checkpoint(
     files = answer.get() or []
     if destination.startswith(("https://", "http://")):
         if files != [""]:
-            return UploadReport(destination.partition("?")[0], False, error=f"{path} is no file: one URL takes one")
+            return UploadReport(
+                destination.partition("?")[0], False, error=f"{path} is not a file: one URL accepts one file"
+            )
         return upload_to_presigned_url(target, path, destination, **ways)
     bucket = _BUCKET.fullmatch(destination)
     assert bucket

@@ -126,7 +126,7 @@ class DetachedTries:
         now = self._clock.monotonic()
         if self._on_progress and now - self._told_at >= TOLD_EVERY:
             self._told_at = now
-            self._on_progress(f"the {self._work} goes on" + (f": {self._told}" if self._told else ""))
+            self._on_progress(f"the {self._work} continues" + (f": {self._told}" if self._told else ""))
 
     def _job_id(self) -> str:
         return f"{PREFIX}{self._name}-{self.newest}"
@@ -200,7 +200,7 @@ def source_question(
         fields, _ = parse_fields(reply.output)
         if all(fields.get(key) for key in ("identity", *more)) and fields.get("size", "0").isdecimal():
             return fields
-        return problems.get(fields.get("state", ""), "the target does not say what it is")
+        return problems.get(fields.get("state", ""), "the target does not report its type")
 
     return Question("source", format_call("upload_sources", function, path=quote_path(path)), parse, 60.0)
 

@@ -48,7 +48,7 @@ _FINAL = {
     "disk-full": "the run directory cannot be written (disk full?)",
 }
 _PROBLEMS = {"missing": "there is no such file or folder", "denied": "no permission to read it"}
-_UNLISTED = "what arrived could not be listed"
+_UNLISTED = "the uploaded files could not be listed"
 _COLOUR = regex(r"\x1b\[[0-9;]*[A-Za-z]")
 _ERROR = regex(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
 _CHATTER = regex(r"^(?:Hint: |For more information check|\[?notice)")
@@ -202,7 +202,7 @@ def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str
         raise SettingsError("token_env", "(not shown)", "the name of a variable, not its value")
     for key, value in (("path_in_repo", path_in_repo), ("revision", revision)):
         if value is not None and (not value or "\0" in value or value.startswith("/") or ".." in value.split("/")):
-            raise SettingsError(key, value, "a relative path that is not empty and has no '..'")
+            raise SettingsError(key, value, "a non-empty relative path without '..'")
 
 
 def _upload(job: DetachedTries, command: str, env: Mapping[str, str]) -> HubListing:

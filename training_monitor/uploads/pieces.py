@@ -84,7 +84,7 @@ def explain(status: int, said: str) -> str:
     """Describe a storage's refusal in one line."""
     hint = ""
     if status == 403 and not is_expired(said):
-        hint = " (look at the keys, the region, the endpoint and this machine's clock)"
+        hint = " (check the keys, the region, the endpoint and this machine's clock)"
     return (f"HTTP {status} {said}".strip() if status else said) + hint
 
 
@@ -154,7 +154,7 @@ def difference(held: Response, size_bytes: int, etag: str | None) -> str | None:
     if held.status == 404:
         return "the storage does not have it"
     if not held.ok:
-        return f"what arrived could not be looked at: {held.error}"
+        return f"the uploaded object could not be checked: {held.error}"
     if held.headers.get("content-length") != str(size_bytes):
         return f"the storage holds {held.headers.get('content-length', '?')} bytes of {size_bytes}"
     found = held.headers.get("etag", "").strip('"')
@@ -199,7 +199,7 @@ class Sent:
     @property
     def error(self) -> str:
         if 200 <= self.status < 300:
-            return f"the storage holds something else: its ETag is {self.etag}, the MD5 of what was sent {self.md5}"
+            return f"the storage holds something else: its ETag is {self.etag}, the MD5 of the sent data {self.md5}"
         return explain(self.status, self.said)
 
 

@@ -56,9 +56,7 @@ class Storage(PublicValue):
         if self.region is not None and not _REGION.fullmatch(self.region):
             raise SettingsError("region", self.region, "such as us-east-1, or auto for R2")
         if self.region == "auto" and self.endpoint is None:
-            raise SettingsError(
-                "region", self.region, "an endpoint_url with it: https://ACCOUNT.r2.cloudflarestorage.com"
-            )
+            raise SettingsError("region", self.region, "endpoint_url too: https://ACCOUNT.r2.cloudflarestorage.com")
         if self.endpoint is not None and not _ENDPOINT.fullmatch(self.endpoint):
             raise SettingsError("endpoint_url", "(not shown)", "https://HOST without a name, password or query")
         if (self.access_key is None) != (self.secret_key is None):

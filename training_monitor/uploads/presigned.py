@@ -133,10 +133,11 @@ def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedTries,
     """Send all of the file to one URL; only its ETag tells what arrived."""
     if source.size_bytes > limit:
         raise CommandFailed(
-            f"{source.path}: {source.size_bytes} bytes are too much for one URL", hint="upload to a Storage instead"
+            f"{source.path}: {source.size_bytes} bytes are too many for one upload URL",
+            hint="upload to a Storage instead",
         )
     sent = _sent_before(job) or send_pieces(source, [whole(source)], lambda _: url, job, can_sign=False)[WHOLE]
-    error = None if sent.comparable else "it was taken, but the ETag is no MD5: nothing tells what arrived"
+    error = None if sent.comparable else "it was accepted, but its ETag is not an MD5: the upload cannot be verified"
     file = UploadedFile(source.path, source.size_bytes, sent.etag)
     return UploadReport(shown, sent.comparable, (file,), job.attempts, error)
 

@@ -53,7 +53,7 @@ def explain(result: CommandResult) -> CommandError:
         return denial
     if said is None or result.exit_code:
         return explain_failure(result, "vast.ai")
-    what = f"it answers HTTP {said[1]}: {last_lines(said[2]) or 'no more'}"
+    what = f"it returned HTTP {said[1]}: {last_lines(said[2]) or 'no message'}"
     advised = find_advice(said[0], "vastai")
     hint = advised.hint if advised else None
     return TargetUnreachable(what, target="vast.ai", argv=result.argv, result=result, hint=hint)

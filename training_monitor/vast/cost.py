@@ -199,7 +199,7 @@ def decide_daily_budget(budget: float, spending: Spending, promised: float, esti
     if spending.dollars + promised + estimate <= budget:
         return None
     return (
-        f"the daily budget of ${budget:.2f} does not reach: ${spending.dollars:.2f} spent today,"
+        f"the daily budget of ${budget:.2f} is not enough: ${spending.dollars:.2f} spent today,"
         f" ${promised:.2f} promised to others, ${estimate:.2f} needed"
     )
 
@@ -207,4 +207,4 @@ def decide_daily_budget(budget: float, spending: Spending, promised: float, esti
 def _unpriced(spending: Spending) -> str:
     """Name the machines without a known price, the first five of them."""
     numbers = [str(number) for number in spending.unknown_rentals]
-    return f"nobody knows the price of {name_some(numbers, 5)}"
+    return f"the price of {name_some(numbers, 5)} is unknown"

@@ -235,8 +235,8 @@ def destroy_instance(
     acknowledged = _ask_until(
         ask_to_destroy,
         lambda: find_instance(instance_id, transport=runner, clock=clock) is None,
-        f"waiting for instance {number} to be gone",
-        f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed",
+        f"waiting for instance {number} to disappear",
+        f"instance {number} still exists {GONE_SECONDS:g} s after its destruction was requested",
         hint=f"vastai destroy instance {number} -y, or https://cloud.vast.ai/instances/",
         on_event=on_event,
         clock=clock,
@@ -296,7 +296,7 @@ def _send_until(
         lambda: _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"{doing} instance {number}."),
         holds,
         f"waiting for instance {number} to {word}",
-        f"instance {number} is {wrong} {GONE_SECONDS:g} s after the request to {word} it",
+        f"instance {number} is {wrong} {GONE_SECONDS:g} s after its {word} was requested",
         hint=f"vastai {word} instance {number}, or https://cloud.vast.ai/instances/",
         on_event=None,
         clock=clock,
@@ -321,12 +321,12 @@ def reboot_instance(instance_id: str, *, transport: Transport | None = None, clo
     argv = ["vastai", "reboot", "instance", str(number)]
     taken, said = _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"Rebooting instance {number}.")
     if not taken:
-        raise CommandFailed(f"instance {number} is not rebooted; vastai said: {said or 'nothing'}", target="vast.ai")
+        raise CommandFailed(f"instance {number} is not rebooted; vastai printed: {said or 'nothing'}", target="vast.ai")
     deadline = clock.monotonic() + GONE_SECONDS
     while _row_of(instance_id, runner, clock).get("actual_status") == "running":
         if clock.monotonic() >= deadline:
-            what = f"instance {number} was not seen to go down within {GONE_SECONDS:g} s of the accepted reboot"
-            raise CommandFailed(what, target="vast.ai", hint="look at the age of its processes")
+            what = f"instance {number} did not shut down within {GONE_SECONDS:g} s of the accepted reboot"
+            raise CommandFailed(what, target="vast.ai", hint="check the age of its processes")
         clock.sleep(FIRST_WAIT)
 
 
@@ -452,7 +452,9 @@ def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clo
     except CommandError as error:
         return _Boot(f"its status is unknown ({clean_line(error.what)})", known=False)
     if row is None:
-        return _Boot("gone", end=InstanceNotFound(f"instance {instance_id} is gone", hint="use another machine"))
+        return _Boot(
+            "gone", end=InstanceNotFound(f"instance {instance_id} no longer exists", hint="use another machine")
+        )
     status, said = row.get("actual_status"), row.get("status_msg")
     seen = clean_line(f"{status or 'no status yet'}{f': {said}' if said else ''}")
     if status in _NEVER_RUNNING or (status != "running" and _NO_IMAGE.search(f"{said}")):
@@ -471,5 +473,5 @@ def _try_ssh(instance_id: str, row: dict[str, Any], ssh_timeout: float, runner: 
     except ToolNotFound:
         raise
     except CommandError as error:
-        return _Boot(f"running, but not over ssh ({clean_line(error.what)})")
+        return _Boot(f"running, but not reachable over ssh ({clean_line(error.what)})")
     return _Boot("ready", target)

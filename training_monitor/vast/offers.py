@@ -39,7 +39,7 @@ _PREFERRED = "VASTAI_PREFERRED_GPUS"
 MOST_GPUS = 10  # GPU names in a message
 _WISHES = {
     "max_price": "the maximum price",
-    "min_vram": "the minimum of VRAM",
+    "min_vram": "the minimum VRAM",
     "reliability": "the reliability",
     "country_not": "the excluded countries",
     "gpu": "the preferred GPUs",
@@ -86,7 +86,9 @@ class OfferQuery(PublicValue):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.only_preferred and not self.preferred_gpus:
-            raise SettingsError("preferred_gpus", self.preferred_gpus, "at least one GPU, if no others are allowed")
+            raise SettingsError(
+                "preferred_gpus", self.preferred_gpus, "at least one GPU, because other GPUs are not allowed"
+            )
 
 
 def load_offer_query(environ: Mapping[str, str] = os.environ, **overrides: Any) -> OfferQuery:
@@ -356,7 +358,7 @@ def judge_request(
     """
     if not everything:
         wanted = f"{plural(query.num_gpus, 'GPU')} and {query.disk_gb:g} GB of disk"
-        return MarketCheck(notes=(f"vast.ai tells of no machine with {wanted} for rent",))
+        return MarketCheck(notes=(f"vast.ai lists no machine with {wanted} for rent",))
     obstacles, notes = _judge_gpus(request, everything)
     good = rank_offers(everything, query)
     if not good:
@@ -366,7 +368,7 @@ def judge_request(
     estimate = estimate_cost(request, price)
     needed = min(estimate, request.budget or estimate)
     if balance is not None and balance < needed:
-        cost.append(f"{request.account} has ${balance:.2f}, and ${needed:.2f} has to be reserved: pay in")
+        cost.append(f"{request.account} has ${balance:.2f}, and ${needed:.2f} must be reserved: make a deposit")
     if daily_budget is not None and daily_budget < needed:
         cost.append(f"${needed:.2f} is more than the daily budget of ${daily_budget:.2f}: raise it in the settings")
     notes += (f"best now: {clean_line(good[0].gpu_name, 60)} for ${price:.3f} per hour, ${estimate:.2f} at most",)
@@ -376,8 +378,8 @@ def judge_request(
         notes += (f"cheapest that fits: {name} for ${least:.3f} per hour, ${most:.2f} at most",)
     if (seconds := least_seconds(request)) > request.hard_timeout:
         notes += (
-            f"at {request.seconds_per_step:g} s a step it takes {format_duration(seconds)}, and is ended after"
-            f" {format_duration(request.hard_timeout)}: fewer steps, or a longer hard limit",
+            f"at {request.seconds_per_step:g} s per step it needs {format_duration(seconds)}, but its hard limit is"
+            f" {format_duration(request.hard_timeout)}: use fewer steps, or a longer hard limit",
         )
     return MarketCheck((*obstacles, *cost), notes)
 
@@ -407,14 +409,14 @@ def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:
     loose = find_loose_wishes(query, everything)
     if "max_price" in loose:
         least = min(offer.price_per_hour or 0.0 for offer in loose["max_price"])
-        return f"nothing costs at most ${query.max_price_per_hour:g} per hour: allow ${_cents_up(least)} or more"
+        return f"no offer costs at most ${query.max_price_per_hour:g} per hour: allow ${_cents_up(least)} or more"
     if "min_vram" in loose:
         most = max(offer.vram_gb or 0.0 for offer in loose["min_vram"])
         return f"no GPU has {query.min_vram_gb:g} GB at that price: ask for {int(10 * most) / 10:g} or less"
     if loose:
         wishes = ", or without ".join(_WISHES[each] for each in loose)
-        return f"no offer meets the requirements; without {wishes} there would be something"
-    return "no offer meets the requirements, whichever wish is given up: loosen several"
+        return f"no offer meets the requirements; without {wishes} some offer does"
+    return "no offer meets the requirements, even without any one of them: relax several"
 
 
 def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:
@@ -423,8 +425,8 @@ def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:
     if request.budget is None or request.budget >= least:
         return []
     return [
-        f"a budget of ${request.budget:g} is less than it costs: the cheapest is ${min(prices):.3f} per hour, for "
-        f"{format_duration(least_seconds(request))} at least: allow ${_cents_up(least)} or more"
+        f"a budget of ${request.budget:g} is too low: the cheapest offer costs ${min(prices):.3f} per hour, for at "
+        f"least {format_duration(least_seconds(request))}: allow ${_cents_up(least)} or more"
     ]
 
 

@@ -136,7 +136,7 @@ def rent_instance(
     renter = _Renter(*given)
     looks = LEAST_LOOKS if asked_at is None else RECOVERY_LOOKS
     if found := renter.look_for(seconds_uncertain(asked_at, create_timeout, clock), looks):
-        tell(f"instance {found.id} is there already")
+        tell(f"instance {found.id} already exists")
         return found
     offers = renter.patiently(lambda: search_offers(query, transport=renter.runner))
     wanted = [each for each in offers if each.machine_id not in bad_machines and each.host_id not in bad_hosts]
@@ -199,7 +199,7 @@ class _Renter:
         for row in rows:
             self.record(row, now)
         for row in rows[1:]:
-            self.tell(f"instance {row['id']} is one too many and is to go")
+            self.tell(f"instance {row['id']} is a duplicate and will be destroyed")
             self.destroy(row["id"])
         return read_rented(rows[0]) if rows else None
 
@@ -230,7 +230,7 @@ class _Renter:
         deadline, wait, unanswered = self.clock.monotonic() + PATIENCE, FIRST_WAIT, 0
         while True:
             price = "" if offer.price_per_hour is None else f", ${offer.price_per_hour:.3f} an hour"
-            self.tell(f"offer {offer.id} is asked for: {clean_line(offer.gpu_name)}{price}")
+            self.tell(f"requesting offer {offer.id}: {clean_line(offer.gpu_name)}{price}")
             self.on_asking(offer)
             answer = self.create(offer)
             if found := self.find_result(offer, answer):
@@ -239,12 +239,12 @@ class _Renter:
                 return None
             unanswered += answer.outcome == "unknown"
             if unanswered == MOST_UNANSWERED:
-                self.tell(f"offer {offer.id} has no answer to {MOST_UNANSWERED} requests: the next one is asked for")
+                self.tell(f"no response to {MOST_UNANSWERED} requests for offer {offer.id}: requesting the next one")
                 return None
             is_late = answer.outcome == "later" and self.clock.monotonic() + wait > deadline
             if is_late or _QUOTA.search(answer.said):
                 raise TargetUnreachable(f"offer {offer.id} cannot be rented: {answer.said}", target="vast.ai")
-            self.tell(f"offer {offer.id} is asked for again in {wait:g} s")
+            self.tell(f"offer {offer.id} is requested again in {wait:g} s")
             self.clock.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
@@ -257,7 +257,9 @@ class _Renter:
             self.tell(f"offer {offer.id} was refused{passes}: {answer.said}")
         elif number is None:
             wait = format_duration(seconds)
-            self.tell(f"offer {offer.id} has no answer: {answer.said}; for {wait} it is looked for all the same")
+            self.tell(
+                f"no response to the request for offer {offer.id}: {answer.said}; looking for its instance for {wait}"
+            )
         found = self.look_for(seconds, number=number)
         if found is None and number is not None:
             self.give_back(number)
@@ -288,12 +290,10 @@ class _Renter:
         row = self.patiently(lambda: find_instance(str(number), transport=self.runner, clock=self.clock))
         if row is not None:
             self.record(row, now)
-        self.tell(f"instance {number} was not seen under its label and is to go")
+        self.tell(f"instance {number} was not listed under its label and will be destroyed")
         self.destroy(number)
         if row is not None:
-            raise CommandFailed(
-                f"instance {number} was created without its label {self.label!r} and was destroyed again"
-            )
+            raise CommandFailed(f"instance {number} was created without its label {self.label!r}, so it was destroyed")
 
     def destroy(self, number: int) -> None:
         done = self.patiently(
@@ -318,7 +318,7 @@ class _Renter:
                 said = error.result.stderr if error.result else ""
                 if self.clock.monotonic() + wait > deadline or _QUOTA.search(said):
                     raise
-                self.tell(f"{clean_line(error.what)}; asked again in {wait:g} s")
+                self.tell(f"{clean_line(error.what)}; trying again in {wait:g} s")
             self.clock.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
@@ -407,10 +407,10 @@ def read_create_answer(result: CommandResult) -> CreateAnswer:
 def _no_offers(query: OfferQuery, found: int, wanted: int, runner: Transport) -> NoOffers:
     if wanted:
         tried = min(wanted, MOST_OFFERS)
-        hint = "again in some minutes, or a query that more offers meet: a higher price, other GPUs"
+        hint = "try again in a few minutes, or relax the query: a higher price, other GPUs"
         return NoOffers(f"none of the {tried} best offers of {found} could be rented", hint=hint)
     if found:
-        hint = "a query that more offers meet: a higher price, other GPUs"
+        hint = "relax the query: a higher price, other GPUs"
         return NoOffers(f"all {found} offers are on excluded machines", hint=hint)
     advice = []
     with suppress(CommandError):
@@ -418,7 +418,7 @@ def _no_offers(query: OfferQuery, found: int, wanted: int, runner: Transport) ->
         for best, text in ((min(loose[each], key=_price), text) for each, text in _ADVICE.items() if each in loose):
             gpu, vram = clean_line(best.gpu_name, 60), best.vram_gb or 0.0
             advice.append(text.format(price=_price(best), gpu=gpu, vram=vram))
-    hint = "; or ".join(advice) or "another query: a higher price, other GPUs, less VRAM, more countries"
+    hint = "; or ".join(advice) or "relax the query: a higher price, other GPUs, less VRAM, more countries"
     return NoOffers("no offer meets the requirements", hint=hint)
 
 

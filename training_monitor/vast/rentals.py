@@ -163,7 +163,7 @@ def _record(store: Store, number: int, change: Change, job_id: str | None = None
             for (each,) in rows:
                 _change(execute, each, number, change)
     except TrainingMonitorError as error:
-        get_logger().warning("what instance %s costs could not be remembered: %s", number, error.what)
+        get_logger().warning("the price of instance %s could not be saved: %s", number, error.what)
 
 
 def _change(execute: Execute, job_id: str, number: int, change: Change) -> None:

@@ -35,7 +35,7 @@ NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = regex(r"(?P<prefix>\S+ +)?env:(?P<name>.*)", re.DOTALL)
 _ANY = text("a text", "(?s:.*)")
-_TEXTS = items(_ANY, "a list of texts", least=0)
+_TEXTS = items(_ANY, "a list of strings", least=0)
 _JOB_NAME = text("letters, digits, '.', '_' and '-', at most 64", NAME.pattern)
 _COMMAND = text("a line for sh")
 _URL = text("an address such as https://example.com/path", r"https?://[^\s/@]+(?:/\S*)?")
@@ -68,7 +68,11 @@ def _anything(name: str) -> Kind:
 
 def _of_variable(name: str) -> Kind:
     def read(value: Any, place: Place) -> Any:
-        return _ANY.read(value, place) if _VARIABLE.fullmatch(name) else place.note(name, "the name of a variable")
+        return (
+            _ANY.read(value, place)
+            if _VARIABLE.fullmatch(name)
+            else place.note(name, "the name of an environment variable")
+        )
 
     return Kind("a text", read)
 
@@ -137,7 +141,7 @@ class TrainingSpec(PublicValue):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.save_every > self.steps:
-            expected = f"at most the steps, {self.steps}: nothing is saved before"
+            expected = f"at most the number of steps, {self.steps}: otherwise nothing is saved"
             raise SettingsError("save_every", self.save_every, expected)
 
 
@@ -205,7 +209,7 @@ class TrainingRequest(PublicValue):
     offers: Annotated[Mapping[str, Any], named(_anything, "a table of fields of OfferQuery")] = field(
         default_factory=dict
     )
-    env: Annotated[Mapping[str, str], named(_of_variable, "a table of texts")] = field(default_factory=dict)
+    env: Annotated[Mapping[str, str], named(_of_variable, "a table of strings")] = field(default_factory=dict)
     upload_to: Annotated[tuple[str, ...], _TEXTS] = ()
     samples: Annotated[Hook, table(Hook)] | None = None
     register: Annotated[Hook, table(Hook)] | None = None
@@ -358,7 +362,7 @@ def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
     if not found:
         return value
     if not _VARIABLE.fullmatch(found["name"]):
-        raise SettingsError(key, value, "env:NAME, the name of a variable")
+        raise SettingsError(key, value, "env:NAME, the name of an environment variable")
     if not (completed := environ.get(found["name"])):
         raise SettingsError(found["name"], completed, f"a variable that is set and not empty, for {key}")
     if found["prefix"] or is_secret(key, completed) or is_secret(found["name"], completed):

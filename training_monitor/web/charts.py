@@ -172,7 +172,7 @@ def describe_points(points: Sequence[Point], chart: Chart) -> str:
     show = chart.show
     finite = [each for each in points if each.low is not None and each.high is not None]
     if not finite:
-        return f"{chart.title}: nothing is known"
+        return f"{chart.title}: no value is known"
     low = min(each.low for each in finite if each.low is not None)
     high = max(each.high for each in finite if each.high is not None)
     words = (f"from {show(finite[0].value)}", f"to {show(finite[-1].value)}", f"between {show(low)} and {show(high)}")

@@ -96,12 +96,12 @@ class Door:
     def check_host(self, host: str | None) -> None:
         """Raise Refused for a host name that is not one of this page."""
         if not is_known_host(host, self._names, addresses=self._addresses):
-            raise Refused(421, "not a host name of this page: others have to be named when it is started")
+            raise Refused(421, "not a host name of this page: name others when you start it")
 
     def check_site(self, origin: str | None, site: str | None, host: str | None) -> None:
         """Raise Refused for a request that another site's page makes."""
         if is_foreign(origin, site, host or ""):
-            raise Refused(403, "another site's page may not ask")
+            raise Refused(403, "requests from pages of other sites are refused")
 
     def session(self, cookies: str | None, authorization: str | None) -> str:
         """Return the session of a request. Raises Refused without one."""
@@ -134,7 +134,7 @@ class Door:
     def check_forgery(self, session: str, given: str | None) -> None:
         """Raise Refused for a change that the session's own page did not ask for."""
         if session != _BEARER and not is_same(given, self.forgery_token(session)):
-            raise Refused(403, "not asked for by this page: load it again")
+            raise Refused(403, "this request is not from this page: reload it")
 
     def forgery_token(self, session: str) -> str:
         """Return what the session's page has to send along with a change."""
@@ -144,7 +144,7 @@ class Door:
         """Return the Set-Cookie header of a new session; the link is used up. Raises Refused."""
         with self._lock:
             if not self._code or not is_same(code, self._code):
-                raise Refused(403, "This link was used already, or was never valid.")
+                raise Refused(403, "This link has already been used, or was never valid.")
             self._code = ""
         self.offer_link()
         return self._new_cookie()

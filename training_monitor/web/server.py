@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit()):
             raise Refused(400, "Content-Length is not a number")
         if len(length) > 9 or int(length) > MOST_BODY:
-            raise Refused(413, f"a body may have {MOST_BODY} bytes")
+            raise Refused(413, f"a body can have at most {MOST_BODY} bytes")
         body = self._read(int(length), time.monotonic() + REQUEST_SECONDS)
         return parse_target(self.command, self.path, headers, body)
 
@@ -218,23 +218,23 @@ class _Handler(BaseHTTPRequestHandler):
         deadline = time.monotonic() + patience
         while (end := self._pending.find(b"\r\n\r\n")) < 0:
             if len(self._pending) > MOST_HEAD:
-                raise Refused(431, f"a head may have {MOST_HEAD} bytes")
+                raise Refused(431, f"a head can have at most {MOST_HEAD} bytes")
             had = len(self._pending)
             if not self._receive(deadline):
                 if had:
-                    raise Refused(408, "the request did not come to its end in time")
+                    raise Refused(408, "the request was not complete in time")
                 return b""
             if not had:
                 deadline = time.monotonic() + REQUEST_SECONDS
         if end > MOST_HEAD:
-            raise Refused(431, f"a head may have {MOST_HEAD} bytes")
+            raise Refused(431, f"a head can have at most {MOST_HEAD} bytes")
         head, self._pending = self._pending[: end + 4], self._pending[end + 4 :]
         return head
 
     def _read(self, length: int, deadline: float) -> bytes:
         while len(self._pending) < length:
             if not self._receive(deadline):
-                raise Refused(408, "the body did not come to its end in time")
+                raise Refused(408, "the body was not complete in time")
         body, self._pending = self._pending[:length], self._pending[length:]
         return body
 

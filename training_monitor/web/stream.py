@@ -136,7 +136,7 @@ class Feed:
             try:
                 self._take(self._make())
             except Exception:  # the page says how old its state is
-                get_logger().exception("the state of the web page was not made")
+                get_logger().exception("the state of the web page could not be computed")
             took = time.monotonic() - began
             self._closing.wait(max(LEAST_PAUSE, SHARE * took))
 

@@ -320,9 +320,9 @@ def _what_lets_trace(facts: HostFacts) -> str:
         )
     if facts.may_trace:
         return (
-            "ptrace is refused despite CAP_SYS_PTRACE: by a seccomp profile (in a pod "
-            "securityContext.seccompProfile.type Unconfined, in Docker --security-opt seccomp=unconfined), by a "
-            "security module such as AppArmor, or because the training is in another user namespace"
+            "ptrace is refused despite CAP_SYS_PTRACE. Possible causes: a seccomp profile (in a pod, set "
+            "securityContext.seccompProfile.type to Unconfined; in Docker, use --security-opt seccomp=unconfined); a "
+            "security module such as AppArmor; or another user namespace"
         )
     scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
     return (

@@ -113,8 +113,11 @@ def find_causes(training: SeenTraining, waits: Sequence[Finding], ranks: Sequenc
     running = [str(pid) for pid, each in training.processes.items() if each.process.is_running]
     for pid in training.named[:1] if len(training.named) == 1 else ():
         if running and str(pid) not in running:
-            left = plural(len(running), "process that it started runs", "processes that it started run")
-            text = f"pid {pid}, the main process, has ended, but {left} on (pid {name_some(running, _MOST_NAMED)})"
+            left, pids = (
+                plural(len(running), "child process is", "child processes are"),
+                name_some(running, _MOST_NAMED),
+            )
+            text = f"pid {pid}, the main process, has ended, but {left} still running (pid {pids})"
             yield finding("ended", text, pids=(pid,))
     for rank in ranks:
         if prompt := prompt_of(rank.main_stack):

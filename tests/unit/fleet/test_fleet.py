@@ -148,7 +148,9 @@ def test_an_instance_that_can_be_neither_listed_nor_asked_for_is_not_lost() -> N
     world.lying, world.show_fails = [row(1)], True
     assert update(monitor, world)["vast://2"].status == "running"
     rows = update(fleet(world, MemberSpec("vast://9"), MemberSpec("vast://1")), world)
-    assert rows["vast://9"].status == "unknown" and "nobody knows yet" in (rows["vast://9"].error or "")
+    assert rows["vast://9"].status == "unknown" and "whether it was destroyed is unknown" in (
+        rows["vast://9"].error or ""
+    )
 
 
 def test_an_account_that_was_never_listed_says_so_in_every_row_of_it() -> None:
@@ -263,7 +265,7 @@ def test_looks_are_late_when_a_member_waits_for_longer_than_an_interval() -> Non
         world.machine(number).hang = release
     monitor.start()
     assert eventually(lambda: (monitor.snapshot().late or 0) > 0.6)
-    assert monitor.snapshot().lateness.endswith("s late: too many members to ask every 1s")
+    assert monitor.snapshot().lateness.endswith("s late: too many members to query every 1s")
     release.set()
     assert eventually(lambda: monitor.snapshot().late == 0)
     monitor.close()
@@ -472,7 +474,7 @@ def test_what_could_not_be_done_is_told_with_the_reason() -> None:
     update(monitor, world)
     world.refuses = True
     assert acted(monitor, "destroy", "vast://1") == [("vast://1", "failed", "error")]
-    assert "still there" in monitor.snapshot().alerts[-1].text and "500" in monitor.snapshot().alerts[-1].text
+    assert "still exists" in monitor.snapshot().alerts[-1].text and "500" in monitor.snapshot().alerts[-1].text
     del world.rows[1]
     update(monitor, world)
     assert kinds(monitor.snapshot())[-1] == "lost"  # nobody destroyed it

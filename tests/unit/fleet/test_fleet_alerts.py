@@ -160,8 +160,10 @@ def test_an_end_without_a_known_cause_is_a_warning() -> None:
     gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
     assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
     assert watch([gone])[0][0].text == GONE.reason
-    assert kinds([AT_WORK, row(is_running=False, absent="its process and its log are gone")]) == ["1 failed warning"]
-    assert kinds([AT_WORK, row(absent="its log is there no more")]) == []
+    assert kinds([AT_WORK, row(is_running=False, absent="its process and its log no longer exist")]) == [
+        "1 failed warning"
+    ]
+    assert kinds([AT_WORK, row(absent="its log no longer exists")]) == []
     assert kinds([AT_WORK, row(is_running=None, step=10, verdict=SILENT)]) == []
 
 
@@ -334,7 +336,7 @@ def test_a_rule_waits_for_its_time_and_says_its_message_once() -> None:
     config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s", message="it idles"),))
     looks = [row(gpu_util=each) for each in (3.0, 3.0, 3.0, 3.0, 3.0, 90.0, 3.0)]
     found = watch(looks, config)
-    begun, over = "it idles (gpu_utilization 3)", "it idles: no more (gpu_utilization 90)"
+    begun, over = "it idles (gpu_utilization 3)", "it idles: no longer (gpu_utilization 90)"
     assert [[each.text for each in alerts] for alerts in found] == [[], [], [], [begun], [], [over], []]
     assert found[3][0].generation == NOW and found[5][0].kind == "over:rule:idle"
 
@@ -360,7 +362,7 @@ def test_a_rule_tells_all_values_that_it_asks_for_and_knows() -> None:
 def test_what_is_over_says_how_it_is_now() -> None:
     full, empty = {**AT_WORK_VALUES, "disk_util": 97.0}, {**AT_WORK_VALUES, "disk_util": 40.0}
     texts = [each.text for alerts in watch([row(**full), row(**empty)]) for each in alerts]
-    assert texts == ["its disk is 97 % full", "its disk is 40 % full, no more than that"]
+    assert texts == ["its disk is 97 % full", "its disk is 40 % full, below the limit"]
 
 
 def test_two_rules_stand_apart() -> None:
@@ -384,7 +386,7 @@ def account(*seen: FleetSummary, config: FleetConfig, every: float = 10.0) -> li
 def test_a_budget_is_told_once_when_it_is_passed() -> None:
     spent = [FleetSummary(dollars_spent=each) for each in (9.0, 10.0, 11.0)]
     assert account(*spent, config=FleetConfig(budget=10.0)) == [
-        "1 budget error 10000 the budget of $10.00 is passed: $10.00 spent"
+        "1 budget error 10000 the budget of $10.00 is exceeded: $10.00 spent"
     ]
     assert account(*spent, config=CONFIG) == []
 
@@ -409,7 +411,7 @@ def test_a_sum_with_an_unknown_part_is_a_lower_bound() -> None:
     [told] = account(credit, config=CONFIG)
     assert told.endswith("the credit of $5.00 lasts at most 2h30m at $2.00/h or more")
     [told] = account(FleetSummary(dollars_spent=12.0, without_total=2), config=FleetConfig(budget=10.0))
-    assert told.endswith("the budget of $10.00 is passed: at least $12.00 spent")
+    assert told.endswith("the budget of $10.00 is exceeded: at least $12.00 spent")
 
 
 @pytest.mark.parametrize("hours", [None, 12.5, 1e9])

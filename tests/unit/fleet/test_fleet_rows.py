@@ -328,7 +328,7 @@ def test_an_end_that_was_seen_holds_when_the_machine_or_the_log_is_gone(verdict:
     for status in ("stopped", "exited", "offline"):
         assert row_of(row={**ROW, "actual_status": status}, reading=seen).verdict == verdict
     assert row_of(row=ROW, lost=True, reading=seen).verdict == verdict
-    gone = row_of(row=ROW, reading=replace(seen, absent="its log is there no more"))
+    gone = row_of(row=ROW, reading=replace(seen, absent="its log no longer exists"))
     assert gone.health().level == ("error" if verdict is DIED else "warning") and verdict.reason in gone.health().reason
 
 

@@ -102,7 +102,9 @@ def test_a_process_that_is_gone_with_its_log_is_told() -> None:
     watch.look()
     watch.world.machine("local").path, watch.world.machine("local").pid = "", None
     found = watch.row().health()
-    assert (found.level, found.reason) == ("unknown", "its process and its log are gone") and watch.told == ["failed"]
+    assert (found.level, found.reason) == ("unknown", "its process and its log no longer exist") and watch.told == [
+        "failed"
+    ]
 
 
 def test_a_finished_training_whose_log_is_removed_has_finished() -> None:
@@ -386,7 +388,7 @@ def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.
         "vast",
         "vast",
     ]
-    assert "vast://1: it answers again" in said and "vast://1: no answer: connection refused" in said
+    assert "vast://1: it responds again" in said and "vast://1: no answer: connection refused" in said
 
 
 def test_whoever_listens_may_close_it() -> None:

@@ -135,7 +135,7 @@ def said(metrics: TrainingMetrics, now: float | None = None) -> tuple[str, str]:
 
 def test_health_and_its_reason(subtests: pytest.Subtests) -> None:
     for values, expected in [
-        ({"status": "lost", **BUSY}, ("error", "it is gone from the account")),
+        ({"status": "lost", **BUSY}, ("error", "it is no longer in the account")),
         ({"status": "lost", "error": "vast://7: no such instance"}, ("error", "vast://7: no such instance")),
         ({"status": "exited"}, ("error", "exited")),
         ({"status": "exited", "message": "OOM"}, ("error", "exited: OOM")),

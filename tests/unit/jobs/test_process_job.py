@@ -50,7 +50,7 @@ def test_any_other_exit_status_is_a_failure_that_names_it(subtests: pytest.Subte
 
 def test_a_process_that_vanished_without_an_exit_status_failed_and_says_so() -> None:
     view = look("state=gone", "members=0")
-    assert view.status is JobStatus.FAILED and view.exit_code is None and "no exit status" in str(view.message)
+    assert view.status is JobStatus.FAILED and view.exit_code is None and "without an exit status" in str(view.message)
 
 
 @pytest.mark.parametrize("state", ["state=gone", "state=exited\nexit_code=143", "state=exited\nexit_code=0"])

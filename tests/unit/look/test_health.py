@@ -209,7 +209,7 @@ def test_the_judges_verdict_on_a_job_is_a_finding_in_its_words() -> None:
 @pytest.mark.parametrize(
     ("state", "verdict", "remedy"),
     [
-        ("failed", "failed", "read its log's end"),
+        ("failed", "failed", "read the end of its log"),
         ("slow", "warning", "compare the GPUs"),
         ("stopped", "warning", "start it again"),
         ("unknown", "unknown", "check the end of its log"),

@@ -381,4 +381,4 @@ class JobWorld:
         assert job.work.saved_path and job.work.saved_step == STEPS_TRAINED, shown
         assert os.path.getsize(os.path.join(job.work.saved_path, "model.safetensors")) == 1000, shown
         assert job.work.warnings == () and not job.work.bad_machines and not job.work.bad_hosts, shown
-        assert any("destroyed" in text or "gone" in text for text in self.told()), shown
+        assert any("destroyed" in text or "no longer listed" in text for text in self.told()), shown

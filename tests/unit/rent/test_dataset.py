@@ -135,7 +135,7 @@ def test_too_many_images(folder: Path) -> None:
     ("data", "said"),
     [
         (b"", "is empty (0 bytes)"),
-        (b"<html>404 Not Found</html>", "is no image"),
+        (b"<html>404 Not Found</html>", "is not an image"),
         (png()[:-1], "is cut off: its last PNG chunk (IEND) is missing"),
         (png().replace(b"IHDR", b"CgBI"), "has a damaged header"),
         (png()[: png().index(b"IDAT") + 20], "is cut off: its last PNG chunk (IEND) is missing"),
@@ -184,8 +184,8 @@ def test_names_that_lie_and_formats_that_trainers_skip(folder: Path) -> None:
     (folder / "2.gif").write_bytes(b"GIF89a" + b"\0" * 30)
     (folder / "x.heic").write_bytes(b"\0\0\0\x18ftypheic")
     assert look(folder).warnings == (
-        "0.JPG is a png by its content: rename it, trainers go by the name",
-        "1.data is a png by its content: rename it, trainers go by the name",
+        "0.JPG is a png by its content: rename it, trainers use the file extension",
+        "1.data is a png by its content: rename it, trainers use the file extension",
         "2.gif is ignored, trainers do not read its format: convert it to PNG or JPEG",
         "x.heic is ignored, trainers do not read its format: convert it to PNG or JPEG",
     )
@@ -249,7 +249,7 @@ def test_captions_that_are_not_utf8_or_too_long(folder: Path) -> None:
     report = look(folder)
     assert report.errors == (
         "0.txt is not UTF-8: save it as UTF-8 text",
-        "2.txt has 70000 bytes, no caption is so long: shorten or remove it",
+        "2.txt has 70000 bytes, too many for a caption: shorten or remove it",
         "3.txt has control characters in it: save it as UTF-8 text",
     )
     assert report.warnings == ("1.txt is longer than 2000 characters: shorten it",)
@@ -287,8 +287,8 @@ def test_links(folder: Path) -> None:
     assert report.errors == (
         "b.png is a link that cannot be followed (No such file or directory)",
         "c.png is a link that cannot be followed (Too many levels of symbolic links)",
-        "d is a link to a folder: put the folder itself in its place",
-        "e is a link to a folder: put the folder itself in its place",
+        "d is a link to a folder: replace it with the folder itself",
+        "e is a link to a folder: replace it with the folder itself",
     )
     assert (report.images, report.other) == (11, 4)
 
@@ -305,7 +305,7 @@ def test_a_link_within_the_folder_is_the_same_image(folder: Path) -> None:
 def test_hostile_names(name: bytes, shown: str | None, folder: Path) -> None:
     for suffix, data in ((b".png", png(seed="x")), (b".txt", b"sks")):
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name + suffix)).write_bytes(data)
-    problem = "a newline in its name" if b"\n" in name else "a name that is no UTF-8"
+    problem = "a newline in its name" if b"\n" in name else "a name that is not UTF-8"
     expected = tuple(f"{shown}{suffix} has {problem}: rename it" for suffix in (".png", ".txt")) if shown else ()
     assert (look(folder).errors, look(folder).warnings) == (expected, ())
 

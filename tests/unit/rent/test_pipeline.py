@@ -134,7 +134,7 @@ def test_a_machine_that_went_while_no_worker_was_there_is_given_up_at_once(world
     world.rows.clear()
     ended = world.run(world.job(JobState.TRAINING, request=replace(REQUEST, max_instances=1)))
     assert (ended.state, world.clock.elapsed < HOUR) == (JobState.FAILED, True)
-    assert ended.work.reason and "it is gone" in ended.work.reason
+    assert ended.work.reason and "it no longer exists" in ended.work.reason
 
 
 def test_a_machine_that_never_answered_a_training_is_given_up_after_a_while(world: World) -> None:
@@ -197,7 +197,7 @@ def test_a_job_has_no_more_machines_than_it_may_have(world: World) -> None:
         context = world.context(world.job(JobState.REPLACING, replace(RENTED, attempt=attempt, instance_id=None)))
         instance_steps.replace_instance(context)
         assert context.job.state is state
-    assert context.job.work.reason and context.job.work.reason.startswith("3 machines used up")
+    assert context.job.work.reason and context.job.work.reason.startswith("3 machines tried")
 
 
 class UnreadableStore(Store):

@@ -53,9 +53,9 @@ def test_a_bad_gpu_is_named(subtests: pytest.Subtests) -> None:
     for gpus, wanted, said in [
         (gpu(), {"num_gpus": 2}, "it has 1 usable GPU, 2 were rented"),
         (gpu(total="12288"), {"min_vram_gb": 24}, "GPU 0 has 12.3 GB of memory, 24 GB were promised"),
-        (gpu(total="[N/A]"), {"min_vram_gb": 24}, "GPU 0 does not say how much memory it has"),
-        (gpu(used="9000"), {}, "GPU 0 is in use by somebody else: 9.0 of 24.6 GB are taken"),
-        (gpu(heat="91"), {}, "GPU 0 has 91 °C without work"),
+        (gpu(total="[N/A]"), {"min_vram_gb": 24}, "GPU 0 does not report its memory size"),
+        (gpu(used="9000"), {}, "GPU 0 is in use by other processes: 9.0 of 24.6 GB are taken"),
+        (gpu(heat="91"), {}, "GPU 0 is at 91 °C while idle"),
         ("No devices were found\n", {}, "nvidia-smi fails: No devices were found"),
         ("Failed to initialize NVML: Driver/library version mismatch\n", {}, "version mismatch"),
         ("Segmentation fault\n", {}, "its GPUs cannot be read: nvidia-smi"),
@@ -104,8 +104,8 @@ def test_the_command_of_the_user_has_its_say() -> None:
     said = ("warming up\nRuntimeError: no kernel image\n", 1)
     assert check(said=said).ok  # nobody asked for it
     report = check(said=said, command="python check.py")
-    assert report.problems == ("the check command ended with 1: warming up | RuntimeError: no kernel image",)
-    assert check(said=("", 3), command="false").problems == ("the check command ended with 3: it printed nothing",)
+    assert report.problems == ("the check command exited with 1: warming up | RuntimeError: no kernel image",)
+    assert check(said=("", 3), command="false").problems == ("the check command exited with 3: it printed nothing",)
 
 
 def test_a_machine_that_does_not_answer_is_not_judged() -> None:

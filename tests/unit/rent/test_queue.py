@@ -356,7 +356,7 @@ def test_a_job_that_was_given_up_is_held_by_nobody(queue: TrainingQueue) -> None
     queue.release("one", "a")
     queue.release("one", "a")
     assert (queue.get("one").worker, queue.get("one").lease_until) == (None, None)
-    with pytest.raises(LeaseLost, match="by nobody"):
+    with pytest.raises(LeaseLost, match="by no worker"):
         queue.save(job, "a")
     with pytest.raises(LeaseLost):
         queue.renew("one", "a", LEASE)
@@ -450,7 +450,7 @@ def test_a_job_that_is_over_stays_as_it_ended(queue: TrainingQueue, store: Store
     queue.submit(REQUEST, "one")
     job = taken(queue)
     spoil(store, "state = ?", "COMPLETED")
-    with pytest.raises(InvalidTransition, match="it is over"):
+    with pytest.raises(InvalidTransition, match="it has ended"):
         queue.save(replace(job, state=JobState.QUEUED), "a")
 
 
@@ -639,7 +639,7 @@ def test_a_variable_that_is_not_set_is_named(value: str, environ: dict[str, str]
 def test_a_reference_to_what_is_no_variable_is_refused(subtests: pytest.Subtests) -> None:
     for value in ["env:", "env:1A", "env:A-B", "env:A\n", "Bearer env:$A"]:
         with subtests.test(value=value):
-            with pytest.raises(SettingsError, match="the name of a variable"):
+            with pytest.raises(SettingsError, match="the name of an environment variable"):
                 resolve_env({"key": value}, {"A": "x"})
 
 

@@ -110,10 +110,10 @@ def test_a_machine_that_is_to_be_kept_is_kept_however_old_and_alerted(on_finish:
     done = job(JobState.COMPLETED, idle=99 * HOUR, request=replace(REQUEST, on_finish=on_finish), work=work)
     verdict = decide(row(start_date=NOW - 99 * HOUR, id="7"), done)
     assert (verdict["action"], verdict["kind"]) == ("keep", "kept")
-    assert verdict["reason"] == f"kept as asked (on_finish: {on_finish}); it goes on costing money"
+    assert verdict["reason"] == f"kept as requested (on_finish: {on_finish}); it still costs money"
     alert = describe_alert(verdict)
     assert alert and (alert["type"], alert["instance_id"], alert["cost_per_hour"]) == ("INSTANCE_KEPT", "7", 0.5)
-    assert "its storage goes on costing" in decide(row(actual_status="stopped"), done)["reason"]
+    assert "its storage still costs" in decide(row(actual_status="stopped"), done)["reason"]
 
 
 @pytest.mark.parametrize("state", [JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING])

@@ -454,7 +454,7 @@ def test_all_instances_means_also_foreign_kept_and_busy_ones(bench: Bench) -> No
     assert bench.account.destroyed == []
     report = bench.sweep(all_instances=True)
     assert ids(report["terminated"]) == [1, 3, 2] and bench.account.rows == {}
-    assert report["terminated"][1]["reason"] == "All instances are to be destroyed (it has no label of a training)"
+    assert report["terminated"][1]["reason"] == "All instances will be destroyed (it has no training label)"
     ended = bench.queue.get("busy").to_end
     assert ended and ended[0] is JobState.FAILED and bench.queue.get("done").to_end is None
 
@@ -631,7 +631,7 @@ def test_a_machine_that_stays_is_reported_once_and_others_go(bench: Bench) -> No
     bench.account.undestroyable = {2}
     for _ in range(3):
         report = bench.sweep()
-        assert ids(report["errors"]) == [2] and "still there 120 s" in report["errors"][0]["error"]
+        assert ids(report["errors"]) == [2] and "still exists 120 s" in report["errors"][0]["error"]
     assert sorted(bench.account.rows) == [2]
     assert bench.told.count("instance_not_destroyed") == 1
     bench.account.undestroyable = set()

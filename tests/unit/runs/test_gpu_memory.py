@@ -22,7 +22,7 @@ def test_the_memory_of_a_process_is_summed_over_all_gpus() -> None:
 def test_one_part_that_is_not_known_makes_the_sum_unknown() -> None:
     rows = (GpuProcess(7, "python", None, None), GpuProcess(8, "python", None, 1.0))
     memory = add_up_gpus(GpuTable((gpu(0, 10.0), gpu(1, None, None))), rows)
-    assert memory == GpuMemory(error="nvidia-smi does not say what process 7 uses")
+    assert memory == GpuMemory(error="nvidia-smi does not report the GPU use of process 7")
 
 
 def test_no_process_on_a_gpu_is_known_to_be_none() -> None:

@@ -340,5 +340,5 @@ def test_a_path_does_in_place_of_a_monitor_and_anything_else_warns_once(tmp_path
             made.monitor.start_epoch(1)
             made.monitor.start_batch()
             made.monitor.set_finished()
-        assert len(caught) == 1 and "type is no TrainingMonitor" in str(caught[0].message)
+        assert len(caught) == 1 and "type is not a TrainingMonitor" in str(caught[0].message)
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -432,7 +432,7 @@ def test_a_run_after_the_end_of_one_takes_its_place_and_says_so(tmp_path: Path) 
         for _ in range(3):
             monitor.start_batch()
         monitor.update_metrics(loss=2.0)
-    assert len(messages) == 1 and "another one begins in its place" in messages[0]
+    assert len(messages) == 1 and "a new run replaces it" in messages[0]
     document = read(tmp_path / "run.json")
     assert (document["status"], document["error_message"], document["state"]["step"]) == ("FINISHED", None, 3)
     assert document["metrics"] == {"loss": 2.0} and list(document["variables"]) == ["lr"]
@@ -847,9 +847,9 @@ def test_metrics_of_ever_new_names_are_cut_and_told(tmp_path: Path) -> None:
         monitor.update_metrics({f"layer {number}": number for number in range(5000)})
     assert len(read(tmp_path / "run.json")["metrics"]) == 200
     assert messages == [
-        "training_monitor: 200 metrics are kept, losses and learning rates before others, and not 'layer 200', "
+        "training_monitor: only 200 metrics are kept (losses and learning rates first); left out: 'layer 200', "
         "'layer 201', 'layer 202', 'layer 203', 'layer 204' and 4795 more",
-        "training_monitor: the histories of 32 metrics are kept, losses and learning rates before others, and not "
+        "training_monitor: only the histories of 32 metrics are kept (losses and learning rates first); left out: "
         "'layer 32', 'layer 33', 'layer 34', 'layer 35', 'layer 36' and 163 more",
     ]
 

@@ -98,5 +98,5 @@ def test_the_end_and_the_error_are_told() -> None:
 def test_a_file_that_is_gone_or_no_progress_file_is_said_to_be_so() -> None:
     question = source_named(f"{PROGRESS}/p/run.json", "run").read(None, 1000)
     assert question.parse(Reply("state=missing\n", 0, 0.1)).missing
-    with pytest.raises(ValueError, match="no progress file"):
+    with pytest.raises(ValueError, match="not a progress file"):
         read('{"loss": 1}')

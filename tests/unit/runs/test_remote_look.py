@@ -98,8 +98,8 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("state", "error", "said"),
         [
-            ("missing", CommandFailed, "no folder '/runs' on local. Try: check the path"),
-            ("file", CommandFailed, "no folder, but a file: '/runs'"),
+            ("missing", CommandFailed, "there is no folder '/runs' on local. Try: check the path"),
+            ("file", CommandFailed, "this is a file, not a folder: '/runs'"),
             ("many", CommandFailed, "too many files in '/runs'"),
             ("closed", AccessDenied, "no permission to read '/runs'"),
         ],
@@ -231,19 +231,19 @@ class TestSignals:
     def test_each_process_gets_a_sentence(self, subtests: pytest.Subtests) -> None:
         for said, sentence in [
             ("ended\npython", "process 7 (python): SIGTERM was sent, it has ended"),
-            ("left S\npython", "process 7 (python): SIGTERM was sent, it is still there (sleeping)"),
+            ("left S\npython", "process 7 (python): SIGTERM was sent, it still exists (sleeping)"),
             (
                 "left T\npython",
-                "process 7 (python): SIGTERM was sent, it is still there, stopped: it gets that with SIGCONT",
+                "process 7 (python): SIGTERM was sent, it is stopped, and receives the signal after SIGCONT",
             ),
-            ("left ?\npython", "process 7 (python): SIGTERM was sent, it is still there (?)"),
+            ("left ?\npython", "process 7 (python): SIGTERM was sent, it still exists (?)"),
             ("denied\npython", "process 7 (python) belongs to another user: SIGTERM may not be sent"),
             ("failed\npython", "process 7 (python): SIGTERM could not be sent"),
             ("zombie\npython", "process 7 (python) is a zombie: it has ended, and waits for its parent"),
-            ("other\nsh", "process 7 has ended; its number now belongs to another one (sh): nothing was sent"),
+            ("other\nsh", "process 7 has ended; its pid now belongs to another process (sh): nothing was sent"),
             ("gone\n", "process 7 has ended: nothing was sent"),
             ("host\n", "process 7: nothing was sent, it runs on gpu-7"),
-            ("own\n", "process 7: nothing was sent, it is the one that looks"),
+            ("own\n", "process 7: nothing was sent, it is the process that inspects the others"),
         ]:
             with subtests.test(said=said, sentence=sentence):
                 process = Identity(7, 5000, "gpu-7")
@@ -258,11 +258,11 @@ class TestSignals:
     def test_a_stop_and_a_continuation_say_what_they_did(self) -> None:
         [stopped] = describe_signals(part("0", "left T\nx"), WORD, [Identity(7)], 19)
         [goes_on] = describe_signals(part("0", "left S\nx"), WORD, [Identity(7)], 18)
-        assert stopped.endswith("it is stopped") and goes_on.endswith("it goes on")
+        assert stopped.endswith("it is stopped") and goes_on.endswith("it continues")
 
     def test_no_answer_for_a_process_is_not_known(self) -> None:
         said = describe_signals(part("1", "ended\nx"), WORD, [Identity(7), Identity(8)], TERM)
-        assert said == ("process 7: what came of SIGTERM is not known", "process 8 (x): SIGTERM was sent, it has ended")
+        assert said == ("process 7: the effect of SIGTERM is unknown", "process 8 (x): SIGTERM was sent, it has ended")
 
 
 def test_hostile_replies_raise_nothing_but_our_errors() -> None:

@@ -133,7 +133,7 @@ class TestLooking:
         assert (new.error, old.name, old.error) == (
             None,
             "old",
-            "not read: the files of this folder are too many, or too long",
+            "not read: this folder has too many files, or they are too large",
         )
 
     def test_a_file_that_is_gone_is_no_run_and_other_json_is_none(self) -> None:
@@ -218,10 +218,10 @@ class TestEditing:
     @pytest.mark.parametrize(
         ("state", "said", "reason"),
         [
-            ("busy", "", "somebody else has been editing"),
+            ("busy", "", "another process has been editing"),
             ("failed", "sh: 1: cannot create ./x: Permission denied\n", "Permission denied"),
-            ("gone", "", "not there any more"),
-            ("moved", "", "another one by now"),
+            ("gone", "", "no longer exists"),
+            ("moved", "", "replaced in the meantime"),
         ],
     )
     def test_an_edit_that_was_not_written_says_why(self, state: str, said: str, reason: str) -> None:
@@ -265,7 +265,7 @@ class TestSignals:
         said = machine.runs().send_signal(tuple(Identity(pid, 5, "h", "b", "n") for pid in range(2, 1002)), 15)
         assert len(said) == 1000 and len(machine.transport.asked) == 1
         assert said[300] == "process 302 has ended: nothing was sent"
-        assert said[301] == "process 303: what came of SIGTERM is not known"
+        assert said[301] == "process 303: the effect of SIGTERM is unknown"
 
     def test_a_number_that_is_no_signal_is_refused(self) -> None:
         machine = Machine({})

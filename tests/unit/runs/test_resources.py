@@ -61,7 +61,7 @@ def test_a_hanging_nvidia_smi_keeps_nobody_waiting_and_is_asked_once() -> None:
     smi = Smi()
     smi.go.clear()
     for _ in range(5):
-        assert after(smi, 10.0, smi.reader.latest) == GpuMemory(error="nvidia-smi has not answered yet")
+        assert after(smi, 10.0, smi.reader.latest) == GpuMemory(error="nvidia-smi has not responded yet")
     smi.go.set()
     smi.join()
     assert smi.asked == 1
@@ -93,7 +93,7 @@ def test_an_old_answer_is_shown_for_fifteen_seconds_and_not_longer() -> None:
     smi.go.clear()
     assert after(smi, 14.0, smi.reader.latest).by_pid
     gone = after(smi, 2.0, smi.reader.latest)
-    assert gone == GpuMemory(error="nvidia-smi has not answered for 15 s")
+    assert gone == GpuMemory(error="nvidia-smi has not responded for 15 s")
     smi.go.set()
     smi.join()
     assert smi.reader.latest().by_pid
@@ -120,7 +120,7 @@ def test_where_there_is_none_it_is_asked_for_once_a_minute() -> None:
     smi = Smi()
     smi.error = ToolNotFound("nvidia-smi is not installed here")
     for _ in range(20):
-        assert after(smi, 2.0, smi.latest) == GpuMemory(error="no nvidia-smi here")
+        assert after(smi, 2.0, smi.latest) == GpuMemory(error="nvidia-smi is not installed here")
     assert smi.asked == 1
     smi.error = None
     assert after(smi, 30.0, smi.latest).by_pid

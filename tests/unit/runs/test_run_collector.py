@@ -270,10 +270,13 @@ def test_threads_are_read_of_what_is_expanded_from_the_next_look_on() -> None:
 
 
 def test_what_is_wrong_with_the_machine_and_its_gpus_is_told() -> None:
-    answers = [look(run(), machine(gpu_error="no nvidia-smi here")), look(run(), None, machine_error="no /proc")]
+    answers = [
+        look(run(), machine(gpu_error="nvidia-smi is not installed here")),
+        look(run(), None, machine_error="no /proc"),
+    ]
     collector, _ = collect(lambda number: answers[number - 1])
     first, second = collector.look_once(), collector.look_once()
-    assert (first.gpu_error, first.machine_error) == ("no nvidia-smi here", None)
+    assert (first.gpu_error, first.machine_error) == ("nvidia-smi is not installed here", None)
     assert (second.gpu_error, second.machine_error) == (None, "no /proc")
 
 
@@ -363,7 +366,7 @@ def test_acts_that_hang_hold_up_nobody_and_are_not_too_many() -> None:
         collector.act("hang", hanging)
     collector.act("hang", hanging)
     assert [text.partition(".")[0] for text in texts(collector)] == [
-        f"failed to hang: {MOST_ACTS} others are under way"
+        f"failed to hang: {MOST_ACTS} other actions are running"
     ]
     released.set()
     assert eventually(lambda: len(collector.messages()) == MOST_ACTS + 1, PATIENCE) and len(ended) == MOST_ACTS

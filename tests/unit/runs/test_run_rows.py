@@ -83,7 +83,7 @@ def test_a_run_in_its_last_batch_is_finished_when_its_process_is_gone(subtests: 
     ]:
         with subtests.test(known=known):
             row = judged(look(replace(run(updated_at=EPOCH - 1), **known), machine()))  # type: ignore[arg-type]
-            assert (row.status, row.is_alive) == (status, False) and "process 100 is gone" in row.reason
+            assert (row.status, row.is_alive) == (status, False) and "process 100 has ended" in row.reason
 
 
 def test_a_run_that_ended_after_the_processes_were_read_ended_as_it_wrote() -> None:
@@ -97,7 +97,7 @@ def test_a_run_that_began_after_the_processes_were_read_goes_on() -> None:
     for reused in ((), (process(200, start_ticks=7),)):
         row = judged(look(run(process=began, updated_at=EPOCH - 0.45), machine(process(1), *reused)))
         assert (row.status, row.is_alive, row.processes) == (RUNNING, None, None)
-        assert row.reason.startswith("its process 200 was not there when the processes were read")
+        assert row.reason.startswith("its process 200 was not among the processes that were read")
 
 
 def test_a_run_that_is_killed_amid_a_look_is_killed_in_the_next() -> None:
@@ -148,12 +148,12 @@ def test_a_file_that_cannot_be_read_any_more_is_no_evidence_of_a_kill() -> None:
 
 
 ELSEWHERE = [
-    (on(hostname="gpu-7"), "it runs on gpu-7: not to be seen from here"),
-    (on(hostname="gpu-7", boot_id="boot-b"), "it runs on gpu-7: not to be seen from here"),
-    (on(hostname=None), "it runs on a host without a name: not to be seen from here"),
-    (on(pid_namespace="pid:[2]"), "it runs in another pid namespace (a container): not to be seen from here"),
-    (on(boot_id=None), "whether process 100 of this machine was its own is not known"),
-    (on(pid_namespace=None), "whether process 100 of this machine was its own is not known"),
+    (on(hostname="gpu-7"), "it runs on gpu-7: not visible from here"),
+    (on(hostname="gpu-7", boot_id="boot-b"), "it runs on gpu-7: not visible from here"),
+    (on(hostname=None), "it runs on a host without a name: not visible from here"),
+    (on(pid_namespace="pid:[2]"), "it runs in another pid namespace (a container): not visible from here"),
+    (on(boot_id=None), "whether process 100 of this machine was its own is unknown"),
+    (on(pid_namespace=None), "whether process 100 of this machine was its own is unknown"),
 ]
 
 
@@ -163,7 +163,7 @@ def test_a_run_that_cannot_be_seen_goes_on_while_its_file_is_written(subtests: p
             (2, RUNNING, "its file was written 2s ago"),
             (29.9, RUNNING, "its file was written"),
             (-50, RUNNING, "its file was written 0s ago"),
-            (300, UNKNOWN, "no word of it since 5m"),
+            (300, UNKNOWN, "no update for 5m"),
             (-600, UNKNOWN, "its clock is 10m ahead of this one"),
             (None, UNKNOWN, ""),
         ]:
@@ -364,7 +364,7 @@ def test_eta_rate_and_quiet_time_are_of_a_run_that_goes_on() -> None:
     assert (killed.eta_seconds, killed.quiet_seconds, killed.rate) == (None, None, 4.0)
 
 
-@pytest.mark.parametrize(("state", "said"), [("T", "SIGCONT lets it go on"), ("t", "debugger")])
+@pytest.mark.parametrize(("state", "said"), [("T", "SIGCONT resumes it"), ("t", "debugger")])
 def test_a_halted_process_is_alive_and_has_no_eta(state: str, said: str) -> None:
     row = judged(look(run(), machine(process(100, state=state))))
     assert (row.status, row.is_alive, row.eta_seconds, row.run.run.remaining) == (RUNNING, True, None, None)

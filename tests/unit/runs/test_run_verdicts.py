@@ -134,7 +134,7 @@ def test_why_a_run_failed_is_told_by_its_exit_code_where_its_words_say_nothing(s
 
 def test_a_run_that_was_killed_failed_and_says_why_nobody_knows_more() -> None:
     found = verdict_on(run(**AMID), process(1))
-    assert (found.state, found.verdict) == ("failed", "failed") and "its process 100 is gone" in found.reason
+    assert (found.state, found.verdict) == ("failed", "failed") and "its process 100 has ended" in found.reason
 
 
 def test_a_run_whose_file_is_written_while_no_batch_is_made_stalls() -> None:
@@ -148,7 +148,7 @@ def test_a_run_on_another_machine_that_is_not_heard_of_is_unknown() -> None:
     for age, state in ((3.0, "running"), (100.0, "unknown")):
         found = verdict_on(run(**AMID, process=away, updated_at=EPOCH - age, step_at=EPOCH - age))
         assert found.state == state
-    assert found.reason.startswith("it runs on gpu-7") and "no word of it since 1m40s" in found.reason
+    assert found.reason.startswith("it runs on gpu-7") and "no update for 1m40s" in found.reason
 
 
 def test_only_a_validation_without_batches_is_a_stall() -> None:

@@ -334,7 +334,7 @@ def test_a_list_of_instances_that_cannot_be_had_is_no_proof_that_one_is_gone(ben
 def test_an_instance_that_stays_in_the_list_is_told_as_costing_money(bench: Bench) -> None:
     bench.vast.refuses = True
     report = bench.terminate(SAVE_AND_DESTROY)
-    assert (report.success, report.destroyed) == (False, False) and "still there" in (report.kept or "")
+    assert (report.success, report.destroyed) == (False, False) and "still exists" in (report.kept or "")
     assert "instance_kept" in bench.told
 
 

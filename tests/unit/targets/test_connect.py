@@ -211,7 +211,8 @@ def test_an_instance_without_a_proxy_is_reached_directly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "hint"), [("exited", "vastai start instance 7"), ("offline", "lost vast.ai"), ("loading", "wait until")]
+    ("status", "hint"),
+    [("exited", "vastai start instance 7"), ("offline", "lost its connection to vast.ai"), ("loading", "wait until")],
 )
 def test_an_instance_that_does_not_run_is_said_not_to(status: str, hint: str) -> None:
     row = {**RUNNING, "actual_status": status}

@@ -33,10 +33,10 @@ def test_only_a_stop_and_a_continuation_are_obeyed_by_a_state() -> None:
 
 @pytest.mark.parametrize("outcome", ["", "nonsense", "left", "\n"])
 def test_an_outcome_that_nobody_knows_is_no_success(outcome: str) -> None:
-    assert describe_outcome(Identity(7), 15, outcome, "python") == "process 7: what came of SIGTERM is not known"
+    assert describe_outcome(Identity(7), 15, outcome, "python") == "process 7: the effect of SIGTERM is unknown"
 
 
 def test_a_stopped_process_gets_a_signal_when_it_goes_on() -> None:
     told = describe_outcome(Identity(7), 15, "left", state="T")
-    assert told.endswith("it is still there, stopped: it gets that with SIGCONT")
-    assert describe_outcome(Identity(7), 18, "left", state="T").endswith("it is still there (stopped)")
+    assert told.endswith("it is stopped, and receives the signal after SIGCONT")
+    assert describe_outcome(Identity(7), 18, "left", state="T").endswith("it still exists (stopped)")

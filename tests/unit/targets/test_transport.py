@@ -308,11 +308,11 @@ def test_without_a_thread_to_serve_it_no_program_is_left_running(monkeypatch: py
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", fail)
-        with pytest.raises(LocalFailure, match="no thread left here to read what sleep prints"):
+        with pytest.raises(LocalFailure, match="no thread can be started here to read the output of sleep"):
             LocalTransport().run(["sleep", "60"], timeout=50)
         assert left() == before, number
     monkeypatch.setattr(threading.Thread, "start", lambda thread: fail(thread, 1, iter([1])))
-    with pytest.raises(LocalFailure, match="no thread left"):
+    with pytest.raises(LocalFailure, match="no thread can be started"):
         LocalTransport().stream(["sleep", "60"])
     assert left() == before
 
@@ -468,7 +468,7 @@ QUESTIONS = [
     (f"echo '{SIGN_IN}' >&2; sleep 60", "devicelogin", "log in once in a terminal"),
     (f"echo '{SIGN_IN}'; sleep 60", "devicelogin", "log in once in a terminal"),
     ("printf \"Enter passphrase for key '/k': \" >&2; sleep 60", "Enter passphrase", "ssh-add"),
-    ("printf 'Destroy instance 4? [y/N] '; sleep 60", "[y/N]", "waits for an answer"),
+    ("printf 'Destroy instance 4? [y/N] '; sleep 60", "[y/N]", "prompts for input"),
     ("echo 'step one done'; echo 'step two' >&2; sleep 60", "step two", "a longer timeout"),
 ]
 

@@ -162,7 +162,7 @@ def test_the_header_tells_late_looks_when_they_matter() -> None:
     def first(late: float | None) -> str:
         return text_of(START, replace(SNAPSHOT, interval=10.0, late=late), 100).splitlines()[0]
 
-    assert "looks are 40s late: too many members to ask every 10s" in first(40.4)
+    assert "looks are 40s late: too many members to query every 10s" in first(40.4)
     assert first(None) == first(0.0) == first(4.9) and "late" not in first(4.9)
 
 

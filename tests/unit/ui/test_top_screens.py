@@ -275,7 +275,7 @@ def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(subte
         ("llama", "llama: train.py, PID 4711 on gpu-1"),
         ("oom", "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory."),
         ("gone", "gone: KILLED: its process is gone, and it said nothing before"),
-        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7: not to be seen from here"),
+        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7: not visible from here"),
         ("stalled-one", "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes do not compute"),
         ("llama-val", "llama-val: slow: 12s a step, 3.1 times its own past"),
     ]:
@@ -370,15 +370,15 @@ def test_on_a_low_screen_the_counts_come_first_and_nothing_is_cut() -> None:
 
 def test_what_is_not_known_is_no_zero() -> None:
     bare = RunRow(run("bare", epoch=None, batch=None, process=None, metrics={}, history={}, script=None), UNKNOWN)
-    unknown = replace(EMPTY, rows=(bare,), gpu_error="no nvidia-smi here", machine_error="no /proc here")
+    unknown = replace(EMPTY, rows=(bare,), gpu_error="nvidia-smi is not installed here", machine_error="no /proc here")
     text = shown(START, unknown, width=300, height=20)
-    assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? no nvidia-smi here" in text
+    assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? nvidia-smi is not installed here" in text
     assert "bare: whether it runs is not known" in text
 
 
 def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
-    none = replace(EMPTY, usage=Usage(cpu_percent=0.0, gpu_mib=0.0), gpu_error="no nvidia-smi here")
-    assert "GPU ? no nvidia-smi here" in shown(START, none)
+    none = replace(EMPTY, usage=Usage(cpu_percent=0.0, gpu_mib=0.0), gpu_error="nvidia-smi is not installed here")
+    assert "GPU ? nvidia-smi is not installed here" in shown(START, none)
 
 
 def test_long_names_leave_room_for_numbers_in_eighty_columns() -> None:

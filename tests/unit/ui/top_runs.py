@@ -160,7 +160,7 @@ ROWS = (
     ended("oom", FAILED, error_message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
     ended("stopped", CANCELED),
     ended("gone", KILLED, "its process is gone, and it said nothing before"),
-    RunRow(run("elsewhere", metrics={"loss": "nan"}), UNKNOWN, "it runs on gpu-7: not to be seen from here"),
+    RunRow(run("elsewhere", metrics={"loss": "nan"}), UNKNOWN, "it runs on gpu-7: not visible from here"),
 )
 SNAPSHOT = RunsSnapshot(
     ROWS,

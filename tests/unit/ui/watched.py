@@ -145,7 +145,13 @@ ENDING = replace(
                 "load_batch, which waits for a pipe: look there. Of its children, pid 4790 waits for a disk.",
             ),
         ),
-        (NOW - 14, Event("stopping", "verifying the end of train.log: TERM, then KILL after 10 s, to its processes")),
+        (
+            NOW - 14,
+            Event(
+                "stopping",
+                "verifying the end of train.log: SIGTERM, then SIGKILL after 10 s, to its remaining processes",
+            ),
+        ),
         (NOW - 4, Event("stopped", "nothing of train.log is left")),
         (NOW - 3, Event("progress", "2 checkpoints, the newest complete one 12.1 GiB at step 1400")),
         (NOW - 1, Event("progress", "uploading /data/out/checkpoint-1400 to hf:me/my-lora")),

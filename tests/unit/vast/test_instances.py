@@ -343,7 +343,7 @@ def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> N
     cli.on_destroy = lambda words, said: (0, "destroying instance 7.\n", "")
     with pytest.raises(CommandFailed):
         destroy_instance("7", on_event=told.append, transport=cli.transport, clock=FakeClock())
-    assert told[0] == "waiting for instance 7 to be gone, for 118 s at most; vastai printed: destroying instance 7."
+    assert told[0] == "waiting for instance 7 to disappear, for 118 s at most; vastai printed: destroying instance 7."
     assert len(told) > 5
 
 
@@ -392,7 +392,7 @@ def test_an_instance_that_stays_is_not_destroyed_whatever_vastai_said(subtests: 
             cli.on_destroy = lambda words, answer, name=name: recorded(name)
             error = failure(cli, clock)
             assert type(error) is CommandFailed
-            assert "instance 7 is still there 120 s" in str(error) and said in str(error)
+            assert "instance 7 still exists 120 s" in str(error) and said in str(error)
             assert "vastai destroy instance 7 -y" in str(error)
             assert clock.elapsed == GONE_SECONDS
             assert len(cli.destroys()) < 40
@@ -514,9 +514,9 @@ def test_a_flat_listing_that_proves_nothing_leaves_it_to_the_complete_one(subtes
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ('{"error": true, "status_code": 500, "msg": "it broke"}\n', "vast.ai: it answers HTTP 500: it broke"),
-        ('nudge\n{"error": true, "status_code": 429, "msg": null}\n', "vast.ai: it answers HTTP 429: null"),
-        ('{"error": true, "status_code": 503, "msg": ""}', "vast.ai: it answers HTTP 503: no more"),
+        ('{"error": true, "status_code": 500, "msg": "it broke"}\n', "vast.ai: it returned HTTP 500: it broke"),
+        ('nudge\n{"error": true, "status_code": 429, "msg": null}\n', "vast.ai: it returned HTTP 429: null"),
+        ('{"error": true, "status_code": 503, "msg": ""}', "vast.ai: it returned HTTP 503: no message"),
     ],
 )
 def test_a_refusal_is_told_in_few_words(said: str, expected: str) -> None:

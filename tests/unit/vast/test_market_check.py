@@ -47,12 +47,12 @@ def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: 
     for query, said in [
         ({"preferred_gpus": ("4O90",)}, "no 4O90 is for rent now, but A100 SXM4, RTX 3090, RTX 4090"),
         ({"preferred_gpus": ("RTX 4O90",)}, "no RTX 4O90 is for rent now, but RTX 4090"),
-        ({"max_price_per_hour": 0.2}, "nothing costs at most $0.2 per hour: allow $0.21 or more"),
+        ({"max_price_per_hour": 0.2}, "no offer costs at most $0.2 per hour: allow $0.21 or more"),
         ({"min_vram_gb": 141.0}, "no GPU has 141 GB at that price: ask for 80 or less"),
-        ({"min_reliability": 1.0}, "no offer meets the requirements; without the reliability there would be something"),
+        ({"min_reliability": 1.0}, "no offer meets the requirements; without the reliability some offer does"),
         (
             {"min_vram_gb": 141.0, "max_price_per_hour": 0.1},
-            "no offer meets the requirements, whichever wish is given up",
+            "no offer meets the requirements, even without any one of them",
         ),
     ]:
         with subtests.test(query=query, said=said):
@@ -69,16 +69,16 @@ def test_one_gpu_of_several_that_is_not_for_rent_is_told_only() -> None:
 
 def test_an_empty_market_may_be_a_refusal_and_is_no_obstacle() -> None:
     found = judge({"preferred_gpus": ("4090",), "num_gpus": 16}, [])
-    assert found == MarketCheck(notes=("vast.ai tells of no machine with 16 GPUs and 64 GB of disk for rent",))
+    assert found == MarketCheck(notes=("vast.ai lists no machine with 16 GPUs and 64 GB of disk for rent",))
 
 
 def test_a_budget_below_the_least_cost_is_an_obstacle() -> None:
     [obstacle] = judge(budget=0.01).obstacles
-    assert obstacle.endswith("the cheapest is $0.205 per hour, for 3m at least: allow $0.02 or more")
+    assert obstacle.endswith("the cheapest offer costs $0.205 per hour, for at least 3m: allow $0.02 or more")
     assert judge(budget=0.02).obstacles == ()
     spec = TrainingSpec("demo", "sks", steps=4000)
     [obstacle] = judge(command=None, dataset="/data", spec=spec, budget=0.5).obstacles
-    assert obstacle.endswith("for 2h49m at least: allow $0.58 or more")
+    assert obstacle.endswith("for at least 2h49m: allow $0.58 or more")
     assert judge(command=None, dataset="/data", spec=spec, budget=0.58).obstacles == ()
 
 
@@ -86,7 +86,7 @@ def test_money_that_is_not_there_is_an_obstacle() -> None:
     assert judge(account="anna", money={"balance": 4.99}, budget=5.0, market=[MARKET[2]]).obstacles == ()
     assert judge(account="anna", money={"balance": 1.0}, budget=1.0).obstacles == ()
     [obstacle] = judge(account="anna", money={"balance": 1.0}, budget=5.0).obstacles
-    assert obstacle == "anna has $1.00, and $1.64 has to be reserved: pay in"
+    assert obstacle == "anna has $1.00, and $1.64 must be reserved: make a deposit"
     [obstacle] = judge(money={"daily_budget": 1.0}).obstacles
     assert obstacle.startswith("$1.64 is more than the daily budget of $1.00")
 
@@ -94,7 +94,7 @@ def test_money_that_is_not_there_is_an_obstacle() -> None:
 def test_steps_that_take_longer_than_they_may_are_told() -> None:
     spec = TrainingSpec("demo", "sks", steps=8000)
     found = judge(command=None, dataset="/data", spec=spec)
-    assert found.obstacles == () and "takes 5h36m, and is ended after 4h00m" in found.notes[-1]
+    assert found.obstacles == () and "needs 5h36m, but its hard limit is 4h00m" in found.notes[-1]
 
 
 def test_every_obstacle_is_told_at_once() -> None:

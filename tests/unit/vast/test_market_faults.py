@@ -117,7 +117,7 @@ def test_nobody_is_told_that_a_machine_was_destroyed_which_went_by_itself(worlds
     world.submit()
     world.on_state = lambda now: world.market.lose_ours() if now is JobState.DESTROYING else None
     world.work()
-    assert world.job.state is JobState.COMPLETED and "instance 70001 is gone" in world.told()
+    assert world.job.state is JobState.COMPLETED and "instance 70001 is no longer listed" in world.told()
     assert not any("destroyed" in text for text in world.told())
 
 
@@ -137,7 +137,7 @@ def test_a_market_that_is_asked_too_often_lets_the_best_offer_in_the_end(
     world.work()
     world.check_books()
     assert [row["machine_id"] for row in world.market.created] == [501]
-    assert sum("is asked for again in" in text or "trying again in" in text for text in world.told()) >= times
+    assert sum("is requested again in" in text or "trying again in" in text for text in world.told()) >= times
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -168,7 +168,7 @@ def test_a_model_that_is_not_of_the_last_step_is_never_completed_in_silence(worl
     work = world.job.work
     assert (world.job.state, work.saved_step, work.unsaved_steps) == (JobState.COMPLETED, 50, 10)
     assert work.reason == "completed, but its model lacks the last 10 steps"
-    assert work.warnings == ("the model, step_50, is of step 50 of 60: the last 10 steps are not in it",)
+    assert work.warnings == ("the model, step_50, is from step 50 of 60: it lacks the last 10 steps",)
     [ended] = [each for each in world.notices() if each.kind == "job_ended"]
     assert "Not Of Its Last Step" in ended.title and ended.priority == "high"
     assert ("Model lacks", "the last 10 steps") in ended.fields

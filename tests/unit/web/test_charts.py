@@ -83,7 +83,7 @@ def test_a_chart_without_a_finite_value_has_no_scale() -> None:
         svg = drawn(points_of(samples(values), "loss", NOW, NOW + 100))
         labels = [each.text for each in svg.iter(f"{SVG}text")]
         assert f"no value is {said}" in labels and not any((text or "").replace(".", "").isdigit() for text in labels)
-        assert svg.attrib["aria-label"] == "Loss: nothing is known" and not lines_of(svg)
+        assert svg.attrib["aria-label"] == "Loss: no value is known" and not lines_of(svg)
 
 
 def test_equal_values_are_a_flat_line() -> None:

@@ -85,7 +85,7 @@ def test_each_of_several_gpus_has_its_own_bar() -> None:
 
 
 def test_late_looks_are_shown_above_the_table() -> None:
-    said = "looks are 40s late: too many members to ask every 10s"
+    said = "looks are 40s late: too many members to query every 10s"
     assert [head_of(replace(SNAPSHOT, late=late))["lateness"] for late in (None, 0.0, 40.0)] == ["", "", said]
 
 

@@ -91,7 +91,7 @@ def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
         raise SettingsError(
             "arguments",
             "a value that looks like a secret",
-            "the name of a variable that the server has: env:NAME, or NAME",
+            "the name of a variable in the server's environment: env:NAME, or NAME",
         )
     return given
 

@@ -68,7 +68,7 @@ def _print_field(report: CheckReport, key: str) -> int:
         value = job[key]  # type: ignore[literal-required]
         is_known &= value is not None
         if value is None:
-            hint(f"{job['name']}: its {key} is not known")
+            hint(f"{job['name']}: its {key} is unknown")
         else:
             say(value if isinstance(value, str) else json.dumps(value))
     return OK if is_known else UNKNOWN

@@ -109,7 +109,7 @@ def list_members(kept: HistoryReader, args: Namespace, members: Sequence[History
         header = chain.from_iterable((_heading(field), "") for field in shown)
         print_table(("MEMBER", "SEEN", "STEP", *header), rows, gives_way=(0,))
     if len(rows) > MANY:
-        hint(f"of so many members only the last {format_duration(RECENT)} of each; name one to see all of it")
+        hint(f"only the last {format_duration(RECENT)} of each member is shown; name one to see all of it")
 
 
 def describe(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:
@@ -132,7 +132,7 @@ def _print_member(
 ) -> None:
     name = " ".join(member.key.split())
     if not samples:
-        say(f"{name}  nothing was seen in this time; it was from {_when(member.first)} to {_when(member.last)}")
+        say(f"{name}  not recorded in this period, only from {_when(member.first)} to {_when(member.last)}")
         return
     status = f", {samples[-1].status}" if samples[-1].status else ""
     span = f"{_when(samples[0].timestamp)} to {_when(samples[-1].timestamp)}"
@@ -155,15 +155,15 @@ def _why_not(samples: Sequence[FleetSample]) -> str | None:
         return "nothing was seen"
     silent = time.time() - samples[-1].timestamp
     if samples[-1].status == "lost":
-        return "it is gone and costs nothing any more"
-    return f"nobody knows: it was last seen {format_duration(silent)} ago" if silent > SILENT else None
+        return "it no longer exists, and costs nothing"
+    return f"unknown: it was last seen {format_duration(silent)} ago" if silent > SILENT else None
 
 
 def _cost_in_words(cost: CostProjection) -> str:
     spent = "" if cost.spent is None else f"${cost.spent:.2f} so far, "
     if cost.dollars_per_hour is None or cost.dollars is None:
-        return f"{spent}nobody knows its price"
-    left = "nobody knows how much" if cost.to_completion is None else f"${cost.to_completion:.2f}"
+        return f"{spent}its price is unknown"
+    left = "an unknown amount" if cost.to_completion is None else f"${cost.to_completion:.2f}"
     ahead = f"the next {cost.hours:g} hours ${cost.dollars:.2f}, until its last step {left}"
     return f"{spent}${cost.dollars_per_hour:.3f} per hour\n      {ahead}"
 
@@ -371,7 +371,7 @@ def _check(args: Namespace) -> None:
     if args.until is not None and args.until < args.since:
         raise SettingsError("--until", args.until, "a time after --since")
     if (args.csv == "-" or args.jsonl == "-") and (args.json or args.csv == args.jsonl):
-        raise SettingsError("--csv, --jsonl", "-", "only one of them on standard output")
+        raise SettingsError("--csv, --jsonl", "-", "only one of them to write to standard output")
 
 
 def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:

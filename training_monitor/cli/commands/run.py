@@ -25,8 +25,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--working-dir",
         "DIR",
-        "working directory on the target (default: the current one; on another machine the one in which a shell "
-        "starts)",
+        "working directory on the target (default: the current one; on another machine, that of a new shell)",
     )
     command.value(
         "--env",

@@ -45,7 +45,7 @@ def _list_jobs(args: Namespace) -> int:
         print_json(args, {"jobs": jobs, "not_seen": listing.not_seen, "odd": listing.odd})
     elif not judged and not listing.not_seen:
         say(f"{args.target}: no jobs")
-        hint("`training-monitor check TARGET` also finds trainings that are no jobs")
+        hint("`training-monitor check TARGET` also finds trainings that were not started as jobs")
     for view, verdict in [] if args.json else judged:
         said = verdict.reason if view.status is JobStatus.RUNNING else view.message or ""
         position = "not started" if view.status is JobStatus.PENDING else format_position(job_progress(view.progress))
@@ -53,7 +53,7 @@ def _list_jobs(args: Namespace) -> int:
         if not view.status.is_terminal:
             _say_supervisor(claims, view)
     for each in listing.odd:
-        hint(f"{args.target}: passed over: {each}")
+        hint(f"{args.target}: skipped: {each}")
     for each in listing.not_seen:
         complain(f"{args.target}: not listed: {each}")
     return UNKNOWN if listing.not_seen else OK
@@ -103,7 +103,7 @@ def _say_supervisor(claims: Answer[Claims], view: JobView) -> None:
         if claim := _claim_on(claims, view):
             say(f"  supervised by {claim}")
     except TrainingMonitorError as error:
-        say(f"  who supervises it is not known: {error}")
+        say(f"  its supervisor is unknown: {error}")
 
 
 def _claim_keys(claims: Answer[Claims], view: JobView) -> dict[str, object]:

@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     if args.upload or args.destroy or args.destroy_without_upload or args.notify is not None:
         return _stop_and_save(args)
     if args.tag or args.reason:
-        raise SettingsError("--tag, --reason", args.reason, "--upload, --destroy or --notify with them")
+        raise SettingsError("--tag, --reason", args.reason, "--upload, --destroy or --notify too")
     return _stop(args)
 
 
@@ -48,7 +48,7 @@ def _stop(args: Namespace) -> int:
 
     job = with_options(named_job(args.job) if args.job else find_job(args, None, BestEffortStore()), args)
     began, grace = time.monotonic(), STOP_GRACE_SECONDS if args.stop_grace is None else args.stop_grace
-    status, said, site = "STOPPED", "is stopped", Site.of(args.target, args.namespace)
+    status, said, site = "STOPPED", "has ended", Site.of(args.target, args.namespace)
     if job.job_id is not None:
         see_job(site, job.job_id)
         status = said = end_job(site, job.job_id, grace=grace, on_progress=hint)
@@ -70,7 +70,7 @@ def _stop(args: Namespace) -> int:
     if not _print_json(args, job, status, report):
         say(f"{job.label} {said}: no process of it is left")
         if site.target.instance_id is not None:
-            hint(f"{site.target} goes on costing money, without --destroy")
+            hint(f"{site.target} still costs money; --destroy ends it")
     return OK
 
 
@@ -100,7 +100,7 @@ def _stop_and_save(args: Namespace) -> int:
     else:
         job = find_job(args, args.job, store, lambda known: is_terminating(watcher_of(known)))
     watcher = watcher_of(job)
-    hint(f"ending {watcher.job.label} on {watcher.target}; the same command resumes this after an interruption")
+    hint(f"ending {watcher.job.label} on {watcher.target}; after an interruption the same command continues")
     seen = None if is_terminating(watcher) else watcher.poll().status
     live = LiveLine(1.0)
 

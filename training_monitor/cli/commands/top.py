@@ -156,7 +156,7 @@ def _complain_once(snapshot: RunsSnapshot, said: str) -> str:
     if error and error != said:
         complain(error)
     elif said and not error:
-        hint(f"{snapshot.where}: it answers again, with {plural(len(snapshot.rows), 'run')}")
+        hint(f"{snapshot.where}: it responds again, with {plural(len(snapshot.rows), 'run')}")
     return error
 
 

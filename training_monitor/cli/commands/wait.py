@@ -27,17 +27,17 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--for",
         "CONDITION",
-        "finished, failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (5m), checkpoint (a new complete one) or "
-        "log=REGEX (a new line); if repeated, whichever holds first",
+        "finished, failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), checkpoint (new and complete) "
+        "or log=REGEX (new line); if repeated, the first to hold",
         action="append",
         dest="conditions",
     )
-    command.value("--handle", "NAME", "a name for the wait; without --for, resume that wait")
+    command.value("--handle", "NAME", "name of the wait; without --for, resumes it")
     command.flag("--list", "list the saved waits")
     command.duration("--timeout", "maximum time to wait (default: no limit)")
     command.duration(
         "--leave-after",
-        "end this call, but not the wait, after this time; resume the wait with --handle (default condition: finished)",
+        "end this call, but not the wait, after this time; resume it with --handle (default condition: finished)",
         type=SECONDS_ABOVE_ZERO,
     )
     command.duration("--interval", "time between looks (default: 30s; with --for it grows from 2s to 1m)")
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
     if args.list:
         return _list_waits(args)
     if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
-        raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint with it")
+        raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint too")
     if args.conditions or args.handle or args.leave_after or args.json:
         return _wait_for_conditions(args)
     return _wait_for_end(args)
@@ -85,7 +85,7 @@ def _wait_for_conditions(args: Namespace) -> int:
     try:
         report = _wait(args, handle)
     except KeyboardInterrupt as interrupt:
-        hint(f"\nno longer waiting; to go on: training-monitor wait --handle {handle}")
+        hint(f"\nno longer waiting; to resume: training-monitor wait --handle {handle}")
         raise SystemExit(interrupted_status(interrupt)) from None
     if not print_json(args, report):
         say(f"{report.name or report.target} {report.condition or report.outcome}: {report.reason}")
@@ -163,7 +163,7 @@ def _list_waits(args: Namespace) -> int:
     if rows:
         print_table(("HANDLE", "BEGAN", "TRAINING", "FOR", "RESULT"), rows, gives_way=(4, 3, 2))
     else:
-        hint("no waits are kept")
+        hint("no saved waits")
     return OK
 
 

@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     if not is_loopback(args.host):
         if token is None:
             raise SettingsError("--host", args.host, "--token-file too: other machines can reach this address")
-        hint("warning: there is no TLS: whoever can read the network reads the token and the page")
+        hint("warning: there is no TLS: anyone who can read the network traffic can read the token and the page")
     _check_names(args)
     config = changed_config(FleetConfig() if args.mock else load_fleet_config(), args)
     server = WebServer(args.host, args.port)

@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
     from training_monitor.why.explain import explain_training
 
     if sys.stderr.isatty() and not args.json:
-        hint(f"asking all ranks, for {args.timeout:g} s at most")
+        hint(f"inspecting all ranks, for {args.timeout:g} s at most")
     given = {"also": args.also, "timeout": left_to_look(args), "py_spy": args.py_spy}
     report = explain_training(args.target, args.what, args.namespace, **given)
     if not print_json(args, report):

@@ -194,7 +194,7 @@ class SlurmTarget(Target):
         if not jobs and self.job:
             return replace(self, job=replace(self.job, state="FORGOTTEN"), known_at=time.monotonic())
         if not jobs:
-            hint = "list yours: squeue --me; of one that Slurm has forgotten, name its log"
+            hint = "list yours: squeue --me; of one that Slurm no longer lists, name its log"
             raise JobNotFound(f"{self}: Slurm has no such job", hint=hint)
         if len(jobs) > 1 and self.name.isdigit():
             names = name_some([each.task for each in jobs if each.task], _MOST_NAMED)

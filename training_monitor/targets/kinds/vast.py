@@ -26,12 +26,12 @@ _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk
 # and one key is offered, so that the owner of the machine does not learn which others there are.
 _ALONE = ("-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllForwardings=yes")
 _NO_SERVER = regex(r"ssh: connect to host|ssh: Could not resolve hostname|kex_exchange_identification: ")
-_STOPPED = "start it: vastai start instance {}; it may have been outbid, or stopped by somebody"
+_STOPPED = "start it: vastai start instance {}; it may have been outbid, or stopped by someone else"
 _AFTER = {
     "exited": _STOPPED,
     "stopped": _STOPPED,
-    "running": "look what the service lists: vastai show instance {}",
-    "offline": "its machine has lost vast.ai: wait until it is back, or rent another",
+    "running": "check what the service lists: vastai show instance {}",
+    "offline": "its machine has lost its connection to vast.ai: wait until it is back, or rent another",
 }
 
 
@@ -73,7 +73,7 @@ class VastTarget(Target):
             return ways[0]
         found = next(filter(here._is_open, ways), None)
         if found is None and here.status:
-            raise here._unreachable("it does not answer over ssh", here.status)
+            raise here._unreachable("it does not respond over ssh", here.status)
         return found or ways[0]
 
     def _way(self, inner: Transport, address: str | None, port: int | None) -> SshTransport:

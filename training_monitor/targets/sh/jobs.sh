@@ -21,10 +21,10 @@ list_entries() {
   [ -z "$open" ] || [ "$(show_user)" = 0 ] || { odd=1; echo "? $open, and could make up jobs: chmod go-w $_base"; }
   for each in *; do
     case $each in
-      [!A-Za-z0-9]* | *[!A-Za-z0-9._-]*) [ ! -e "$each" ] && [ ! -L "$each" ] || tell "a name that no job has" ;;
+      [!A-Za-z0-9]* | *[!A-Za-z0-9._-]*) [ ! -e "$each" ] && [ ! -L "$each" ] || tell "not a job name" ;;
       *)
-        if [ ! -d "$each" ]; then tell "no folder"
-        elif is_link_to_no_job "$each"; then tell "a link to no job"
+        if [ ! -d "$each" ]; then tell "not a folder"
+        elif is_link_to_no_job "$each"; then tell "a link that leads to no job"
         else echo "$each"; fi ;;
     esac
   done

@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
         raise SettingsError(
             "--deposit or --withdraw",
             None,
-            "--deposit or --withdraw with the amount that --reason and --payment describe",
+            "--deposit or --withdraw too: --reason and --payment describe its amount",
         )
     if amount is not None and (args.account is None or not (args.reason or "").strip()):
         raise SettingsError(option, amount, "an ACCOUNT and --reason TEXT")
@@ -54,7 +54,7 @@ def _show_balance(args: Namespace) -> int:
     try:
         balance = account_balance()
     except CommandError as error:
-        hint("nobody knows the credit")
+        hint("the credit is unknown")
         return refuse(error, args, UNKNOWN)
     burn, failure = None, None
     try:
@@ -72,7 +72,7 @@ def _show_balance(args: Namespace) -> int:
             most = "at most " if burn.unknown else ""
             say(f"  lasts {most}{format_duration(3600 * burn.hours_left)}")
     if failure:
-        hint("nobody knows how long it lasts")
+        hint("how long it lasts is unknown")
         complain(str(failure))
         return UNKNOWN
     return OK if balance.credit > 0 else BAD
@@ -90,7 +90,7 @@ def _show_account(args: Namespace) -> int:
     if print_json(args, {"account": args.account, "credit": balance, "movements": moved}):
         return OK if moved else BAD
     if not moved:
-        hint(f"{args.account}: no such account, nothing was ever paid in")
+        hint(f"{args.account}: no such account: no deposit was ever made")
         return BAD
     rows, digits = [], decimals_to_show([balance, *(each.amount for each in moved)])
     for each in moved:

@@ -68,7 +68,7 @@ def run(args: Namespace) -> int:
     except InstanceNotFound as error:
         return refuse(error, args, BAD)
     except CommandError as error:
-        hint("nobody knows what is rented")
+        hint("the rented instances are unknown")
         return refuse(error, args, UNKNOWN)
     burn, found = forecast_burn(rows, None), [_describe(row) for row in rows]
     costs = {"cost_per_hour": burn.dollars_per_hour, "cost_unknown": burn.unknown}
@@ -144,7 +144,7 @@ def burn_in_words(burn: BurnForecast) -> str:
     if not burn.instances:
         return "no instances"
     more = f", {burn.storage_only} stopped: only for the disk" if burn.storage_only else ""
-    least = f", and of {burn.unknown} nobody knows the price" if burn.unknown else ""
+    least = f", and the price of {burn.unknown} is unknown" if burn.unknown else ""
     return f"{plural(burn.instances, 'instance')}: ${burn.dollars_per_hour:.3f} per hour{more}{least}"
 
 

@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     else:
         say("  NOT registered with vast.ai: training-monitor rent keys --setup")
     if report.open_to_others:
-        say(f"  others may read it, and so ssh refuses it: chmod 600 {shlex.quote(report.private_key)}")
+        say(f"  other users can read it, so ssh refuses it: chmod 600 {shlex.quote(report.private_key)}")
     return OK if good else BAD
 
 

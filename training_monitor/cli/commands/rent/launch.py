@@ -52,7 +52,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--env",
         "NAME[=VALUE]",
-        "environment variable; the value of NAME alone is read at the start",
+        "environment variable; NAME alone is read from the worker's environment",
         action="append",
     )
     command.value("--from", "FILE", "a JSON file with the fields of TrainingRequest", FILES, dest="file")
@@ -109,7 +109,7 @@ def run(args: Namespace) -> int:
         need_tools()
     elif args.heartbeat is not None:
         raise SettingsError(
-            "--heartbeat", None, "--watch with it: otherwise a worker runs the job and prints its progress"
+            "--heartbeat", None, "--watch too: without it a worker runs the job and prints its progress"
         )
     try:
         job = _submit_request(args)
@@ -125,9 +125,9 @@ def run(args: Namespace) -> int:
         return OK
     display = ServiceDisplay(args, job_id=job.id)
     if not args.json:
-        hint(f"{job.id}: Ctrl-C leaves it as it is; the same command with --id {job.id} goes on")
+        hint(f"{job.id}: Ctrl-C does not change it; the same command with --id {job.id} continues it")
         if holder := holder_of(job):
-            hint(f"{holder} has it now: it is watched here only if that one leaves it")
+            hint(f"{holder} holds it now: it is processed here only if that worker releases it")
     try:
         with open_outbox(args.notify) as outbox, open_heartbeat(args.heartbeat) as heartbeat, display:
             run_worker(
@@ -155,7 +155,7 @@ def _show_end(job: QueuedJob, args: Namespace) -> int:
     if not print_json(args, {"kind": "result", "job": job_keys(job)}):
         print_job(job)
     if not job.state.is_terminal:
-        hint(f"it goes on elsewhere: training-monitor rent queue {job.id}")
+        hint(f"it continues elsewhere: training-monitor rent queue {job.id}")
         return UNKNOWN
     return OK if job.state is JobState.COMPLETED else BAD
 
@@ -197,12 +197,12 @@ def _ask_market(request: TrainingRequest, *, force: bool) -> None:
     balance = None if request.account is None else Credits().balance(request.account)
     daily_budget = load_service_config().daily_budget
     with Waiting() as waiting:
-        waiting.on("market", "asking vast.ai what is for rent")
+        waiting.on("market", "listing vast.ai's offers")
         try:
             query = offer_query(request)
             everything = search_everything(query)
         except CommandError as error:
-            hint(f"it could not be checked whether anything for rent does: {error.what}")
+            hint(f"could not check whether any offer matches: {error.what}")
             return
     found = judge_request(request, query, everything, balance=balance, daily_budget=daily_budget)
     for note in found.notes:
@@ -213,7 +213,7 @@ def _ask_market(request: TrainingRequest, *, force: bool) -> None:
             hint="change the request, or add --force: the job is queued and waits for a matching offer",
         )
     for obstacle in found.obstacles:
-        hint(f"queued all the same: {obstacle}")
+        hint(f"queued anyway: {obstacle}")
 
 
 def read_request(args: Namespace) -> TrainingRequest:
@@ -239,7 +239,7 @@ def read_request(args: Namespace) -> TrainingRequest:
     chosen = {key: getattr(args, key) for key in _SPEC if getattr(args, key) is not None}
     if given.get("command") is not None and chosen:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in chosen)
-        raise SettingsError("--command", given["command"], f"either a command, or a LoRA by {options}")
+        raise SettingsError("--command", given["command"], f"either a command, or a LoRA training with {options}")
     if not given.get("name"):
         raise SettingsError("--name", None, "a name for the job and its model")
     if given.get("spec") is not None or given.get("command") is None:

@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
         found = search_offers(query)
         loose = {} if found else _find_loose_wishes(query)
     except CommandError as error:
-        hint("nobody knows what is for rent")
+        hint("the offers are unknown")
         return refuse(error, args, UNKNOWN)
     shown = found[: args.limit]
     if print_json(args, {"offers": shown, "found": len(found), "query": query, "loosen": loose}):
@@ -59,11 +59,11 @@ def run(args: Namespace) -> int:
     if len(found) > len(shown):
         hint(f"and {len(found) - len(shown)} more: --limit")
     if not found:
-        hint("no offers: nothing that is for rent is good enough")
+        hint("no offer meets the requirements")
         for option, told in loose.items():
             hint(f"  without {option}: {plural(told['offers'], 'offer')}, from ${told['from']:.3f} per hour")
         if not loose:
-            hint("  no single wish is in the way: loosen several, such as --max-price and --min-vram")
+            hint("  dropping a single requirement does not help: relax several, such as --max-price and --min-vram")
     return OK if found else BAD
 
 

@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
     if print_json(args, {"jobs": [job_keys(job) for job in found], "damaged": unread}):
         return status
     if not found:
-        hint("no job waits or runs" + ("" if args.all else " (--all lists those that have ended)"))
+        hint("no job is waiting or running" + ("" if args.all else " (--all lists those that have ended)"))
         return status
     header = ("JOB", "STATE", "STEP", "MACHINE", "COST", "AGE", "WORKER")
     print_table(header, [_row(job) for job in found], gives_way=(6,))
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
         if limit := limit_of(job):
             hint(f"! {job.id}: {limit.reason}")
     if any(is_to_end(job) for job in found):
-        hint("* to be ended by its worker; without one: training-monitor rent sweep --force")
+        hint("* its worker will end it; if it has no worker: training-monitor rent sweep --force")
     return status
 
 
@@ -71,12 +71,10 @@ def _who_ends(job: QueuedJob) -> str:
 
     if job.state.is_terminal:
         account = job.request.account
-        return "it has no machine, and is over" + (f"; what it had reserved is back with {account}" if account else "")
+        return "it has ended and has no machine" + (f"; its reservation was returned to {account}" if account else "")
     if holder := holder_of(job):
-        return f"{holder} has it, and ends it: it saves what there is and destroys the machine"
-    return (
-        "no worker has it, and it may have a machine: training-monitor rent sweep --force ends both, as does a worker"
-    )
+        return f"{holder} holds it and will end it: it saves the newest checkpoint and destroys the machine"
+    return "no worker holds it, and it may have a machine: training-monitor rent sweep --force, or a worker, ends both"
 
 
 def _row(job: QueuedJob) -> tuple[str, ...]:
@@ -86,7 +84,7 @@ def _row(job: QueuedJob) -> tuple[str, ...]:
     step = "-" if last is None else f"{last}/{work.total_steps or '?'}"
     machine = "-" if work.instance_id is None else str(work.instance_id)
     age = format_duration(time.time() - job.created_at)
-    worker = holder_of(job) or ("(its worker is gone)" if job.worker else "-")
+    worker = holder_of(job) or ("(its worker has ended)" if job.worker else "-")
     state = f"{job.state.value}{'*' if is_to_end(job) else ''}"
     return job.id, state, step, machine, f"${cost_of(job):.2f}", age, worker
 

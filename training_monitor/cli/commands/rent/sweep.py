@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
     if args.all and args.every:
         raise SettingsError("--all", "--every", "only one of them: --all needs a confirmation each time")
     if args.confirm is not None and not (args.all and args.force):
-        raise SettingsError("--confirm", args.confirm, "--all and --force with it: nothing else needs a confirmation")
+        raise SettingsError("--confirm", args.confirm, "--all and --force too: nothing else needs a confirmation")
     try:
         return _sweep(args, config)
     except KeyboardInterrupt as interrupt:
@@ -76,7 +76,7 @@ def _sweep(args: Namespace, config: ServiceConfig) -> int:
         sweep = partial(sweep_instances, not args.force, config=config, outbox=outbox, on_event=tell)
         if args.every:  # until an interrupt ends it
             watch_sweeps(sweep, args.every, threading.Event(), on_event=tell, on_report=show)
-        waiting.on("sweep", "asking vast.ai what is rented")
+        waiting.on("sweep", "listing the rented instances")
         report = sweep(all_instances=args.all)
         show(report)
     if report["instances_checked"] is None:
@@ -92,7 +92,7 @@ def _confirm_all(args: Namespace) -> None:
     typed = args.confirm
     if typed is None and sys.stdin.isatty():
         complain(f"this destroys every instance of the account, whoever rented it, and all their data: {count}")
-        typed = input(f"type `{sentence}` to go on: ")
+        typed = input(f"type `{sentence}` to continue: ")
     if typed != sentence:
         raise SettingsError("--confirm", typed, f"{sentence!r}, typed out")
 
@@ -103,7 +103,7 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
     if args.every:
         say(time.strftime("%Y-%m-%d %H:%M:%S"))
     if report["skipped"]:
-        hint("another sweep is going on")
+        hint("another sweep is running")
         return
     if report["instances_checked"] is not None:
         say(f"{plural(report['instances_checked'], 'instance')} checked")
@@ -117,7 +117,9 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
     for kept in report["kept"]:
         job = "" if kept["job_id"] is None else f" (job {kept['job_id']})"
         left = (
-            "" if kept["seconds_left"] is None else f"; goes in {format_duration(kept['seconds_left'])} if it stays so"
+            ""
+            if kept["seconds_left"] is None
+            else f"; destroyed in {format_duration(kept['seconds_left'])} if nothing changes"
         )
         say(f"  {kept['instance_id']} stays{job}: {kept['reason']}{left}{_price(kept['cost_per_hour'])}")
     for alert in report["alerts"]:
@@ -132,7 +134,7 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
     for error in report["errors"]:
         complain(f"{error['instance_id'] or 'the listing'}: {error['error']}")
     if report["planned"] or (report["dry_run"] and report["jobs"]):
-        hint("nothing was destroyed: --force does it")
+        hint("nothing was destroyed: add --force")
 
 
 def _price(cost_per_hour: float | None) -> str:

@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
     need_tools()
     display = ServiceDisplay(args)
     if not args.json:
-        hint("Ctrl-C ends the worker, not the trainings: their machines go on")
+        hint("Ctrl-C ends the worker, not the trainings: their machines keep running")
     try:
         with open_outbox(args.notify) as outbox, open_heartbeat(args.heartbeat) as heartbeat, display:
             done = run_worker(
