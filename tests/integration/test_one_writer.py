@@ -171,7 +171,7 @@ def test_processes_that_multiprocessing_started_are_one_run(script: Script, meth
 
 def test_processes_that_say_that_each_has_a_run_have_one_each(script: Script) -> None:
     code, _, err = script.run("if __name__ == '__main__': spawn('fork', [0, 0, 0], {'rank': 0})", begin=SPAWNED)
-    assert code == 0 and err.count("Give each run a file of its own") == 2
+    assert code == 0 and err.count("Give each run its own file") == 2
     assert [each["status"] for each in documents(script).values()] == ["FINISHED"] * 3
 
 

@@ -153,7 +153,7 @@ def _print(lines: Sequence[Line], days: Sequence[float]) -> None:
     header = ("MEMBER", *["before"] * bool(earlier), *names[earlier:], "TOTAL")
     print_table(header, [_cells(line, earlier) for line in lines], gives_way=(0,))
     if any(line.total.at_least and line.total.dollars is not None for line in lines):
-        hint("+: at least; not every machine was watched all the time, or its cost is not known")
+        hint("+: at least; not every machine was watched all the time, or its cost is unknown")
 
 
 def _cells(line: Line, earlier: int) -> tuple[str, ...]:

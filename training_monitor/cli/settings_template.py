@@ -33,7 +33,7 @@ _SECRET = """\
 A secret can be kept out of this file: token_env = "NAME" in place of token reads it from the variable NAME, and so \
 do {}. A file with secrets must be readable by you alone (chmod 600)."""
 _CONDITIONS = """\
-A condition tests fields (gpu_utilization, loss, step, status, ...) of one training, for some time if it says so."""
+A condition tests fields (gpu_utilization, loss, step, status, ...) of one training, and can require a duration."""
 _JOBS = "The same keys for one job alone, by its name."
 _MEMBERS = {"nightly": ["vast://30007012", "ssh://gpu1#process:train"]}
 _MEMBER = {"target": "k8s://ml/trainer-0", "job": "raysubmit_x", "name": "llama"}

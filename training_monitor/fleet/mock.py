@@ -43,10 +43,10 @@ FIRST_ID, DEFAULT_COUNT = 30_007_001, 12
 _STOPPED = {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.02}
 _HIDDEN: dict[int, dict[str, Any]] = {number: {**_STOPPED, "id": number} for number in (-1, -2)}  # not members
 _DONE = {  # by action: the status after it, and kind and text of its alert
-    "stop": ("stopped", "stopped", "it is stopped; its disk goes on costing"),
+    "stop": ("stopped", "stopped", "it is stopped; its disk still costs money"),
     "destroy": ("lost", "destroyed", "it is destroyed"),
-    "start": ("running", "started", "it was told to start, and costs money again"),
-    "reboot": ("running", "rebooted", "it went down, and starts again"),
+    "start": ("running", "started", "its start was requested, and it costs money again"),
+    "reboot": ("running", "rebooted", "it has shut down, and is starting again"),
 }
 
 

@@ -219,7 +219,7 @@ class Background:
             self._troubles.warn(
                 "taken",
                 f"{self.wanted.progress_path!r} is written by {who}, this run writes {place.files.progress_path!r}. "
-                "Give each run a file of its own; if one training has several processes, let only one write "
+                "Give each run its own file; if one training has several processes, let only one write "
                 "(RANK in their environment, or rank=)",
             )
             if self._metadata.get("run_name") == self.wanted.name:

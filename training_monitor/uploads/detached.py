@@ -104,7 +104,7 @@ class DetachedTries:
         if left := self.site.ask_one(question):
             raise CommandFailed(
                 f"not even SIGKILL ended pid {', pid '.join(left)} of the {self._work}",
-                hint="state D waits for a disk or driver: look at dmesg there",
+                hint="state D waits for a disk or driver: check dmesg there",
             )
 
     def back_off(self, failures: int, why: str | None) -> None:
