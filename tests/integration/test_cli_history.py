@@ -130,7 +130,7 @@ def test_what_is_not_known_is_not_projected(cli: Cli, watched: float) -> None:
     assert "cost  its price is unknown" in cli("7002").stdout
     old = cli("old", "--since", "8d").stdout
     assert "cost  unknown: it was last seen 7d" in old
-    assert re.search(r"^ssh://old  nothing was seen in this time; it was from \d{4}-", cli("old").stdout)
+    assert re.search(r"^ssh://old  not recorded in this period, only from \d{4}-", cli("old").stdout)
 
 
 def test_only_the_fields_asked_for_are_shown(cli: Cli, watched: float) -> None:

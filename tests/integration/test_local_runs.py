@@ -129,7 +129,7 @@ def test_a_file_that_cannot_be_read_now_is_shown_as_it_was_before(tmp_path: Path
 def test_a_file_that_never_could_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     run = the_run(LocalRuns(tmp_path))
-    assert (run.name, run.status) == ("a", None) and "no JSON" in (run.error or "")
+    assert (run.name, run.status) == ("a", None) and "not JSON" in (run.error or "")
 
 
 def test_json_of_something_else_is_no_run(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_the_first_look_has_gpu_memory_and_no_later_one_waits_for_it(tmp_path: P
     source = LocalRuns(tmp_path, transport=transport, clock=clock)
     for _ in range(3):
         machine = source.look(NOBODY).machine
-        assert machine and machine.gpu_mib is None and "not answered yet" in str(machine.gpu_error)
+        assert machine and machine.gpu_mib is None and "not responded yet" in str(machine.gpu_error)
     assert clock.elapsed == 1.0
     slow.set()
 
@@ -361,7 +361,7 @@ def test_edits_that_nobody_could_answer_are_refused(tmp_path: Path) -> None:
             source.edit(run, values)
     with pytest.raises(TrainingMonitorError, match="is FINISHED"):
         source.edit(replace(run, status="FINISHED"), {"lr": "1"})
-    with pytest.raises(TrainingMonitorError, match="not in"):
+    with pytest.raises(TrainingMonitorError, match="no longer in"):
         source.edit(replace(run, path="/etc/a.json", control_path="/etc/control_a.json"), {"lr": "1"})
     assert not (tmp_path / "control_a.json").exists()
 
@@ -596,7 +596,7 @@ def test_a_folder_behind_a_link_and_a_made_up_path_are_kept(tmp_path: Path) -> N
     run = the_run(source)
     with pytest.raises(TrainingMonitorError, match="its folder is a link"):
         source.delete(run)
-    with pytest.raises(TrainingMonitorError, match="not in"):
+    with pytest.raises(TrainingMonitorError, match="no longer in"):
         source.delete(replace(run, path=str(other / "progress.json"), folder=str(other)))
     assert (other / "progress.json").exists()
 
