@@ -161,11 +161,11 @@ def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Su
     queued(LONG)
     assert TrainingQueue().claim("busy-worker", 60, LONG)
     done = cli("rent", "queue", LONG, "--cancel", "--reason", "enough")
-    assert done.returncode == 0 and "busy-worker has it, and ends it" in done.stderr
+    assert done.returncode == 0 and "busy-worker holds it and will end it" in done.stderr
     done = cli("rent", "queue")
     assert done.stdout.splitlines()[1].split()[:2] == [LONG, "QUEUED*"]
     assert "* its worker will end it" in done.stderr
-    assert "to be ended: enough" in cli("rent", "queue", LONG).stdout
+    assert "its end was requested: enough" in cli("rent", "queue", LONG).stdout
 
 
 def test_the_queue_shows_a_limit_that_a_job_has_passed(surroundings: Surroundings) -> None:

@@ -299,7 +299,7 @@ def test_an_instance_is_rebooted_once_and_seen_to_go_down(
     with pytest.raises(CommandFailed, match="instance 7 is rebooting, not running"):
         reboot_instance("7", transport=transport, clock=FakeClock())
     vast.keeps_running = True
-    with pytest.raises(CommandFailed, match="instance 8 was not seen to go down"):
+    with pytest.raises(CommandFailed, match="instance 8 did not shut down"):
         reboot_instance("8", transport=transport, clock=FakeClock())
     assert vast.requests.count(reboot_request(8)) == 1
     vast.answers[reboot_request(6)] = (403, failure("auth_error", "the key lacks instance_write"))

@@ -261,7 +261,7 @@ def test_what_is_no_path_there_is_refused(here: Path, remote: str) -> None:
 def test_a_host_that_lists_more_than_was_asked_for_gets_nothing_written(here: Path) -> None:
     far = FarFolder(succeed)
     far.files = {"model": (3, TIME), "a": (9, TIME)}
-    with pytest.raises(CommandFailed, match="not asked for"):
+    with pytest.raises(CommandFailed, match="not requested"):
         fetch_folder("local", "/far", str(here), only=["model"], transport=far.transport, clock=FakeClock())
     assert far.argvs == [] and (here / "a").read_text() == "xyz"
 

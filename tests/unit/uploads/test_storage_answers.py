@@ -165,7 +165,7 @@ class TestDifferences:
             (Response(200, {"content-length": "5", "etag": f'"{OTHER}"'}), "something else"),
             (Response(200, {}), "? bytes"),
             (Response(404), "does not have it"),
-            (Response(500, said="oops"), "could not be looked at: HTTP 500 oops"),
+            (Response(500, said="oops"), "could not be checked: HTTP 500 oops"),
         ]:
             with subtests.test(held=held, problem=problem):
                 found = difference(held, 5, MD5)
