@@ -6,9 +6,9 @@ TEST_EXTRAS ?=
 # Options for pytest, for instance: make test ARGS="-k gpu -x"; for soak, those of bench/soak.py
 ARGS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-# How many tests run side by side. Those of `make test` compute; of most others, three fill a core.
+# How many tests run side by side. Those of `make test` compute; most others wait for two thirds of their time.
 WORKERS ?= $(shell expr $(CORES) + 1)
-ALL_WORKERS ?= $(shell expr $(CORES) \* 3)
+ALL_WORKERS ?= $(shell expr $(CORES) \* 2)
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
