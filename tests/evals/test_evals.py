@@ -58,7 +58,7 @@ def test_stalled(reader: Reader, surroundings: Surroundings, sshd: SshServer) ->
     silence, limit = (f"{job[key] / 60:.0f} minutes" for key in ("seconds_without_step", "limit_seconds"))
     do = advice(job["verdict"], job["state"], reader.status)
     reader.concludes(f"It is stuck at step 40 of 500: no step for {silence}, and {limit} are the limit. Next: {do}.")
-    assert do.startswith("tell the user") and "they decide" in do
+    assert do.startswith("run why and tell the user") and "the user decides" in do
     kill(training.pid)
     training.wait()
 
@@ -115,7 +115,7 @@ def test_unreachable(reader: Reader, surroundings: Surroundings, sshd: SshServer
     assert reader.status == 3 and said["kind"] == "TargetUnreachable" and said["hint"]
     do = advice("unknown", "unknown", reader.status)
     reader.concludes(f"Not known: the host did not answer, which says nothing of the training. No restart. Next: {do}.")
-    assert "look again" in do
+    assert "check again" in do
 
 
 def test_nccl_on_tcp(reader: Reader, kube: KubernetesApi, surroundings: Surroundings, head: Pod) -> None:

@@ -149,7 +149,7 @@ def test_a_folder_below_one_that_all_can_write_to_is_refused(tmp_path: Path, mod
     with pytest.raises(StateError, match=f"{open_to_all} is writable by other users .*chmod o-w"):
         Store(str(folder))
     (tmp_path / "link").symlink_to(open_to_all / "between")
-    with pytest.raises(StateError, match=f"{open_to_all} can be written"):
+    with pytest.raises(StateError, match=f"{open_to_all} is writable"):
         Store(str(tmp_path / "link" / "state"))
     open_to_all.chmod(mode | 0o1000)
     Store(str(folder))
@@ -222,7 +222,7 @@ def test_what_can_be_read_of_a_malformed_file_goes_on_in_a_new_one(
     damaged = bytearray(whole)
     damaged[middle // size * size : middle // size * size + size] = b"\xff" * size
     Path(store.path).write_bytes(damaged)
-    with pytest.raises(StateError, match="damaged .*corrupt-1, and .* of its rows were kept. Try: ask again"):
+    with pytest.raises(StateError, match="damaged .*corrupt-1, and .* of its rows were kept. Try: "):
         for number in range(300):
             store.load_run(f"run {number}", dict)
     runs = [store.load_run(f"run {number}", dict) for number in range(300)]

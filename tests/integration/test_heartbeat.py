@@ -85,7 +85,7 @@ def test_failing_pings_are_reported_once_without_the_url(services: Services, cap
     heartbeat.close()
     assert [text.removeprefix(f"heartbeat: {services.url} ")[:12] for text in problems] == [
         "answered 404",
-        "accepts pings ",
+        "accepts ping",
     ]
     nowhere = Heartbeat(NOWHERE, on_problem=problems.append)
     nowhere.beat()

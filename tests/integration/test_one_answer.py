@@ -206,7 +206,7 @@ STEPS = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, 41))
 RAY_JOBS = {
     "by REST alone": ("RUNNING", STEPS, 3, ("unknown",), "step 40 of 200"),
     "failed": ("FAILED", f"{STEPS}RuntimeError: CUDA error: an illegal memory access\n", 1, ("failed",), "CUDA error"),
-    "waits": ("PENDING", "", 3, ("starting",), "waits"),
+    "waits": ("PENDING", "", 3, ("starting",), "waiting to start"),
     "succeeded": ("SUCCEEDED", STEPS, 0, ("finished",), "finished"),
     "stopped": ("STOPPED", STEPS, 0, ("stopped",), "stopped"),
     "of a status nobody has heard of": ("HIBERNATING", STEPS, 3, ("unknown",), ""),
@@ -333,4 +333,4 @@ def test_health_and_check_agree_on_a_gpu_that_spins(pod: Pod) -> None:
     report = get_training_health("head", None, job_id=job_id)
     assert report["job"]
     assert found["state"] == report["job"]["state"] == "stalled"
-    assert "spin" in found["reason"] and any("spin" in each or "collective" in each for each in report["issues"])
+    assert "idle power" in found["reason"] and any("idle power" in each for each in report["issues"])

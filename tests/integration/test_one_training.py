@@ -175,7 +175,7 @@ def test_ranks_of_two_torchrun_jobs_with_one_script_are_not_mixed(
     if has_common_parent:
         report = explain(both.pid)
         assert (report["culprits"], report["confidence"]) == ([], "none")
-        assert "cannot be one training: they meet at different places (" in report["explanation"]
+        assert "cannot belong to one training: they meet at different places (" in report["explanation"]
 
 
 def test_ranks_with_one_number_and_no_known_place_are_no_answer(start: Start, surroundings: Surroundings) -> None:

@@ -199,7 +199,7 @@ class TestStatus:
         ray_pod.env["PATH"] = str(folder)
         jobs.submit("queued", "true", entrypoint_num_gpus=99)
         started = time.monotonic()
-        with pytest.raises(CommandFailed, match="waits for resources .* as soon as it starts.*ray kill-actor"):
+        with pytest.raises(CommandFailed, match="is waiting for resources .* as soon as it starts.*ray kill-actor"):
             stop_job(HEAD, "queued")
         assert time.monotonic() - started < STOP_SECONDS / 2
 
@@ -253,7 +253,7 @@ class TestNames:
             assert "step 4/9" in capsys.readouterr().out
         report = get_training_health(HEAD, None, job_id="r9")
         assert report["job"] and report["job"]["job_id"] == job
-        with pytest.raises(JobNotFound, match=rf"no Ray job called 'r8'; Ray has .*{job} \(r9: sh /"):
+        with pytest.raises(JobNotFound, match=rf"no Ray job named 'r8'; Ray has .*{job} \(r9: sh /"):
             supervise("r8", tmp_path / "c")
         with pytest.raises(SettingsError, match=r"steady .*frozen|frozen .*steady"):
             supervise("sleep", tmp_path / "c")

@@ -461,7 +461,7 @@ class TestDeleting:
         Path(os.fsdecode(file)).write_text('{"status": "FINISHED"}')
         run = here.run("caf\ufffd")
         assert (run.status, run.error) == ("FINISHED", None)
-        with pytest.raises(TrainingMonitorError, match="not UTF-8"):
+        with pytest.raises(TrainingMonitorError, match="not valid UTF-8"):
             here.runs.delete(run)
         assert os.path.exists(file)
 

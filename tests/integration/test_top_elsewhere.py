@@ -55,7 +55,7 @@ def train(folder: Path, mark: str) -> subprocess.Popen[bytes]:
 def edit_follow_and_kill(screen: Screen, process: subprocess.Popen[bytes], folder: Path) -> None:
     """Type a new learning rate, read what the run printed of it, kill the run and delete it, and leave."""
     own = folder / "progress" / NAME
-    screen.shows(rf"{NAME} +(RUNNING|starting) +\d+% .* 0\.5000 ")
+    screen.shows(rf"{NAME} +(RUNNING|starting)( \d+s)? +\d+% .* 0\.5000 ")
     screen.press("e")
     screen.shows(r"> ?learning_rate +0\.1 +float")
     screen.press("Enter", "C-u")

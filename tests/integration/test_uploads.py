@@ -239,7 +239,7 @@ class TestKilledCallers:
         held = Held()
         gate.on_request = held.hold
         path = model_file(local)
-        with pytest.raises(CommandTimedOut, match="runs on"):
+        with pytest.raises(CommandTimedOut, match="still running"):
             send(local, path, gate.storage("k"), timeout=0)
         held.let_go()
         assert send(local, path, gate.storage("k")).verified and gate.count("PUT") == 1
@@ -311,7 +311,7 @@ class TestRefusals:
     def test_files_that_cannot_be_sent(self, target: Place, gate: StorageGate) -> None:
         storage = gate.storage("k")
         assert "no such file" in (send(target, target.folder / "nothing", storage).error or "")
-        assert "no regular file" in (send(target, target.folder, storage).error or "")
+        assert "not a regular file" in (send(target, target.folder, storage).error or "")
         assert gate.requests == []
 
     def test_no_curl(self, target: Place, gate: StorageGate) -> None:

@@ -285,7 +285,7 @@ def test_an_instance_that_stays_stopped_is_a_failure(
     stop(transport)
     monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
     vast.keeps_running = True
-    with pytest.raises(CommandFailed, match=r"instance 7 is still stopped.*\(vastai said: starting instance 7\.\)"):
+    with pytest.raises(CommandFailed, match=r"instance 7 is still stopped.*\(vastai printed: starting instance 7\.\)"):
         start_instance("7", transport=transport, clock=FakeClock())
 
 
