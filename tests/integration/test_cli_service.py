@@ -271,7 +271,7 @@ def test_a_sweep_says_of_every_machine_what_it_is_and_why_it_stays_or_goes(vast:
         "4 instances checked",
         "  2 would be destroyed: Training FAILED but instance not terminated, $0.500 per hour",
         "  1 stays (job busy): its job is TRAINING, step 12 of 40, held by host-1, $0.500 per hour",
-        "  3 stays (job nobody): Instance exceeded max runtime (5.00h > 4.0h limit); goes soon if it stays so, "
+        "  3 stays (job nobody): Instance exceeded max runtime (5.00h > 4.0h limit); goes soon if nothing changes, "
         "$0.500 per hour",
         '  4 is not ours labelled "somebody\'s": left alone, $0.500 per hour',
     ]

@@ -281,7 +281,7 @@ class TestEditing:
         here.write("a")
         run = here.run("a")
         (here.path / "control_a.json").mkdir()
-        with pytest.raises(CommandFailed, match="no file"):
+        with pytest.raises(CommandFailed, match="not a file"):
             here.runs.edit(run, {"lr": "2"})
         assert here.names() == ["a.json", "control_a.json"]
 
@@ -535,7 +535,7 @@ class TestOutput:
         here.run("a")
         with pytest.raises(CommandFailed, match="no regular file"):
             here.runs.read_output(str(here.path / "pipe"), 0, 10)
-        with pytest.raises(CommandFailed, match="no file"):
+        with pytest.raises(CommandFailed, match="not a file"):
             here.runs.read_output(str(here.path / "gone"), 0, 10)
         with pytest.raises(TrainingMonitorError, match="not the output of any run"):
             here.runs.read_output("/etc/passwd", 0, 10)
