@@ -183,19 +183,19 @@ def _of_stall(member: ShownMember, name: str) -> float | None:
 
 _OfMember = Callable[[ShownMember], float | None]
 _NUMBERS: dict[str, tuple[str, _OfMember]] = {
-    "up": ("1 if the member responded to the last look, else 0.", lambda m: _float(_has_answered(m.row))),
+    "up": ("Is 1 where the member responded to the last look, else 0.", lambda m: _float(_has_answered(m.row))),
     "last_seen_timestamp_seconds": ("Time when the member was last seen.", lambda m: m.row.last_updated),
     "planned_steps": ("Steps of the whole training.", lambda m: m.row.total_steps if m.is_current else None),
     "planned_epochs": ("Epochs of the whole training.", lambda m: m.row.total_epochs if m.is_current else None),
     "step_age_seconds": ("Time since the last step.", lambda m: _of_stall(m, "seconds_without_step")),
     "stall_limit_seconds": ("Time without a step that counts as a stall.", lambda m: _of_stall(m, "limit_seconds")),
     "log_age_seconds": ("Time since the last write to the log.", lambda m: m.row.log_age if m.is_current else None),
-    "loss_finite": ("1 if the loss of a running training is finite, else 0.", _is_finite_loss),
+    "loss_finite": ("Is 1 where the loss of a running training is finite, else 0.", _is_finite_loss),
 }
 _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
-    "health": ("1 if the member has this level of health, else 0.", "level", HEALTH_LEVELS, lambda m: m.level),
-    "state": ("1 if the training is in this state, else 0.", "state", STATES, lambda m: m.state_and_verdict[0]),
-    "verdict": ("1 if the training has this verdict, else 0.", "verdict", VERDICTS, lambda m: m.state_and_verdict[1]),
+    "health": ("Is 1 where the member has this level of health, else 0.", "level", HEALTH_LEVELS, lambda m: m.level),
+    "state": ("Is 1 where the training is in this state, else 0.", "state", STATES, lambda m: m.state_and_verdict[0]),
+    "verdict": ("Is 1 where it has this verdict, else 0.", "verdict", VERDICTS, lambda m: m.state_and_verdict[1]),
 }
 
 
@@ -285,7 +285,7 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: s.summary.left_out,
     ),
     "account_up": (
-        "1 if the account's machines could be listed, else 0.",
+        "Is 1 where the account's machines could be listed, else 0.",
         lambda s: None if s.error is None and s.listed_at is None else float(s.error is None),
     ),
     "fleet_dollars_per_hour": (
