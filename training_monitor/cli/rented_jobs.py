@@ -27,7 +27,7 @@ from training_monitor.rent import JobState, QueuedJob, TrainingQueue
 from training_monitor.rent.limits import reached_limit
 from training_monitor.targets.kinds.vast import find_vast_key
 from training_monitor.vast import account_balance
-from training_monitor.vast.cost import Limit, spent_by
+from training_monitor.vast.cost import Limit, cost_of
 
 _TOOLS = {"vastai": "pip install vastai", "ssh": "install the OpenSSH client"}
 PLAIN_SECONDS = 5.0
@@ -151,15 +151,6 @@ def is_to_end(job: QueuedJob) -> bool:
     return job.to_end is not None and job.work.outcome is None and not job.state.is_terminal
 
 
-def last_step(job: QueuedJob) -> int | None:
-    """Return the last known step, of the log or of the saved checkpoint."""
-    return max((each for each in (job.work.step, job.work.saved_step) if each is not None), default=None)
-
-
-def cost_of(job: QueuedJob) -> float:
-    return job.work.spent if job.work.spent is not None else spent_by(job.work.rentals, time.time()).dollars
-
-
 def limit_of(job: QueuedJob) -> Limit | None:
     """Return the limit that an unfinished job has reached, or will reach."""
     is_over = job.state.is_terminal or job.work.outcome is not None
@@ -173,8 +164,8 @@ def print_job(job: QueuedJob) -> None:
         say(f"  {work.reason}")
     if job.to_end and is_to_end(job):
         say(f"  its end was requested: {job.to_end[1]}")
-    if (last := last_step(job)) is not None:
-        say(f"  step {last} of {work.total_steps or '?'}")
+    if work.last_step is not None:
+        say(f"  step {work.last_step} of {work.total_steps or '?'}")
     for rental in work.rentals:
         ended = "runs" if rental.ended_at is None else f"{format_duration(rental.ended_at - rental.started_at)}"
         price = "unknown price" if rental.newest_price is None else f"${rental.newest_price:.2f}/h"
@@ -186,7 +177,7 @@ def print_job(job: QueuedJob) -> None:
     limit = limit_of(job)
     for warning in (*work.warnings, *([limit.reason] if limit else [])):
         say(f"  ! {warning}")
-    say(f"  cost ${cost_of(job):.2f}" + (f" of ${work.estimate:.2f} estimated" if work.estimate else ""))
+    say(f"  cost ${cost_of(work, time.time()):.2f}" + (f" of ${work.estimate:.2f} estimated" if work.estimate else ""))
 
 
 def _upload_line(upload: UploadReport) -> str:
@@ -200,4 +191,4 @@ def job_keys(job: QueuedJob) -> dict[str, Any]:
     shown["request"]["env"] = {
         name: value if value.startswith("env:") else MASK for name, value in job.request.env.items()
     }
-    return {**shown, "total_cost": cost_of(job), "limit": limit_of(job)}
+    return {**shown, "total_cost": cost_of(job.work, time.time()), "limit": limit_of(job)}

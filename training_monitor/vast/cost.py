@@ -14,7 +14,7 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import known_number, name_some
 
 if TYPE_CHECKING:
-    from training_monitor.vast.training_request import Rental, TrainingRequest
+    from training_monitor.vast.training_request import JobWork, Rental, TrainingRequest
 
 HOUR, DAY = 3600.0, 86_400.0
 LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is checked in less
@@ -106,6 +106,11 @@ def spent_by(rentals: Iterable[Rental], now: float, *, since: float = -inf) -> S
             elif seconds > 0:
                 unknown.append(rental.instance_id)
     return Spending(dollars, tuple(unknown))
+
+
+def cost_of(work: JobWork, now: float) -> float:
+    """Return what the machines of a job cost in dollars: in all once it has ended, else until `now`, epoch seconds."""
+    return work.spent if work.spent is not None else spent_by(work.rentals, now).dollars
 
 
 def cost_per_hour(row: Mapping[str, Any]) -> float | None:

@@ -322,6 +322,11 @@ class JobWork(PublicValue):
     asked_gpu: str | None = None
     asked_vram_gb: float | None = None
 
+    @property
+    def last_step(self) -> int | None:
+        """The last known step, of the log or of the saved checkpoint."""
+        return max((each for each in (self.step, self.saved_step) if each is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueuedJob(PublicValue):

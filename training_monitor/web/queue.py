@@ -10,7 +10,7 @@ from typing import Any
 
 from training_monitor.core.units import format_duration
 from training_monitor.ui.kit.text import format_total
-from training_monitor.vast.cost import spent_by
+from training_monitor.vast.cost import cost_of
 from training_monitor.vast.training_request import QueuedJob
 from training_monitor.web.pages import clean, clean_or_none
 
@@ -27,18 +27,16 @@ def queue_page(jobs: Sequence[QueuedJob], damaged: Sequence[str], now: float) ->
 
 def _job(job: QueuedJob, now: float) -> dict[str, Any]:
     work, is_over = job.work, job.state.is_terminal
-    last = max((each for each in (work.step, work.saved_step) if each is not None), default=None)
-    spent = work.spent if work.spent is not None else spent_by(work.rentals, now).dollars
     to_end = job.to_end[1] if job.to_end and not is_over else None
     return {
         "id": clean(job.id),
         "state": clean(job.state.value.lower()),
         "level": {"COMPLETED": "healthy", "FAILED": "error"}.get(job.state.value, ""),
         "over": is_over,
-        "step": None if last is None else f"{last}/{work.total_steps or '?'}",
+        "step": None if work.last_step is None else f"{work.last_step}/{work.total_steps or '?'}",
         "gpu": clean_or_none(work.asked_gpu),
         "machine": clean_or_none(work.instance_id),
-        "spent": format_total(spent) if work.rentals or work.spent is not None else None,
+        "spent": format_total(cost_of(work, now)) if work.rentals or work.spent is not None else None,
         "budget": None if job.request.budget is None else format_total(job.request.budget),
         "age": format_duration(max(0.0, now - job.created_at)),
         "notes": [clean(each) for each in (work.reason, to_end, *work.warnings) if each],

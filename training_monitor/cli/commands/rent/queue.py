@@ -78,15 +78,16 @@ def _who_ends(job: QueuedJob) -> str:
 
 
 def _row(job: QueuedJob) -> tuple[str, ...]:
-    from training_monitor.cli.rented_jobs import cost_of, holder_of, is_to_end, last_step
+    from training_monitor.cli.rented_jobs import holder_of, is_to_end
+    from training_monitor.vast.cost import cost_of
 
-    work, last = job.work, last_step(job)
-    step = "-" if last is None else f"{last}/{work.total_steps or '?'}"
+    work = job.work
+    step = "-" if work.last_step is None else f"{work.last_step}/{work.total_steps or '?'}"
     machine = "-" if work.instance_id is None else str(work.instance_id)
     age = format_duration(time.time() - job.created_at)
     worker = holder_of(job) or ("(its worker has ended)" if job.worker else "-")
     state = f"{job.state.value}{'*' if is_to_end(job) else ''}"
-    return job.id, state, step, machine, f"${cost_of(job):.2f}", age, worker
+    return job.id, state, step, machine, f"${cost_of(work, time.time()):.2f}", age, worker
 
 
 COMMAND = Command(run, declare, ("", "my-lora-123456 --cancel"))
