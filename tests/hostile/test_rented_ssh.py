@@ -10,7 +10,6 @@ import pytest
 from tests.fakes import FakeTransport
 from tests.hostile.tries import tried
 from tests.integration.conftest import require
-from training_monitor.targets.kinds import vast
 from training_monitor.targets.kinds.ssh import SshTarget
 from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import Target
@@ -81,7 +80,6 @@ def test_a_rented_machine_is_offered_one_key(home: Path, monkeypatch: pytest.Mon
     assert offered(home) == ["none"]
     for name in tries:  # each wins over the former
         (keys / name).touch()
-        vast._find_usual_key.cache_clear()  # it is looked for once a second
         assert offered(home) == [str(keys / name)], name
     (home / "mine").touch()
     monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(home / "mine"))

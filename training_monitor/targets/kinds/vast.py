@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from training_monitor.core.errors import CommandTimedOut, InstanceNotFound, TargetUnreachable
@@ -162,10 +160,7 @@ def find_vast_key() -> str | None:
     Without private keys, a public key names the one of an agent.
     """
     key = vast_key_path()
-    return key if os.environ.get(VAST_KEY_PATH) else _find_usual_key(key, int(time.monotonic()))
-
-
-@lru_cache(maxsize=1)  # a hundred members of a fleet ask for it within one second
-def _find_usual_key(key: str, second: int) -> str | None:
+    if os.environ.get(VAST_KEY_PATH):
+        return key
     usual = [os.path.join(os.path.expanduser("~/.ssh"), name) for name in _USUAL_KEYS]
     return next(filter(os.path.isfile, (key, *usual, *(f"{each}.pub" for each in usual))), None)
