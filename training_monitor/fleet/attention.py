@@ -12,7 +12,14 @@ _STARTING_RANK = 3  # unknown, but nobody has to do anything
 _NO_PRICE = -1.0
 _TOGETHER = 60.0  # seconds between alerts of one kind that are shown as one
 _PRESSING = ("warning", "error")
-_RESULTS = ("stopped", "destroyed", "started", "rebooted", "gone", "refused")
+RESULTS = (
+    "stopped",
+    "destroyed",
+    "started",
+    "rebooted",
+    "gone",
+    "refused",
+)  # kinds of alerts that report the result of an action
 _PRESSING_FROM = {level: number for number, level in enumerate(_PRESSING, 1)}
 
 
@@ -76,7 +83,7 @@ def pressing_last(groups: Iterable[tuple[FleetAlert, ...]], now: float) -> list[
 
     def place(group: tuple[FleetAlert, ...]) -> tuple[int, float]:
         first, newest = group[0], group[-1].timestamp
-        if first.kind in _RESULTS and now - newest <= _TOGETHER:
+        if first.kind in RESULTS and now - newest <= _TOGETHER:
             return len(_PRESSING) + 1, newest
         is_over = all(alert.ended is not None for alert in group)
         return -1 if is_over else _PRESSING_FROM.get(first.level, 0), newest

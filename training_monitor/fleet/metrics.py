@@ -318,12 +318,11 @@ class TrainingMetrics(PublicValue):
             return Health("unknown", self.absent[:MOST_REASON], "no training found")
         seen = self._seen()
         if self.verdict is not None:
-            is_sure = self.verdict.state == "running" and self.verdict.confidence == "high"
-            said = seen if seen and is_sure and self.verdict.verdict == "ok" else format_verdict(self.verdict)
-            detail = seen if seen and is_sure and self.verdict.verdict == "ok" else self.verdict.reason
-            return Health(
-                LEVELS[self.verdict.verdict], said[:MOST_REASON], *_brief(self.verdict), detail=detail[:MOST_REASON]
-            )
+            state, verdict, confidence = self.verdict.state, self.verdict.verdict, self.verdict.confidence
+            said, detail = format_verdict(self.verdict), self.verdict.reason
+            if seen and (state, verdict, confidence) == ("running", "ok", "high"):
+                said = detail = seen
+            return Health(LEVELS[verdict], said[:MOST_REASON], *_brief(self.verdict), detail=detail[:MOST_REASON])
         return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason, "not looked at")
 
     def _add_warnings(self, found: Health, thresholds: Thresholds) -> Health:

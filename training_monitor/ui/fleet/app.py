@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.units import plural
+from training_monitor.fleet.attention import RESULTS
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, FLEET_COLUMNS, Thresholds
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot
@@ -46,15 +47,7 @@ from training_monitor.ui.kit.loop import Session, run_screen
 from training_monitor.ui.kit.terminal import terminal_glyphs
 from training_monitor.ui.kit.view import Do, asked, go_back, opened, said
 
-_ANSWERS = (
-    "stopped",
-    "destroyed",
-    "started",
-    "rebooted",
-    "gone",
-    "failed",
-    "refused",
-)  # alert kinds that report the result of an action
+_ANSWERS = (*RESULTS, "failed")  # which is also the kind of a training's failure
 
 Act = Callable[[FleetView, FleetSnapshot], FleetView]
 
