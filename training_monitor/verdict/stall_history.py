@@ -193,8 +193,6 @@ def _least_age(look: Look) -> float:
 
 def _is_watched(run: Run) -> bool:
     """Whether no look since the last movement has a gap before it."""
-    if len(run.waiting) == 2:  # most have seen a new step
-        return run.waiting[1].gap is None
     return all(each.gap is None for each in run.waiting[1:])
 
 
