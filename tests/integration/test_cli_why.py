@@ -53,7 +53,7 @@ def test_a_host_that_does_not_answer_is_named_and_its_ranks_are_not_called_dead(
     report = json.loads(found.stdout)
     assert found.returncode == 0 and [each["host"] for each in report["silent"]] == [NOBODY]
     assert [each["rank"] for each in report["culprits"]] == [1] and report["missing_ranks"] == []
-    assert f"be queried: {NOBODY.removeprefix('ssh://')}" in report["explanation"]
+    assert f"Could not be queried: {NOBODY.removeprefix('ssh://')}" in report["explanation"]
 
 
 def test_what_could_not_be_read_is_called_unknown_and_no_advice(hung: Training, surroundings: Surroundings) -> None:

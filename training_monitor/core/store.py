@@ -175,7 +175,9 @@ class Store:
             if not _is_damage(error):
                 raise explain_failure(self.path, "used", error) from error
             database.close()
-            raise StateError(self._set_aside(number, error), hint="try again: a new file was started") from error
+            raise StateError(
+                self._set_aside(number, error), hint="repeat the command: a new file was started"
+            ) from error
         finally:
             database.close()
 

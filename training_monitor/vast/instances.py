@@ -439,7 +439,7 @@ def wait_until_ready(
             what = f"instance {instance_id} is not ready after {timeout:g} s: {boot.seen}"
             if not boot.known:
                 raise TargetUnreachable(what, target="vast.ai")
-            raise CommandTimedOut(what, hint="use use another machine, or a longer timeout")
+            raise CommandTimedOut(what, hint="use another machine, or a longer timeout")
         wait = READY_EVERY if boot.known else min(2 * wait, READY_AT_MOST)
         clock.sleep(min(wait, deadline - now))
 

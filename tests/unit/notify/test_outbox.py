@@ -193,7 +193,8 @@ def test_the_thread_lives_on_when_the_store_cannot_be_used(tmp_path: Path, caplo
             time.sleep(0.01)
         locks.mkdir()
         outbox.post(notice("terminated"))
-    assert "notices stay" in caplog.text and [each.kind for _, each in line.sent] == ["failed", "terminated"]
+    assert "undelivered notices stay" in caplog.text
+    assert [each.kind for _, each in line.sent] == ["failed", "terminated"]
 
 
 # ---------------------------------------------------------------- a state folder that cannot be written
