@@ -11,7 +11,7 @@ after it was detected has recovered falsely.
 Printed per family as the table of docs/verdicts.md, then in one line for each detector: precision = detected /
 (detected + false alarms), recall, F1, and the median delay of hangs; then the delays by what could be seen of the jobs.
 The baselines are a fixed timeout and the rules of the earlier detector. With --renew-for, the judge does as in a fleet:
-it judges a training that only makes further steps by all looks no sooner than after so many seconds (there: 120).
+it judges a training that only makes further steps by all looks at most once in that many seconds (there: 120).
 """
 
 from __future__ import annotations
