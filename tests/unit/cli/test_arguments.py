@@ -102,7 +102,7 @@ def test_the_parser_of_one_command_says_what_the_whole_one_says(
         ("chek local", "there is no command 'chek' (did you mean check?)"),
         ("xyzzy", "there is no command 'xyzzy'; see training-monitor --help"),
         ("launch", "there is no command 'launch' (did you mean rent launch?)"),
-        ("rent", "say which: rent launch, rent queue, "),
+        ("rent", "specify one: rent launch, rent queue, "),
         ("rent ofers", "there is no command 'rent ofers' (did you mean rent offers?)"),
         ("rent offers --jsn", "unrecognized arguments: --jsn (did you mean --json?)"),
         ("watch --intervall 3 local", "unrecognized arguments: --intervall (did you mean --interval?)"),

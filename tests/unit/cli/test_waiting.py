@@ -20,7 +20,7 @@ def test_each_silence_is_told_until_there_is_news(clock: FakeClock) -> None:
     for _ in range(9):
         clock.sleep(10)
         waiting.look()
-    assert told == [f"asking vast.ai: no news for {time}" for time in ("30s", "1m", "1m30s")]
+    assert told == [f"asking vast.ai: no update for {time}" for time in ("30s", "1m", "1m30s")]
     waiting.on("market", "asking vast.ai")
     clock.sleep(29)
     waiting.look()
@@ -38,4 +38,4 @@ def test_what_is_over_when_it_is_asked_for_is_not_told_again(clock: FakeClock) -
     for _ in range(4):
         clock.sleep(30)
         waiting.look()
-    assert told == ["job-1 is training: no news for 30s"]
+    assert told == ["job-1 is training: no update for 30s"]

@@ -186,7 +186,7 @@ def test_a_log_that_cannot_be_read_does_not_keep_the_model_from_being_saved(worl
     world.machine.log_answer = answer
     assert world.run() is JobState.UPLOADING
     [warning] = world.context.job.work.warnings
-    assert "attempt-1 is not kept" in warning
+    assert "attempt-1 was not saved" in warning
 
 
 def test_a_training_that_failed_waits_for_no_machine_that_does_not_answer(tmp_path: Path) -> None:
