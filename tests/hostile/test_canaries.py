@@ -167,9 +167,14 @@ def page_of(out: Path) -> str:
             texts.append(
                 opener.open(f"{found[1]}/api/member?id={urllib.request.quote(key)}", timeout=5).read().decode()
             )
-    with suppress(OSError):
-        texts.append(opener.open(f"{found[1]}/metrics", timeout=5).read().decode())
-    return "\n".join(texts)
+
+    def metrics() -> str:
+        with suppress(OSError):
+            return str(opener.open(f"{found[1]}/metrics", timeout=5).read().decode())
+        return ""
+
+    wait_until(lambda: "training_monitor_learning_rate" in metrics(), max(0.0, until - time.monotonic()))
+    return "\n".join([*texts, metrics()])
 
 
 def test_no_command_shows_sends_or_keeps_a_secret(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:

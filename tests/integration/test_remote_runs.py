@@ -535,7 +535,7 @@ class TestOutput:
         here.run("a")
         with pytest.raises(CommandFailed, match="no regular file"):
             here.runs.read_output(str(here.path / "pipe"), 0, 10)
-        with pytest.raises(CommandFailed, match="not a file"):
+        with pytest.raises(CommandFailed, match="no file"):
             here.runs.read_output(str(here.path / "gone"), 0, 10)
         with pytest.raises(TrainingMonitorError, match="not the output of any run"):
             here.runs.read_output("/etc/passwd", 0, 10)
