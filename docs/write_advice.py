@@ -1,4 +1,4 @@
-"""Write docs/advice.md: what is tried after each recorded answer of an outside tool.
+"""Write docs/advice.md: what to try after each recorded message of an outside tool.
 
 python3 docs/write_advice.py
 """
@@ -18,11 +18,13 @@ from training_monitor.notify.channels import CHANNELS, classes_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "advice.md"
 ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
-HEAD = """# What to try after an answer
+HEAD = """# What to try after an error of another tool
 
-When kubectl, ssh, vastai or a messaging service refuses, the error shows its words, and its hint follows from them.
-Words that are not in this table are shown without a hint about their cause. After a time limit, what the program had
-printed until then decides.
+When kubectl, ssh, vastai or a messaging service fails, the error quotes its message. The message decides the suggestion
+that follows. A message that no pattern of this table matches gets no suggestion about its cause. If a program reached
+its time limit, its output up to then is searched.
+
+The rows of `questions` are prompts that wait for input, and the rows of `programs` apply to any program.
 
 """
 ADVICE = OF_TOOLS | {name: rows for name in CHANNELS if (rows := classes_of(name)[0].advice)}
@@ -33,7 +35,7 @@ def write_advice() -> str:
     """Return the page."""
     answers = [json.loads(line) for line in ANSWERS.read_text(encoding="utf-8").splitlines()]
     rows = sum(map(len, ADVICE.values()))
-    lines = [f"{plural(rows, 'row')}, {plural(len(answers), 'answer')}:", ""]
+    lines = [f"{plural(rows, 'pattern')}, tested with {plural(len(answers), 'recorded message')}:", ""]
     lines += ["| from | it prints | try |", "|---|---|---|"]
     lines += [f"| {each['tool']} | `{shown(each)}` | {each['hint']} |" for each in answers]
     return HEAD + "\n".join(lines) + "\n"

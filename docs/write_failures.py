@@ -1,4 +1,4 @@
-"""Write docs/failures.md: what a job can fail of, and what follows.
+"""Write docs/failures.md: the causes of failure, and the action after each.
 
 python3 docs/write_failures.py
 """
@@ -16,13 +16,17 @@ from training_monitor.verdict.failure_table import CATEGORIES, SIGNATURES  # noq
 PAGE = ROOT / "docs" / "failures.md"
 HEAD = """# Why a job failed
 
-`check`, `status`, `auto_restart` and `classify_failure` name one category from the end of a log, the exit status and
-the pod. What comes last decides: training steps, a loss or a new attempt cancel every error before them. A warning
-decides only if nothing else does, and the source code that a traceback quotes never does. Of chained exceptions the
-last one decides, unless the first is "the direct cause" and names hardware, memory, storage, network or the like.
+`check`, `status`, `auto_restart` and `classify_failure` find one category of failure. They read the end of the log, the
+exit status and the state of the pod.
 
-The action is what `auto_restart` does: `restart_elsewhere` avoids the node, and `restart_previous_checkpoint` the
-checkpoint. A `user` failure is tried once more if the run made progress before; `loss_nan` never is.
+* The last evidence decides: a training step, a loss or a new attempt cancels every error before it.
+* A warning decides only if there is no other evidence.
+* The source code that a traceback quotes is ignored.
+* In a chain of exceptions, the last one decides. The first one decides instead if the traceback calls it "the direct
+  cause" and it concerns hardware, memory, storage, network or the like.
+
+The action is what `auto_restart` does. `restart_elsewhere` avoids the node, and `restart_previous_checkpoint` avoids
+the checkpoint. A failure of class `user` is retried once if the run had made progress. `loss_nan` is never retried.
 
 | category | class | action | what happened | try |
 |---|---|---|---|---|
@@ -34,7 +38,7 @@ def write_failures() -> str:
     rows = []
     for name, row in CATEGORIES.items():
         others = {each.action for each in SIGNATURES if each.category == name and each.action} - {row.action}
-        action = "by its number" if name == "xid" else " or ".join([row.action, *sorted(others)])
+        action = "depends on the Xid" if name == "xid" else " or ".join([row.action, *sorted(others)])
         rows.append(f"| `{name}` | {row.error_class} | {action} | {row.meaning} | {row.advice} |\n")
     return HEAD + "".join(rows)
 

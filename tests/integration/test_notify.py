@@ -184,7 +184,7 @@ def test_a_refusal_is_followed_by_advice_that_fits_its_words(
     name: str, status: int, body: str, services: Services, mail: MailService
 ) -> None:
     channels: dict[str, tuple[Channel, str]] = {
-        "telegram": (telegram(services), "add the bot" if "kicked" in body else "let the bot write"),
+        "telegram": (telegram(services), "add the bot" if "kicked" in body else "allow the bot to post"),
         "slack": (SlackWebhook(services.slack_webhook), "unarchive the channel"),
         "discord": (DiscordWebhook(services.discord_webhook), "thread_id"),
         "email": (email(mail, "wrong"), "check the user and the password"),

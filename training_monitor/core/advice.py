@@ -50,14 +50,15 @@ class Advised:
     line: str
 
 
-_LOG_IN = "log in once in a terminal, as the message describes, then try again: it cannot prompt here"
-_WAITS = "run it once in a terminal: it prompts for input, which is not possible here"
+_LOG_IN = "log in once in a terminal, as the message describes, then try again: no input is possible here"
+_WAITS = "run the program once in a terminal: it prompts for input, which is not possible here"
 _CERTIFICATE = "renew the certificate, and compare the clocks of this machine and the server"
-_KEYS = "check the user and that your key is on the host: ssh-add -l"
+_KEYS = "check the user name, and that the host has your public key (ssh-add -l lists your keys)"
 _NOT_LET_IN = "log in once in a terminal, or ask the administrator of the host"
-_SCHEME = "compare the scheme and port of the server in the kubeconfig with its real ones"
-_CONTEXTS = "kubectl config get-contexts lists the contexts"
+_SCHEME = "correct the scheme or port of the server in the kubeconfig"
+_CONTEXTS = "choose an existing context: kubectl config get-contexts lists them"
 _NOT_RUNNING = "check whether the pod is running: kubectl get pod"
+_INSTALL = r"install \1 on the machine that printed the message"
 _NO_SSH_KEY = r"Permission denied \((?:publickey|password|keyboard|gssapi|hostbased)"
 _JUMP = r"Connection closed by UNKNOWN"
 # Lines that only follow from what was printed before.
@@ -87,10 +88,10 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Are you sure you want to continue connecting",
-            "connect once with plain ssh in a terminal, and compare the key of the host",
+            "connect once with plain ssh in a terminal, and check the fingerprint of the host key",
         ),
         AccessDenied,
-        (r"Please enter (?:Username|Password):", "your kubeconfig has no credentials for this cluster: log in to it"),
+        (r"Please enter (?:Username|Password):", "log in to the cluster: your kubeconfig has no credentials for it"),
         None,
         (
             r"(?:Enter (?:an OTP|MFA|the verification) code\b[^\n]{0,200}:|Verification code:"
@@ -101,7 +102,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|(?<!last )login):\s*\Z"
             r"|\[sudo\] password for [^\n]{1,100}:\s*\Z",
-            "save the credentials where the program finds them: it cannot prompt here",
+            "save the credentials where the program reads them: no input is possible here",
         ),
         (
             r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password|token)"
@@ -118,7 +119,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"executable aws-iam-authenticator not found",
-            "install aws-iam-authenticator, or let aws eks update-kubeconfig name the aws command instead",
+            "install aws-iam-authenticator, or run aws eks update-kubeconfig, which configures the aws command instead",
         ),
         (
             r"executable (?:kubelogin|kubectl-oidc_login) not found|unknown command \"oidc-login\"",
@@ -132,11 +133,11 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"The (?:gcp|azure) auth plugin has been removed|no Auth Provider found for name",
-            "get the kubeconfig again with a plugin for its cloud: this kubectl no longer supports its login method",
+            "get a kubeconfig that uses the login plugin of your cloud: this kubectl no longer supports the old method",
         ),
         (
             r"executable ([\w./+-]{1,80}) failed with exit code",
-            r"log in again: \1, which fetches the credentials, failed",
+            r"log in again: \1 could not get the credentials",
         ),
         # ---- the container
         TargetUnreachable,
@@ -147,7 +148,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         LocalFailure,
         (
             r"exec: \"[^\"\n]{1,200}\":.{0,200}(?:executable file not found|no such file or directory)",
-            "this container has no `sh`; name another one: k8s://namespace/pod/container",
+            "choose another container, since this one has no `sh`: k8s://namespace/pod/container",
         ),
         (
             r"container \S+ is not valid for pod|a container name must be specified for pod",
@@ -157,22 +158,22 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"error dialing backend: .{0,200}(?:x509:|tls:)",
-            "the API server does not accept the certificate of the node: the administrator must renew it",
+            "ask the administrator to renew the node's certificate: the API server does not accept it",
         ),
         (
             r"error dialing backend|dial tcp \S+:10250",
-            "the API server cannot reach the node of the pod: kubectl get nodes",
+            "check the node of the pod, which the API server cannot reach: kubectl get nodes",
         ),
         AccessDenied,
         (
             r"unable to upgrade connection: (?:Forbidden|Unauthorized|Authorization error)"
             r"|resource=nodes, subresource=proxy",
-            "the node refuses the API server: the administrator of the cluster must grant its user nodes/proxy",
+            "ask the cluster's administrator to grant nodes/proxy to the API server's user: the node refuses it",
         ),
         # ---- the connection to the API server
         (
             r"tls: certificate required",
-            "get the kubeconfig again: the server requires a client certificate, and it has none",
+            "get a kubeconfig with a client certificate: the server requires one, and yours has none",
         ),
         TargetUnreachable,
         (
@@ -194,26 +195,26 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"localhost:8080 was refused|missing or incomplete configuration|no configuration has been provided",
-            "kubectl has no kubeconfig here: get one for your cluster, or set KUBECONFIG",
+            "get a kubeconfig for your cluster, or set KUBECONFIG: kubectl found none here",
         ),
         AccessDenied,
         (r"(?:context|cluster|auth info) \S+ does not exist|no context exists|context was not found", _CONTEXTS),
         LocalFailure,
-        (r"current-context is not set", f"name a context or choose one: {_CONTEXTS}"),
+        (r"current-context is not set", _CONTEXTS),
         (
             r"error loading config file|unable to read (?:client-cert|client-key|certificate-authority)",
-            "fix the kubeconfig, or the file in the message",
+            "fix the kubeconfig, or the file that the message names",
         ),
         # ---- rights
         AccessDenied,
-        (r"exceeded quota", "free the resources in the message, or request a larger quota: kubectl get quota"),
+        (r"exceeded quota", "free the resources that the message names, or request a larger quota: kubectl get quota"),
         (
             r"violates PodSecurity",
             "change the securityContext of the pod as the message describes, or use a namespace that permits it",
         ),
         (
             r"admission webhook .* denied",
-            "an admission rule of the cluster rejected it: change the fields in its message",
+            "change the fields that the message names: an admission webhook of the cluster rejected the request",
         ),
         (
             r"\"system:anonymous\"|\(Unauthorized\)|server.{0,80}Unauthorized|must be logged in"
@@ -222,24 +223,24 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})/([a-z]{1,40})\"",
-            r"request the permission in the message: kubectl auth can-i \1 \2 --subresource=\3",
+            r"request the permission that the message names; to check it: kubectl auth can-i \1 \2 --subresource=\3",
         ),
         (
             r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})\"",
-            r"request the permission in the message: kubectl auth can-i \1 \2",
+            r"request the permission that the message names; to check it: kubectl auth can-i \1 \2",
         ),
-        (r"\(Forbidden\)|is forbidden:", "ask the administrator of the cluster for the permission in the message"),
+        (r"\(Forbidden\)|is forbidden:", "ask the cluster's administrator for the permission that the message names"),
         # ---- what is not there, or does not run
         TargetNotFound,
         (r"\(NotFound\): namespaces", "check the namespace: kubectl get namespaces"),
         (r"\(NotFound\): (?!pods )([a-z][a-z.]{1,60}) \"", r"check the name and the namespace: kubectl get \1 -A"),
         (r"\(NotFound\)|(?<![\w.])pods? \S+ not found", "check the pod, container and namespace: kubectl get pods -A"),
         TargetEnded,
-        (r"completed pod", "the pod has ended: look for the one that replaced it: kubectl get pods"),
+        (r"completed pod", "look for the pod that replaced this one, which has ended: kubectl get pods"),
         TargetUnreachable,
         (
             r"waiting to start: (?:CrashLoopBackOff|.{0,60}can't be pulled)",
-            "find out why it does not start: kubectl describe pod, and kubectl logs -p for its last attempt",
+            "find out why the container does not start: kubectl describe pod, and kubectl logs -p for its last attempt",
         ),
         (
             r"container not found|(?:pod|container)\b.{0,200}is not (?:created or )?running"
@@ -248,7 +249,10 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             _NOT_RUNNING,
         ),
         # ---- a server that is busy
-        (r"\(TooManyRequests\)|received too many requests", "wait: the API server limits the request rate"),
+        (
+            r"\(TooManyRequests\)|received too many requests",
+            "wait, then try again: the API server limits the request rate",
+        ),
         (
             r"Error from server \(Timeout\)|etcdserver: (?:request timed out|leader changed)",
             "try again: the API server responded, but its storage was too slow",
@@ -263,13 +267,13 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Host key verification failed|IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
-            "run plain ssh to the host: it prints the line of your known_hosts files that does not match",
+            "run plain ssh to the host: it prints which line of your known_hosts files does not match",
             _JUMP,
         ),
         LocalFailure,
         (
             r"\bexec: ([\w.+-]{1,60}): not found(?=[\s\S]{0,400}(?:UNKNOWN|kex_exchange))",
-            r"install \1 here: the ssh configuration connects with it (ProxyCommand)",
+            r"install \1 here: ProxyCommand in your ssh configuration uses it",
             rf"{_JUMP}|kex_exchange_identification",
         ),
         # ---- keys
@@ -277,44 +281,44 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"UNPROTECTED PRIVATE KEY FILE", "make the key readable only by you: chmod 600 FILE", _AFTER_KEY),
         (
             r"no mutual signature (?:supported|algorithm)",
-            "use an ed25519 key, or allow the old one for this host: PubkeyAcceptedAlgorithms +ssh-rsa",
+            "use an ed25519 key, or allow old RSA keys for this host: PubkeyAcceptedAlgorithms +ssh-rsa",
             _AFTER_KEY,
         ),
-        (r"agent refused operation", "the agent refuses to use the key: load it again with ssh-add FILE", _AFTER_KEY),
-        (r"signing failed for .{0,300}device not found", "plug in the security key that the ssh key is on", _AFTER_KEY),
+        (r"agent refused operation", "load the key again with ssh-add FILE: the agent refuses to use it", _AFTER_KEY),
+        (r"signing failed for .{0,300}device not found", "plug in the security key that holds the ssh key", _AFTER_KEY),
         (r"Certificate invalid: expired", "renew the ssh certificate of your key", _AFTER_KEY),
         (
             r"^Load key \"[^\"\n]{1,300}\": (?:error in libcrypto|invalid format|Permission denied)",
-            "the key file in the message is damaged, in another format, or unreadable",
+            "check the key file that the message names: it is damaged, unreadable or in another format",
             _AFTER_KEY,
         ),
         (
             r"no such identity: .{1,300}: No such file",
-            "name a key file that exists: IdentityFile in your ssh configuration",
+            "set IdentityFile in your ssh configuration to an existing key file",
             _AFTER_KEY,
         ),
         (r"No Kerberos credentials available", "get a Kerberos ticket: kinit", _AFTER_KEY),
         (r"Permission denied \(gssapi[\w,-]*\)", "get a Kerberos ticket: kinit"),
         (
             r"Too many authentication failures",
-            "offer one key only: IdentityFile and IdentitiesOnly=yes in your ssh configuration (ssh-add -l lists keys)",
+            "offer only one key (ssh-add -l lists them): set IdentityFile and IdentitiesOnly=yes for this host",
             rf"{_JUMP}|{_AFTER_CUT}|^Disconnected from",
         ),
         (rf"{_NO_SSH_KEY}|No supported authentication methods available", _KEYS, _JUMP),
         # ---- accounts
         (
             r"pam_slurm_adopt|no active jobs on this node",
-            "Slurm lets you in only where a job of yours runs: squeue --me lists its nodes",
+            "choose a node that runs a job of yours, since Slurm admits you only there: squeue --me lists them",
             _AFTER_CUT,
         ),
         (
             r"account is currently not available|account has expired",
-            "use another user, or ask the administrator of the host: this account has no login",
+            "use another user, or ask the administrator of the host: this account cannot log in",
             _AFTER_CUT,
         ),
         (r"password has expired|Password expired\. Change|required to change your password", _NOT_LET_IN, _AFTER_CUT),
         TargetUnreachable,
-        (r"Too many logins for", "log out elsewhere: the host limits the logins of this user", _AFTER_CUT),
+        (r"Too many logins for", "close other logins of this user: the host limits their number", _AFTER_CUT),
         (
             r"pam_nologin|System is booting up|System is going down",
             "try again in a few minutes: the host is starting or shutting down",
@@ -331,12 +335,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"no matching (?:host key type|key exchange method|cipher|mac) found",
-            "the host offers only the algorithms in the message: allow one for this host in your ssh configuration",
+            "allow one of the algorithms in the message for this host in your ssh configuration: it offers no others",
             _JUMP,
         ),
         (
             r"banner line contains invalid characters",
-            "check the port: the server there is not an ssh server",
+            "check the port: the program that listens there is not an ssh server",
             rf"{_AFTER_CUT}|banner exchange",
         ),
         (
@@ -346,7 +350,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Session open refused by peer|shell request failed on channel",
-            "close other sessions: the host permits no more in this connection (MaxSessions) or for this user",
+            "close other sessions: this connection (MaxSessions) or this user has reached the limit of the host",
         ),
         (
             r"Error response from daemon: .{0,200}is not running",
@@ -354,7 +358,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"kex_exchange_identification|ssh_exchange_identification",
-            "try again in a minute: the host closes new connections before the login when there are many",
+            "try again in a minute: the host has many connections and closes new ones before the login",
             _AFTER_CUT,
         ),
     ),
@@ -363,12 +367,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         AccessDenied,
         (
             r"not authorized to perform: sts:AssumeRole",
-            "request permission to assume the role in the message",
+            "request permission to assume the role that the message names",
             _AFTER_LOGIN,
         ),
         (
             r"The config profile \([^)\n]{1,100}\) could not be found",
-            "name a profile that exists: aws configure list-profiles",
+            "choose an existing profile: aws configure list-profiles",
             _AFTER_LOGIN,
         ),
         (
@@ -397,11 +401,11 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         TargetUnreachable,
         (r"Cannot connect to the Docker daemon", "start the daemon: systemctl start docker"),
-        (r"[Cc]ontainer \S{1,99} is paused", "the container is paused: docker unpause NAME"),
+        (r"[Cc]ontainer \S{1,99} is paused", "unpause the container: docker unpause NAME"),
         # ---- programs that are missing
         None,
-        (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", r"install \1 there"),
-        (r"\benv: \W{0,3}([\w.+-]{1,60})\W{0,3}: No such file or directory", r"install \1 there"),
+        (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", _INSTALL),
+        (r"\benv: \W{0,3}([\w.+-]{1,60})\W{0,3}: No such file or directory", _INSTALL),
         # ---- certificates
         AccessDenied,
         (r"remote error: tls: (?:expired|bad) certificate|client certificate has expired", _CERTIFICATE),
@@ -410,7 +414,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"certificate signed by unknown authority|unable to get local issuer certificate"
             r"|self[- ]signed certificate",
-            "get the kubeconfig or the certificates of this server's authority again",
+            "get the kubeconfig again, or install the CA certificate of this server",
         ),
         (
             r"certificate is valid for .*, not |doesn't contain any IP SANs|certificate relies on legacy Common Name",
@@ -423,29 +427,29 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"TLS handshake timeout",
-            "try again: the server is overloaded, or a proxy holds the connection (HTTPS_PROXY)",
+            "try again: the server is overloaded, or a proxy (HTTPS_PROXY) delays the connection",
         ),
         # ---- hosts
         None,
         (r"No space left on device|Disk quota exceeded", "free some space: the disk in the message is full"),
-        (r": Read-only file system", "the disk in the message is read-only: check dmesg on the target"),
+        (r": Read-only file system", "check dmesg on the target: the disk in the message is read-only"),
         (
             r"fork: (?:retry: )?Resource temporarily unavailable|\bCannot fork\b|fork: Cannot allocate memory",
-            "end programs on the target: it has reached its limit of processes or memory",
+            "end some programs on the target: it has reached its limit of processes or memory",
             _AFTER_CUT,
         ),
         # ---- networks
         TargetUnreachable,
         (
             r"connect: operation not permitted",
-            "something on this machine forbids the connection: check its firewall and sandbox",
+            "check the firewall and the sandbox of this machine: one of them forbids the connection",
         ),
         (
             r"no such host|could not resolve|name or service not known|temporary failure in name resolution"
             r"|server misbehaving",
-            "check the spelling of the host name, and the name resolution here",
+            "check the spelling of the host name, and the DNS settings",
         ),
-        (r"no route to host|network is unreachable", "check the network here, and the VPN if there is one"),
+        (r"no route to host|network is unreachable", "check the network of this machine, and the VPN if you use one"),
         (r"connection refused|was refused - did you specify", "check the address and port, and that the server is up"),
         (
             r"(?:connection|operation|request|i/o|read|connect|dial tcp \S{1,80}) time(?:d ?)?out"
@@ -470,7 +474,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"No API key found|\bauth_error\b|\bpermission_denied\b"
             r"|\"status_code\": 40[13]|failed with error 40[13]\b|HTTPError: 40[13]\b|session (?:has )?expired",
-            "check the key of vast.ai and what it permits: vastai set api-key, VASTAI_API_KEY, or vastai tfa login",
+            "check the vast.ai API key and its permissions: vastai set api-key, VASTAI_API_KEY, or vastai tfa login",
         ),
         None,
         (
@@ -480,7 +484,10 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetNotFound,
         (r"no_such_instance", "list the instances: vastai show instances"),
         TargetUnreachable,
-        (r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b", "wait: vast.ai limits the request rate"),
+        (
+            r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b",
+            "wait, then try again: vast.ai limits the request rate",
+        ),
     ),
 }
 

@@ -132,7 +132,7 @@ class Channel(PublicValue):
             if advised := find_advice(error.body, cls.advice):
                 return advised.hint
             if error.status == 429:
-                return "wait: the service limits the message rate"
+                return "wait, then try again: the service limits the message rate"
         return error.hint
 
 

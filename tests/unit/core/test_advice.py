@@ -50,7 +50,7 @@ def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Su
 
 REFUSED = "check the address and port, and that the server is up"
 CUT = "try again: the connection was cut; if that persists, check the network and that the server is up"
-KEYS = "check the user and that your key is on the host: ssh-add -l"
+KEYS = "check the user name, and that the host has your public key (ssh-add -l lists your keys)"
 UNKNOWN = {program: f"check that {program} works on its own" for program in ("ssh", "kubectl")}
 DENIED = "bob@gpu1: Permission denied (publickey)."
 CLOSED = "Connection closed by 10.0.0.5 port 22"

@@ -39,11 +39,11 @@ class _Discord(Channel):
     advice = advice_of(
         (
             rf"{_CODE}220001\b|thread_name or thread_id",
-            "it is a forum: add ?thread_id=ID of a post to the webhook's URL, or create a webhook for a text channel",
+            "add ?thread_id=ID of a forum post to the webhook's URL, or create a webhook for a text channel",
         ),
-        (rf"{_CODE}40067\b", "the forum wants a tag for each post: use a text channel, or drop that rule"),
+        (rf"{_CODE}40067\b", "use a text channel, or stop requiring a tag for each post of the forum"),
         (rf"{_CODE}50083\b", "unarchive the thread, or choose another channel"),
-        (rf"{_CODE}(?:50024|50008)\b", "choose a text channel: this one takes no messages"),
+        (rf"{_CODE}(?:50024|50008)\b", "choose a text channel: this one accepts no messages"),
         (rf"{_CODE}(?:10015|50027)\b|Unknown Webhook", f"{_WEBHOOK}: it was removed"),
         (rf"{_CODE}10003\b|Unknown Channel", "check the id: no such channel exists"),
         (rf"{_CODE}(?:10013|50033)\b|Unknown User", "check the user id: no such user exists"),

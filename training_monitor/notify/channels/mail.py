@@ -69,10 +69,10 @@ class Email(Channel):
             r"Application-specific password required",
             "create an app password in the account's settings and use it",
         ),
-        (r"Must issue a STARTTLS command", "use TLS: smtp:// or smtps:// in the server's URL"),
+        (r"Must issue a STARTTLS command", "use TLS: begin the server's URL with smtp:// or smtps://"),
         (
             r"^535\b.{0,200}\bdisabled\b",
-            "ask the administrator of this mail service: it does not allow logins with a password",
+            "ask the administrator of this mail service to allow logins with a password, which are disabled",
         ),
         (r"^53[45]\b", "check the user and the password"),
         (r"^530\b", "set the user and the password that the server requires"),
@@ -91,9 +91,9 @@ class Email(Channel):
         ),
         (
             r"^(?:552|452)\b|mailbox (?:is )?full",
-            "the mailbox of the recipient is full: empty it, or use another address",
+            "empty the recipient's mailbox, which is full, or use another address",
         ),
-        (r"^55[013]\b|refused every recipient", "check the address of the recipient, and that of the sender"),
+        (r"^55[013]\b|refused every recipient", "check the addresses of the recipient and the sender"),
     )
 
     server: Annotated[MailServer, _SERVER, Variable("TRAINING_MONITOR_SMTP"), Example("smtp://me@example.org:587")]

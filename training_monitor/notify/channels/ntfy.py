@@ -28,11 +28,11 @@ class Ntfy(Channel):
     name = "ntfy"
     markup = Markup(1300)  # the limit is 4096 bytes, and a unit has at most three
     advice = advice_of(
-        (rf"{_CODE}42909\b", "check the token of the topic: too many logins failed; then wait"),
+        (rf"{_CODE}42909\b", "check the token of the topic, then wait: too many logins have failed"),
         (rf"{_CODE}42908\b", "wait until tomorrow, or upgrade the plan: today's message quota is used up"),
         (rf"{_CODE}401\d\d\b|\"error\":\s*\"unauthorized", "check the token of the topic"),
         (rf"{_CODE}403\d\d\b|\"error\":\s*\"forbidden", "check the token of the topic: it has no permission to write"),
-        (rf"{_CODE}429\d\d\b|limit reached", "wait: the service limits the message rate"),
+        (rf"{_CODE}429\d\d\b|limit reached", "wait, then try again: the service limits the message rate"),
     )
 
     url: Annotated[str, URL, Variable("TRAINING_MONITOR_NTFY"), Example("https://ntfy.sh/my-topic")] = field(repr=False)

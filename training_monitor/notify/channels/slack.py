@@ -28,18 +28,18 @@ class SlackWebhook(Channel):
         (r"is_archived", "unarchive the channel, or create a webhook for another one"),
         (
             r"\"error\":\s*\"(?:invalid_auth|account_inactive|token_revoked|token_expired|not_authed)\"",
-            "check the token of the app: it is no longer valid",
+            "replace the token of the app: it is no longer valid",
         ),
         (r"missing_scope", "give the app the scope chat:write, and install it in the workspace again"),
         (
             r"\"error\":\s*\"channel_not_found\"",
             "check the id of the channel, and invite the app to it if it is private",
         ),
-        (r"channel_not_found", f"{_WEBHOOK}: its channel is gone or private"),
+        (r"channel_not_found", f"{_WEBHOOK}: its channel was deleted or is private"),
         (r"not_in_channel", "invite the app to the channel"),
         (r"invalid_token", f"{_WEBHOOK}: its secret is no longer valid"),
         (r"no_service|no_active_hooks", f"{_WEBHOOK}: it was disabled or removed"),
-        (r"no_team|team_disabled", "check the workspace: it is gone or disabled"),
+        (r"no_team|team_disabled", "check the workspace: it was deleted or disabled"),
         (
             r"action_prohibited|posting_to_general",
             "an administrator of the workspace forbids it: choose another channel",

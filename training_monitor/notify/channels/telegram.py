@@ -32,19 +32,19 @@ class Telegram(Channel):
     name, own, default = "telegram", "telegram_id", "chat_id"
     markup = Markup(4096, escape_html, ("<b>", "</b>"), ("<code>", "</code>"), escape_html, ("<pre>", "</pre>"))
     advice = advice_of(
-        (r"(?:upgraded|migrated) to a supergroup", "put the new id of the group into the settings: chat_id"),
+        (r"(?:upgraded|migrated) to a supergroup", "set chat_id in the settings to the new id of the group"),
         (r"bot was kicked", "add the bot to the group again"),
         (r"need administrator rights in the channel", "make the bot an administrator of the channel"),
-        (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", "let the bot write in this chat"),
+        (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", "allow the bot to post in this chat"),
         (r"bot was blocked by the user", "unblock the bot, and press Start"),
         (r"can't initiate conversation", "open a chat with the bot and press Start"),
-        (r"bots? can't send messages to bots", "give the id of a person or group, not of a bot"),
-        (r"user is deactivated", "give another id: this account was deleted"),
-        (r"group chat was deactivated|chat was deleted", "give another id: this group was closed"),
+        (r"bots? can't send messages to bots", "use the id of a person or group, not of a bot"),
+        (r"user is deactivated", "use another id: this account was deleted"),
+        (r"group chat was deactivated|chat was deleted", "use another id: this group was closed"),
         (r"not a member of the (?:channel|supergroup|group)", "add the bot to the channel or group"),
-        (r"chat_id is empty", "put the id of a chat into the settings: chat_id"),
-        (r"chat not found|PEER_ID_INVALID", "check the chat id, and open a chat with the bot and press Start"),
-        (r"TOPIC_CLOSED|TOPIC_DELETED|message thread not found", "open the topic again, or give another chat id"),
+        (r"chat_id is empty", "set chat_id in the settings to the id of a chat"),
+        (r"chat not found|PEER_ID_INVALID", "check the chat id; open a chat with the bot and press Start"),
+        (r"TOPIC_CLOSED|TOPIC_DELETED|message thread not found", "reopen the topic, or use another chat id"),
         (r"\"description\":\s*\"(?:Unauthorized|Not Found)\"", "check the token: @BotFather shows it"),
     )
 
