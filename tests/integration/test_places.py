@@ -179,7 +179,7 @@ WAIT += (
 def expected() -> dict[str, dict[str, str]]:
     """The table of the page: by place and state, what the first command answers."""
     page = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
-    lines = page.partition("## Wherever it runs")[2].partition("\n## ")[0].splitlines()
+    lines = page.partition("## Results by place of the training")[2].partition("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return {name: dict(zip(STATES, cells, strict=True)) for name, _, _, *cells in rows[2:]}
 
