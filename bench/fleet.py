@@ -200,21 +200,28 @@ def measure_share(listed: int, seconds: float, api: VastApi) -> tuple[float, flo
 
 def rows() -> list[Row]:
     young, old = measure_members(100, 2, 0.05), measure_members(100, 2, 0.0, 2.0)
-    at_once, bare = measure_members(100, 2), "one regular expression over the answer"
-    kept = "the text of all answers"
+    at_once, bare = measure_members(100, 2), "one regular expression on the reply"
+    kept = "the text of all replies"
     found = [
-        Row("fleet: own CPU of a look, 100 members, answers after 50 ms", young.cpu, "ms", young.bare, bare, "0.6 ms"),
-        Row("fleet: the same, answers at once", at_once.cpu, "ms", at_once.bare, bare, "0.6 ms"),
+        Row(
+            "fleet: own CPU time per look, 100 members, replies after 50 ms",
+            young.cpu,
+            "ms",
+            young.bare,
+            bare,
+            "0.6 ms",
+        ),
+        Row("fleet: the same, immediate replies", at_once.cpu, "ms", at_once.bare, bare, "0.6 ms"),
         Row("fleet: the same after two hours", old.cpu, "ms", old.bare, bare, ""),
-        Row("fleet: memory of a member after two hours", old.memory, "kB", old.text, kept, "70 kB"),
+        Row("fleet: memory per member after two hours", old.memory, "kB", old.text, kept, "70 kB"),
     ]
     if shutil.which("vastai"):
         with tempfile.TemporaryDirectory() as folder, VastApi() as served:
             os.environ.update(served.environ, XDG_RUNTIME_DIR=folder, TRAINING_MONITOR_STATE_DIR=f"{folder}/state")
             one, ours = measure_listing(500, 3, served)
             share, others = measure_share(500, 60.0, served)
-        what = "fleet: 500 instances, share of a core"
-        found.append(Row(what, 100 * share, "%", 100 * others, "its `vastai`", "2 %"))
+        what = "fleet: 500 instances, share of one core"
+        found.append(Row(what, 100 * share, "%", 100 * others, "its `vastai` processes", "2 %"))
         bare = "`vastai show instances --raw`"
         found.append(Row("fleet: refresh of 500 instances", ours, "s", one, bare, "one process"))
     return found
@@ -222,7 +229,7 @@ def rows() -> list[Row]:
 
 def growth(members: Sequence[int] = (10, 100, 1000, 10_000)) -> list[str]:
     """Return a table of what a member costs in fleets of ever more members."""
-    rows = ["| members | own CPU of a look | memory of a member after the first looks |", "| ---: | ---: | ---: |"]
+    rows = ["| members | own CPU time per look | memory per member after the first looks |", "| ---: | ---: | ---: |"]
     for count in members:
         cost = measure_members(count, 1 if count > 1000 else 2)
         rows.append(f"| {count} | {cost.cpu:.2f} ms | {cost.memory:.0f} kB |")

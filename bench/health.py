@@ -60,8 +60,8 @@ def rows(rounds: int = 15, counts: Sequence[int] = (4, 16)) -> Iterator[Row]:
             taken = in_turn(calls, rounds)
             bare, with_list, ours = (1000 * taken[name] for name in ("bare", "listed", "ours"))
             what = f"health of {count} pods"
-            yield Row(what, ours, "ms", bare, f"{count} bare execs at once", "1.3x")
-            yield Row(what, ours, "ms", with_list, "these, and `kubectl get pods`", "1.3x")
+            yield Row(what, ours, "ms", bare, f"{count} `kubectl exec` in parallel", "1.3x")
+            yield Row(what, ours, "ms", with_list, "the same, and `kubectl get pods`", "1.3x")
     os.environ.clear()
     os.environ.update(environ_before)
 

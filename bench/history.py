@@ -203,18 +203,21 @@ def rows() -> list[Row]:
         size, reference = thinned_size(folder, 5, 10)
     return [
         Row(
-            f"history: CPU of adding a sample, {members} members",
+            f"history: CPU time to add a sample, {members} members",
             *(1e6 * ours, "µs"),
-            *(1e6 * theirs, "one row of a batch into a plain table"),
+            *(1e6 * theirs, "a row of a batch in a plain table"),
             goal="25 µs",
         ),
-        Row("history: CPU of packing it, when its hour has ended", 1e6 * packing, "µs", None, "", ""),
-        Row("history: a thinned sample", size, "B", reference, "a row of a plain table", goal="40 B"),
+        Row("history: CPU time to pack a sample at the end of its hour", 1e6 * packing, "µs", None, "", ""),
+        Row("history: size of a thinned sample", size, "B", reference, "a row of a plain table", goal="40 B"),
     ]
 
 
 def growth() -> list[str]:
-    lines = ["| members | CPU of adding a sample | of packing it | in a plain table |", "| ---: | ---: | ---: | ---: |"]
+    lines = [
+        "| members | CPU time to add a sample | to pack it | to add it to a plain table |",
+        "| ---: | ---: | ---: | ---: |",
+    ]
     for members in (10, 100, 1000):
         with tempfile.TemporaryDirectory() as folder:
             ours, theirs, packing = added(folder, members)
@@ -282,12 +285,12 @@ def month(folder: str, members: int, days: int) -> list[str]:
         )
     later = {name: FleetSample(each.timestamp + 10, each.values, each.status) for name, each in now.items()}
     calls = {
-        "add a sample of each": lambda: history.add(later),
-        "read a member's month": lambda: history.read(key(7), 0.0),
-        "read a member's last hour": lambda: history.read(key(7), START + days * DAY - HOUR),
-        "list the members": history.members,
+        "time to add a sample of each": lambda: history.add(later),
+        "time to read a member's month": lambda: history.read(key(7), 0.0),
+        "time to read a member's last hour": lambda: history.read(key(7), START + days * DAY - HOUR),
+        "time to list the members": history.members,
     }
-    lines = [f"| {members} members, {days} days thinned | |", "| --- | ---: |"]
+    lines = [f"| history of {members} members, {days} days, thinned | |", "| --- | ---: |"]
     lines.append(f"| size of the file | {os.path.getsize(store.path) / 1e6:.0f} MB |")
     taken = in_turn(calls, 5)
     return [*lines, *(f"| {name} | {1000 * seconds:.1f} ms |" for name, seconds in taken.items())]

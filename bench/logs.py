@@ -69,7 +69,7 @@ def _translate(text: str) -> None:
 def rows() -> Iterator[Row]:
     """Measure what `python3 -m bench` shows of logs."""
     texts = {kind: _log(map(line, count()), SIZE) for kind, line in FRAMEWORKS.items()}
-    beside = "translate and a dictionary"
+    beside = "`bytes.translate` and a dict"
     for kind, text in texts.items():
         calls = {"ours": partial(_read, text), "reference": partial(_translate, text.replace("\r", "\n"))}
         ours, reference = (len(text) / MEGA / seconds for seconds in in_turn(calls, ROUNDS).values())

@@ -69,7 +69,12 @@ def measure(training: Training, py_spy: str, store: Store, rounds: int) -> Itera
     )
     net = 1000 * max(0.0, max(pauses) - max(quiet))
     yield Row(
-        "the longest pause of any of them", net, "ms", None, f"net of {1000 * max(quiet):.0f} ms without", "100 ms"
+        "longest pause of any of them",
+        net,
+        "ms",
+        None,
+        f"after subtracting {1000 * max(quiet):.0f} ms without a roll call",
+        "100 ms",
     )
 
 

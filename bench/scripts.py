@@ -92,7 +92,7 @@ def restarts(rounds: int, folder: Path) -> Iterator[Row]:
     scan, _ = measure(partial(run_sh, SCAN), rounds)
     nothing = Question("nothing", ":", lambda reply: None)
     beside = "three scans of `/proc`"
-    yield row_of("two questions of nothing", measure(partial(SITE.ask, nothing, nothing), rounds), scan, beside, "")
+    yield row_of("two empty questions", measure(partial(SITE.ask, nothing, nothing), rounds), scan, beside, "")
     for attempts, keep in ((2, KEPT), (20, KEPT), (200, KEPT), (20, 20)):
         os.environ["TRAINING_MONITOR_JOBS_DIR"] = str(folder / f"{keep} of {attempts}")
         start_process_job("local", "true", "run-attempt-1")
@@ -108,8 +108,8 @@ def restarts(rounds: int, folder: Path) -> Iterator[Row]:
 
         for _ in range(attempts // MOST_REMOVED + 1):
             restart()  # each removes as many as that of what is not kept
-        goal = "150 ms, 5 processes more" if attempts == 20 else "as for 20"
-        name = f"a restart after {attempts} former attempts, at most {keep} of them kept"
+        goal = "150 ms, 5 more processes" if attempts == 20 else "as with 20"
+        name = f"a restart after {attempts} attempts, with `--keep-attempts {keep}`"
         yield row_of(name, measure(restart, rounds), scan, beside, goal)
 
 

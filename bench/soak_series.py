@@ -96,7 +96,7 @@ def series_of(samples: Sequence[Mapping[str, float]]) -> list[Series]:
 
 def as_table(samples: Sequence[Mapping[str, float]], series: Sequence[Series], *, judged: bool) -> Iterator[str]:
     """Format the series as a table in Markdown; slopes are those after the first quarter."""
-    yield "| what | first quarter | second | last | largest | slope per hour | |"
+    yield "| quantity | first quarter | second quarter | last quarter | maximum | slope per hour | result |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     times = [sample["at"] for sample in samples]
     for each in series:

@@ -103,7 +103,9 @@ def compare(rounds: int, folder: Path) -> Iterator[Row]:
         if goal.endswith("x"):
             yield Row(f"{name} ({modules} modules)", own, "ms", reference, "`python3 -c pass`", goal)
         else:
-            yield Row(f"{name} ({modules} modules)", own - reference, "ms", None, "more than `python3 -c pass`", goal)
+            yield Row(
+                f"{name} ({modules} modules)", own - reference, "ms", None, "in addition to `python3 -c pass`", goal
+            )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str,
 
 def as_table(rows: Iterable[Row]) -> list[str]:
     """Format the rows as a table in Markdown."""
-    lines = ["| what | takes | beside | ratio | goal |", "| --- | ---: | --- | ---: | --- |"]
+    lines = ["| measurement | result | reference | ratio | goal |", "| --- | ---: | --- | ---: | --- |"]
     for row in rows:
         beside = row.beside if row.reference is None else f"{row.beside}: {short(row.reference)} {row.unit}"
         ratio = "" if row.ratio is None else f"{short(row.ratio)}x"

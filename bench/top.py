@@ -181,7 +181,9 @@ def rows() -> Iterator[Row]:
             refresh.draw()
 
         taken = in_turn({"write": write, "raw": partial(read_raw, name), "ours": whole}, 30)
-    yield Row("top, a refresh", 1e3 * taken["ours"], "ms", 1e3 * taken["raw"], "raw reads of the same files", "1.8x")
+    yield Row(
+        "`top`, one refresh", 1e3 * taken["ours"], "ms", 1e3 * taken["raw"], "raw reads of the same files", "1.8x"
+    )
 
 
 @contextmanager
@@ -205,7 +207,7 @@ def begin_runs(folder: str, pids: list[int]) -> None:
 
 def growth() -> Iterator[str]:
     """Measure how the cost of a look grows with the runs in a folder."""
-    yield "| runs | a look, files unchanged | a look, all files new |"
+    yield "| runs | one look, unchanged files | one look, all files new |"
     yield "| ---: | ---: | ---: |"
     for count in (10, 100, 1000, 10_000):
         with tempfile.TemporaryDirectory(prefix="tm") as name:

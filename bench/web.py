@@ -100,8 +100,8 @@ def measure_requests(count: int) -> list[Row]:
     rate, cost = ({name: statistics.median(taken) for name, taken in each.items()} for each in (rates, costs))
     beside = f"http.server, {size // 1000} kB"
     return [
-        Row("requests of the web page", rate["ours"], "1/s", rate["bare"], beside, "at most 1.5x"),
-        Row("processor time of one", cost["ours"], "ms", cost["bare"], beside, "at most 1.5x"),
+        Row("web page: requests", rate["ours"], "1/s", rate["bare"], beside, "at most 1.5x"),
+        Row("web page: CPU time per request", cost["ours"], "ms", cost["bare"], beside, "at most 1.5x"),
     ]
 
 
@@ -131,12 +131,12 @@ def measure_browsers(seconds: float) -> list[Row]:
                 first[each.fileno()] = now
         share = 100 * (processor_seconds(server.pid) - spent) / seconds
         stuck.close()
-    crowd = f"{BROWSERS} browsers on {MEMBERS} members"
+    crowd = f"web page: CPU, {BROWSERS} browsers, {MEMBERS:,} members"
     slowest = max(late, default=0.0) * 1000
     return [
-        Row(f"{crowd}: processor", share, "% of a core", None, f"every {INTERVAL:.0f} s, one stuck", "below 100"),
-        Row("what one browser gets", size / seconds / (BROWSERS - 1) / 1000, "kB/s", None, "", ""),
-        Row("from the first to the last one's change", slowest, "ms", None, "the slowest of all", "below 2000"),
+        Row(crowd, share, "% of a core", None, f"refresh every {INTERVAL:.0f} s, one browser stuck", "below 100"),
+        Row("web page: data per browser", size / seconds / (BROWSERS - 1) / 1000, "kB/s", None, "", ""),
+        Row("web page: delay from first to last browser", slowest, "ms", None, "slowest update", "below 2000"),
     ]
 
 
