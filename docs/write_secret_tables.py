@@ -19,12 +19,16 @@ BEGIN, END = "<!-- written by docs/write_secret_tables.py -->\n", "<!-- end of w
 def write_secret_tables() -> str:
     """Return the two tables, each row with the number of secrets that its tests mask, and of texts that they keep."""
     contexts = {name: tuple(dict.fromkeys(each.example for each in rows)) for name, rows in CONTEXTS.items()}
-    lines = ["| context | looks like | masked | kept |", "| --- | --- | ---: | ---: |"]
+    lines = ["| context | example | secrets masked | texts kept |", "| --- | --- | ---: | ---: |"]
     for name, examples in contexts.items():
         masked, kept = (sum(len(CONTEXT_CASES[each][at]) for each in examples) for at in (0, 1))
         looks = "<br>".join(f"`{each}`" for each in examples)
         lines.append(f"| {name} | {looks} | {masked} | {kept} |")
-    lines += ["", "| form of a token | begins with, or has | masked | kept |", "| --- | --- | ---: | ---: |"]
+    lines += [
+        "",
+        "| form of a token | begins with, or contains | secrets masked | texts kept |",
+        "| --- | --- | ---: | ---: |",
+    ]
     for name, form in sorted(TOKEN_FORMS.items(), key=lambda each: each[0].lower()):
         masked, kept = map(len, TOKEN_CASES[name])
         lines.append(f"| {name} | {' '.join(f'`{each}`' for each in form.signs)} | {masked} | {kept} |")
@@ -32,8 +36,8 @@ def write_secret_tables() -> str:
     masked, kept = (sum(len(each[at]) for each in cases) for at in (0, 1))
     lines += [
         "",
-        f"Together {len(contexts)} contexts and {len(TOKEN_FORMS)} forms of tokens: their tests mask {masked} secrets"
-        f" and keep {kept + len(STAYS)} texts that look alike.",
+        f"In the tests of these {len(contexts)} contexts and {len(TOKEN_FORMS)} forms of tokens, {masked} secrets are"
+        f" masked, and {kept + len(STAYS)} similar texts are kept.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -48,8 +48,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not tried:
         return
     terminalreporter.section("attacks and faults")
-    terminalreporter.write_line("| class | tried | got through |\n| --- | ---: | ---: |")
+    terminalreporter.write_line("| class of attacks | attempts | successful |\n| --- | ---: | ---: |")
     for name in sorted(tried):
         kind = re.split('[:,.\n"]', (HERE / f"{name}.py").read_text(), maxsplit=4)[3]
         terminalreporter.write_line(f"| {kind} (`{name}.py`) | {tried[name]:,} | {through[name]} |")
-    terminalreporter.write_line(f"| together | {tried.total():,} | {through.total()} |")
+    terminalreporter.write_line(f"| total | {tried.total():,} | {through.total()} |")

@@ -1,4 +1,4 @@
-"""What a rented machine sends for a folder: an archive that lies writes only listed files, in their sizes."""
+"""Folders that a rented machine sends: from a false archive, only listed files are written, with their listed sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words and environments of every program that commands start, here and on targets: no secret is among them."""
+"""Arguments and environments of all programs that commands start, here and on targets: no secret is in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks that are set, machines that are suspended, full disks: nothing stalls, fails or happens twice by it."""
+"""Clock changes, suspended machines and full disks: nothing stalls, fails or happens twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the state file with values that no command wrote: told, and the others are shown."""
+"""Invalid values in rows of the state file: they are reported, and the other rows are shown."""
 
 from __future__ import annotations
 

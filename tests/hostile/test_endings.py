@@ -1,4 +1,4 @@
-"""However a command is ended: it ends within a second, by that signal, without a traceback, and its children with it.
+"""Commands that are interrupted or killed: they end within a second, by that signal, without traceback or children.
 
 Every command of the table waits for something that does not answer, and gets each signal. All of one kind run at once:
 they mostly wait.

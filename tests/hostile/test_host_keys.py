@@ -1,4 +1,4 @@
-"""Hosts that show another key than the user's files hold: refused, and nothing is written over."""
+"""Hosts with another key than in the user's files: refused, and no file is overwritten."""
 
 from __future__ import annotations
 

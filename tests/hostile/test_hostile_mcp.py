@@ -1,4 +1,4 @@
-"""What models are told by the MCP server: without secrets, escaped and bounded, whatever a machine answers."""
+"""Replies of the MCP server to language models: without secrets, escaped and bounded, for any reply of a machine."""
 
 from __future__ import annotations
 

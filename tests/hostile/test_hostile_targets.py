@@ -1,4 +1,4 @@
-"""Every command before a target that lies: no traceback, a documented status, and never a verdict out of garbage.
+"""Every command on a target that returns false data: no traceback, a documented status, no verdict from garbage.
 
     TRAINING_MONITOR_FUZZ=200000 python3 -m pytest tests/hostile
 

@@ -1,4 +1,4 @@
-"""A fleet of hostile texts in a browser: nothing of them acts, lies or tells a secret.
+"""Hostile texts on the web page in a browser: none acts, deceives or reveals a secret.
 
 What the server sends is searched as it is on the wire, and the page is shown by a real Chromium.
 """

@@ -1,4 +1,4 @@
-"""A jobs folder with an entry that no job of ours made: it is named, and all jobs are shown."""
+"""A jobs folder with foreign entries: they are reported, and all jobs are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worst answers cost a bounded amount of memory: at most 60 MB more than a small answer to the same command."""
+"""Memory cost of the worst replies: at most 60 MB more than a small reply to the same command."""
 
 from __future__ import annotations
 

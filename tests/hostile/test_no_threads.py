@@ -1,4 +1,4 @@
-"""A machine that has no thread left: what must not be lost is kept, the rest fails in words and leaves nothing."""
+"""A machine without free threads: important data is kept, the rest fails with an error and leaves nothing behind."""
 
 from __future__ import annotations
 

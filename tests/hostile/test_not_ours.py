@@ -1,4 +1,4 @@
-"""Processes and files made to look like ours: nothing of others is signalled, and nothing of ours is forgotten."""
+"""Foreign processes and files that imitate ours: no foreign process is signalled, and none of ours is forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices for one person while the channels have default recipients: they reach the person, or nobody."""
+"""Notices for one person when channels have default recipients: they reach that person, or nobody."""
 
 from __future__ import annotations
 

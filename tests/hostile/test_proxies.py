@@ -1,4 +1,4 @@
-"""What a proxy of the environment is told: which hosts are asked by https, and nothing of what is sent by http."""
+"""Data that a proxy of the environment receives: hosts queried by https, and nothing that is sent by http."""
 
 from __future__ import annotations
 

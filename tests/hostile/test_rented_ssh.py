@@ -1,4 +1,4 @@
-"""What a rented machine gets of the user through ssh: only what is needed."""
+"""User data that a rented machine receives by ssh: only what is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of functions, files and threads that a training chose, on all faces of the roll call, and a target that fails.
+"""Hostile names of functions and files in a roll call, in every interface, and a target that fails.
 
 What a reader sees is on one line, without control characters, and holds no secret.
 """

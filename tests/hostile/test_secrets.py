@@ -1,4 +1,4 @@
-"""Canaries in every place that a secret can come from, and a search of everything that commands produce."""
+"""Secrets in every place where secrets occur, and a search of everything that commands produce."""
 
 from __future__ import annotations
 

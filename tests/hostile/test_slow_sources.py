@@ -1,4 +1,4 @@
-"""A source that does not answer: Ray, the GPU driver and a dead mount hang, and the others answer all the same."""
+"""A source that does not respond: Ray, the GPU driver and a dead mount hang, and the other sources still respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However a screen ends, it leaves the terminal as it was: modes, cursor, mouse, echo; and no core is dumped."""
+"""The terminal after a screen has ended: modes, cursor, mouse and echo are restored, and no core is dumped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that fail beside malice: missing, hanging, killed, silent, talkative. Nothing healthy or failed comes of it."""
+"""Outside tools that fail: missing, hanging, killed, silent, talkative. No verdict healthy or failed follows."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ CONTEXTS = {
         )
         for name, (after, _) in NAMES.items()
     ),
-    "assignments to variables": (
+    "other assignments to variables": (
         _context(
             "OPENAI_KEY=VALUE, GITHUB_PAT=VALUE",
             "_key=|_pat=|_auth=|_dsn=",
@@ -282,7 +282,7 @@ CONTEXTS = {
         )
         for name in ("pass", "pw")
     ),
-    "variables": (
+    "environment variables": (
         _context(
             "TOKEN_GITHUB=VALUE",
             "token_|secret_|password_",
@@ -290,7 +290,7 @@ CONTEXTS = {
             as_written=True,
         ),
     ),
-    "pairs": tuple(
+    "pairs of name and value": tuple(
         _context(
             "('NAME', 'VALUE')",
             name,
@@ -300,7 +300,7 @@ CONTEXTS = {
         )
         for name, (after, _) in NAMES.items()
     ),
-    "options": tuple(
+    "command-line options": tuple(
         _context(
             "--NAME VALUE",
             name,
@@ -310,7 +310,7 @@ CONTEXTS = {
         )
         for name, (after, _) in NAMES.items()
     ),
-    "settings by a command": tuple(
+    "commands that set a value": tuple(
         _context(
             "setenv NAME VALUE, ENV NAME VALUE, aws configure set NAME VALUE",
             f"{sign} |{sign}\n" if sign in ("env", "arg") else sign,
@@ -324,7 +324,7 @@ CONTEXTS = {
             ("modify", r"modify\s+\S{1,100}"),
         )
     ),
-    "records of name and value": (
+    "records with name and value": (
         _context(
             'name: NAME, value: VALUE; {"name": "NAME", "value": "VALUE"}',
             "value",
@@ -332,7 +332,7 @@ CONTEXTS = {
             rf"""["']?\s{{0,5}}[:=]\s{{0,5}}["']?({_PHRASE}|{_VALUE})""",
         ),
     ),
-    "files of Kaggle": (
+    "Kaggle credentials": (
         _context(
             '{"username": "USER", "key": "VALUE"}',
             '"key"',
@@ -341,7 +341,7 @@ CONTEXTS = {
             r'"username"\s{0,5}:\s{0,5}"[^"]{0,100}"\s{0,5},\s{0,5}\Z',
         ),
     ),
-    "elements of XML": (_context("<NAME>VALUE</NAME>", "</", r"<(?P<name>[\w:.-]{2,80})>([^<>]{4,500})</"),),
+    "XML elements": (_context("<NAME>VALUE</NAME>", "</", r"<(?P<name>[\w:.-]{2,80})>([^<>]{4,500})</"),),
     "lists": tuple(
         _context(
             'NAMES: ["VALUE", "VALUE"]',
@@ -365,14 +365,14 @@ CONTEXTS = {
     "prompts": (
         _context("Password for USER: VALUE", "password for", rf"password for \S{{1,100}}:\s{{1,5}}({_VALUE})", _is_odd),
     ),
-    "netrc": (
+    "netrc lines": (
         _context(
             "login USER password VALUE",
             "password",
             rf"\b(?:login|user)\s+\S{{1,200}}\s+(?:account\s+\S{{1,200}}\s+)?password\s+[\"']?({_WORD})",
         ),
     ),
-    "headers of a request": (
+    "request headers": (
         _context(
             "Authorization: Bearer VALUE",
             "authorization",
@@ -383,7 +383,7 @@ CONTEXTS = {
         _context("Cookie: VALUE", "cookie", r"""cookie["']?\s*:\s*["']?([^\s*"'][^\r\n"']{3,})"""),
         _context('"auth": "VALUE"', "auth", rf"""["']auth["']\s*:\s*["']({_VALUE})""", _is_odd),
     ),
-    "users of URLs": (
+    "user part of URLs": (
         _context(
             "https://USER:VALUE@host, https://VALUE@host",
             "://",
@@ -393,7 +393,7 @@ CONTEXTS = {
             "https%3A%2F%2FUSER%3AVALUE%40host", "%3a%2f%2f", r"%3a%2f%2f[^\s/:@%]{0,200}%3a([^\s/]{1,500}?)(?=%40)"
         ),
     ),
-    "queries of URLs": (
+    "query part of URLs": (
         _context(
             "X-Amz-Signature=VALUE, X-Amz-Credential=VALUE",
             "amz-",
@@ -416,7 +416,7 @@ CONTEXTS = {
         ),
         _context("webhook.office.com/VALUE", "webhook.office.com/", r"""webhook\.office\.com/([^\s"'<>]+)"""),
     ),
-    "passwords of programs": (
+    "passwords on command lines and in calls": (
         _of_program(
             "curl -u USER:VALUE",
             "curl|wget|httpie|http |http\n|http'|xh |xh\n",
