@@ -1,7 +1,7 @@
-"""The types of the JSON documents of the commands, from which `docs/write_schemas.py` writes their schemas.
+"""The types of the JSON documents of the commands. `docs/write_schemas.py` generates the schemas from them.
 
-A document has `schema` and the keys of its type, with `target` and `verdict` where it has them. No command needs
-these types, so they are no part of the package.
+A document has the key `schema` and the keys of its type, including `target` and `verdict` if they apply. No command
+needs these types, so they are not part of the package.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EventKind = Literal[
 ]  # fmt: skip
 
 
-# ---------------------------------------------------------------- keys that several documents have
+# ---------------------------------------------------------------- keys that several documents share
 
 
 _TARGET: dict[str, Any] = {"target": str}
@@ -55,7 +55,7 @@ _PROGRESS = key_types(models.Progress, **dict.fromkeys(OF_A_LOG, "")) | {
 _JUDGED = key_types(values.Verdict, stall="") | _VERDICT | {"state": reports.StateWord}
 StatusKeys = document(
     "StatusKeys",
-    "One look at a watched training, as `TrainingStatus` defines it; `end` is how it ended, as far as that tells.",
+    "One look at a watched training, as defined by `TrainingStatus`. `end` is how it ended, or null if unknown.",
     key_types(values.TrainingStatus, step="", **STATUS_KEYS),
     _PROGRESS,
     _JUDGED,
@@ -64,13 +64,13 @@ StatusKeys = document(
 )
 EventDocument = document(
     "EventDocument",
-    "What was seen or done, as `Event` defines it.",
+    "An observation or an action, as defined by `Event`.",
     key_types(models.Event, view=""),
     kind=EventKind,
     outcome=str | None,
 )
 ProgressDocument = document(
-    "ProgressDocument", "An event of a look at the job, with how far it is.", EventDocument, _PROGRESS
+    "ProgressDocument", "An event of a look at the job, with its progress.", EventDocument, _PROGRESS
 )
 _EVENTS = (EventDocument, ProgressDocument)
 _EVENTS_OF_TARGET = (
@@ -85,15 +85,15 @@ _RESTART_RESULT = document("RestartResult", "", reports.RestartReport, _TARGET, 
 
 Supervisor = document(
     "Supervisor",
-    "Who supervises a training: since when (epoch seconds), and how many seconds ago it last said so.",
+    "The supervisor of a training: `since` (epoch seconds), and the seconds since it last renewed its claim (`age`).",
     Owner,
     since=float,
     age=float,
 )
 StatusJob = document(
     "StatusJob",
-    "A job: `log_age` is the seconds since the last write to its log, `metrics` by the log patterns of the settings."
-    "\n\n`metrics` is None where all jobs are listed.",
+    "A job: `log_age` is the seconds since the last write to its log; `metrics` are read with the log patterns of the "
+    "settings.\n\n`metrics` is null in a list of all jobs.",
     _PROGRESS,
     _JUDGED,
     {key: key_types(models.JobView)[key] for key in JOB_KEYS},
@@ -108,7 +108,7 @@ StatusJob = document(
 
 FleetMember = document(
     "FleetMember",
-    "A member, as `TrainingMetrics` defines its values; verdict and reason are those of its row on the screen.",
+    "A member, with values as defined by `TrainingMetrics`; `verdict` and `reason` are those of its row on the screen.",
     key_types(TrainingMetrics, **{field: key for key, field in REPORTED.items()}, explained=""),
     _JUDGED,
     recent_logs=list[str],
@@ -121,25 +121,25 @@ FleetMember = document(
 )
 FleetSums = document(
     "FleetSums",
-    "The sums of a fleet, as `FleetSummary` defines them; `verdicts` counts the members of each.",
+    "The sums of a fleet, as defined by `FleetSummary`; `verdicts` counts the members with each verdict.",
     key_types(FleetSummary, levels="verdicts", **COSTS),
 )
 FleetDocument = document(
     "FleetDocument",
-    "A look at a fleet, as `FleetSnapshot` defines it; `verdict` is the worst of its members.",
+    "A look at a fleet, as defined by `FleetSnapshot`; `verdict` is the worst verdict of its members.",
     key_types(FleetSnapshot, rows=""),
     _VERDICT,
     members=list_of(FleetMember),
     summary=FleetSums,
 )
-RunVariable = document("RunVariable", "A variable of a script, as `Variable` defines it.", Variable, editable=bool)
-RunFile = document("RunFile", "What a run wrote of itself, as `Run` defines it.", Run, variables=list_of(RunVariable))
+RunVariable = document("RunVariable", "A variable of a script, as defined by `Variable`.", Variable, editable=bool)
+RunFile = document("RunFile", "The content of a run's file, as defined by `Run`.", Run, variables=list_of(RunVariable))
 TopRun = document(
-    "TopRun", "A run and its processes, as `RunRow` defines them.", RunRow, _JUDGED, run=RunFile, loss=float | None
+    "TopRun", "A run and its processes, as defined by `RunRow`.", RunRow, _JUDGED, run=RunFile, loss=float | None
 )
 TopDocument = document(
     "TopDocument",
-    "A look at a folder of runs, as `RunsSnapshot` defines it; `verdict` is the worst of the runs.",
+    "A look at a folder of runs, as defined by `RunsSnapshot`; `verdict` is the worst verdict of the runs.",
     key_types(RunsSnapshot, rows="", is_refreshing="refreshing"),
     _VERDICT,
     runs=list_of(TopRun),
@@ -147,13 +147,13 @@ TopDocument = document(
 _MEMBER = key_types(HistoryMember, **MEMBER_KEYS)
 ProjectedCost = document(
     "ProjectedCost",
-    "Dollars: `cost_ahead` in the next `hours`, `cost_to_completion` until the last step.",
+    "Costs in dollars: `cost_ahead` for the next `hours`, `cost_to_completion` until the last step.",
     key_types(CostProjection, **COST_KEYS),
 )
 ListedMember = document("ListedMember", "", _MEMBER, newest=Mapping[str, float | None])
 DescribedMember = document(
     "DescribedMember",
-    "A member with `seen` samples in the chosen time.",
+    "A member; `seen` is its number of samples in the selected time.",
     _MEMBER,
     seen=int,
     fields=Mapping[str, Trend],
@@ -161,7 +161,7 @@ DescribedMember = document(
 )
 DailyCost = document(
     "DailyCost",
-    "Dollars by day, and their sum: None is unknown, `at_least` that there may have been more.",
+    "Dollars per day, and their sum. null means unknown; `at_least` means that the value is a lower bound.",
     dollars=list[float | None],
     at_least=list[bool],
     total=float | None,
@@ -174,7 +174,7 @@ DailyCost = document(
 
 RentedJob = document(
     "RentedJob",
-    "A training on rented machines, as `QueuedJob` defines it; `state` is a `JobState`, or one of a later version.",
+    "A training on rented machines, as defined by `QueuedJob`; `state` is a `JobState`, or a state of a later version.",
     key_types(QueuedJob, id="job_id"),
     state=str,
     total_cost=float,
@@ -185,7 +185,7 @@ DamagedJob = document("DamagedJob", "A row of the queue that cannot be read.", j
 InstanceJob = document("InstanceJob", "", owner=str, job_id=str, attempt=int)
 Instance = document(
     "Instance",
-    "A rented instance; costs in dollars an hour, `status`, `intended_status` and `label` in vast.ai's words.",
+    "A rented instance. Costs are in dollars per hour; `status`, `intended_status` and `label` are those of vast.ai.",
     {key: get_type_hints(read)["return"] for key, (_, read) in INSTANCE_KEYS.items()},
     instance_id=int,
     status=str | None,
@@ -196,10 +196,10 @@ Instance = document(
 LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
 Forecast = document(
     "Forecast",
-    "The cost of the rented instances while they stay as they are, as `BurnForecast` defines it.",
+    "The cost of the rented instances if nothing changes, as defined by `BurnForecast`.",
     key_types(BurnForecast, **FORECAST_KEYS),
 )
-ChannelResult = document("ChannelResult", "What came of a test by one channel.", values.Delivery, hint=str | None)
+ChannelResult = document("ChannelResult", "The result of a test of one channel.", values.Delivery, hint=str | None)
 
 
 # ---------------------------------------------------------------- documents
@@ -210,11 +210,11 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "why": ExplanationReport,
     "wait": (
         outcomes.WaitReport,
-        document("WaitsDocument", "The waits that are kept, the last written first (`--list`).", waits=list[KeptWait]),
+        document("WaitsDocument", "The saved waits, most recently written first (`--list`).", waits=list[KeptWait]),
     ),
     "status": document(
         "StatusDocument",
-        "The jobs of a target, or one of them; `odd` is what its jobs folder holds besides jobs.",
+        "The jobs of a target, or one of them; `odd` lists entries of its jobs folder that are not jobs.",
         _TARGET,
         jobs=list_of(StatusJob),
         not_seen=list[values.NotSeen],
@@ -223,16 +223,16 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "logs": document("LogsDocument", "", _TARGET, job_id=str, text=str),
     "vast": FleetDocument,
     "fleet": FleetDocument,
-    "web": document("WebDocument", "Where the page is, and the process that serves it.", url=str, pid=int),
+    "web": document("WebDocument", "The address of the page, and the process that serves it.", url=str, pid=int),
     "metrics": (),
     "top": TopDocument,
     "history": (
         document("HistoryDocument", "The newest value of some fields of each member.", members=list_of(ListedMember)),
-        document("DescribedHistory", "Each field of some members.", members=list_of(DescribedMember)),
+        document("DescribedHistory", "All fields of some members.", members=list_of(DescribedMember)),
         document("ComparedHistory", "Members side by side (`--compare`).", members=list[RunComparison]),
         document(
             "CostHistory",
-            "The cost of members, groups and all together on each of `days` (`--cost`).",
+            "The cost of each member, each group and all members together on each of `days` (`--cost`).",
             days=list[str],
             members=list_of(document("MemberCost", "", DailyCost, key=str)),
             groups=list_of(document("GroupCost", "", DailyCost, name=str)),
@@ -261,11 +261,11 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
             last_look=StatusKeys | None,
         ),
     ),
-    "upload": document("UploadDocument", "An upload, as `UploadReport` defines it.", outcomes.UploadReport, _TARGET),
+    "upload": document("UploadDocument", "An upload, as defined by `UploadReport`.", outcomes.UploadReport, _TARGET),
     "stop": document(
         "StopDocument",
-        "How a training was ended, as `TerminationReport` defines it; `job_id` is null for a process that is no job. "
-        "Without --upload, --destroy and --notify, its checkpoints are not looked at.",
+        "How a training was ended, as defined by `TerminationReport`; `job_id` is null for a process that was not "
+        "started as a job. Its checkpoints are inspected only with --upload, --destroy or --notify.",
         outcomes.TerminationReport,
         _TARGET,
         job_id=str | None,
@@ -289,7 +289,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
         *_EVENTS,
         document(
             "LaunchResult",
-            "A queued training, or how it ended or was left with `--watch`.",
+            "A queued training; with `--watch`, the training at its end or when the command was interrupted.",
             kind=Literal["result", "interrupted"],
             job=RentedJob,
         ),
@@ -299,15 +299,15 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "sweep": SweepReport,
     "instances": document(
         "InstancesDocument",
-        "Instances, the sum of their known costs, and how many have an unknown one.",
+        "Instances, the sum of their known costs, and the number of instances with unknown cost.",
         instances=list_of(Instance),
         cost_per_hour=float,
         cost_unknown=int,
     ),
     "offers": document(
         "OffersDocument",
-        "The best of the `found` offers, and the wishes without which there would be some (`loosen`, by "
-        "their options).",
+        "The best of the `found` offers. If there are none, `loosen` names the options without which there would be "
+        "some.",
         offers=list[Offer],
         found=int,
         query=OfferQuery,
@@ -318,13 +318,13 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "credits": (
         document(
             "CreditDocument",
-            "The credit at vast.ai, as `Balance` defines it, and how long it lasts.",
+            "The credit at vast.ai, as defined by `Balance`, and how long it lasts.",
             Balance,
             forecast=Forecast | None,
             error=str | None,
         ),
         document(
-            "AccountDocument", "An account of the ledger here.", account=str, credit=float, movements=list[Movement]
+            "AccountDocument", "An account of the local ledger.", account=str, credit=float, movements=list[Movement]
         ),
     ),
     "demo": (*_EVENTS, document("DemoResult", "", reports.RestartReport, kind=Literal["result"])),
@@ -332,27 +332,32 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     "notify": (
         values.Delivery,
         document(
-            "ChannelsDocument", "What came of a test by every channel (`--test`).", channels=list_of(ChannelResult)
+            "ChannelsDocument", "The results of a test of all channels (`--test`).", channels=list_of(ChannelResult)
         ),
-        document("NoticesDocument", "The last notices, newest first (`--list`).", notices=list[KeptNotice]),
+        document("NoticesDocument", "The most recent notices, newest first (`--list`).", notices=list[KeptNotice]),
     ),
     "skill": (
         document(
             "SkillPage",
-            "One page of the skill: where it is, its text, and the names of the pages.",
+            "One page of the skill: its path, its text, and the names of all pages.",
             path=str,
             text=str,
             pages=list[str],
         ),
-        document("SkillFolders", "Where the skill was installed (`--install`).", skill=str, folders=list[Installation]),
+        document(
+            "SkillFolders",
+            "The folders in which the skill was installed (`--install`).",
+            skill=str,
+            folders=list[Installation],
+        ),
     ),
-    "mcp": document("McpDocument", "The tools as `tools/list` has them.", tools=list[Mapping[str, Any]]),
+    "mcp": document("McpDocument", "The tools, in the form of `tools/list`.", tools=list[Mapping[str, Any]]),
     "completion": document("CompletionDocument", "", shell=Literal["bash", "zsh", "fish"], script=str),
     "config": (
         SettingsCheck,
         document(
             "SettingsTables",
-            "The settings file (empty: there is none), and the keys of its tables.",
+            "The settings file (empty if there is none), and the keys of its tables.",
             file=str,
             tables=Mapping[str, list[str]],
         ),
@@ -360,7 +365,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
     ),
     "error": document(
         "ErrorDocument",
-        "Why there is no other document, what kind of error it is, and what to try.",
+        "An error in place of the command's document: the problem, its kind, and a suggestion (`hint`).",
         error=str,
         kind=str,
         hint=str | None,
