@@ -262,7 +262,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         AccessDenied,
         (
             r"Offending \S+ key in ([^'\n]+):\d+\r?\n(?:.*\n){0,6}?Host key for ([^'\s]+) has changed",
-            r"if the host was really reinstalled: ssh-keygen -R '\2' -f '\1'",
+            r"if the host was really reinstalled, remove its old key: ssh-keygen -R '\2' -f '\1'",
             rf"Host key for |Host key verification failed|{_JUMP}",
         ),
         (
@@ -301,14 +301,14 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"Permission denied \(gssapi[\w,-]*\)", "get a Kerberos ticket: kinit"),
         (
             r"Too many authentication failures",
-            "offer only one key (ssh-add -l lists them): set IdentityFile and IdentitiesOnly=yes for this host",
+            "offer only one key: set IdentityFile and IdentitiesOnly=yes for this host (ssh-add -l lists your keys)",
             rf"{_JUMP}|{_AFTER_CUT}|^Disconnected from",
         ),
         (rf"{_NO_SSH_KEY}|No supported authentication methods available", _KEYS, _JUMP),
         # ---- accounts
         (
             r"pam_slurm_adopt|no active jobs on this node",
-            "choose a node that runs a job of yours, since Slurm admits you only there: squeue --me lists them",
+            "choose a node on which a job of yours runs: Slurm admits you only there (squeue --me lists these nodes)",
             _AFTER_CUT,
         ),
         (
