@@ -1,4 +1,4 @@
-"""The roll call over a training of 64 processes on one host: how long it takes, and the longest pause of any of them.
+"""The roll call over a training of 64 processes on one host: how long it takes, and the longest pause of any process.
 
     python3 bench/roll_call.py [--processes 64] [--rounds 5]
 
@@ -69,7 +69,7 @@ def measure(training: Training, py_spy: str, store: Store, rounds: int) -> Itera
     )
     net = 1000 * max(0.0, max(pauses) - max(quiet))
     yield Row(
-        "longest pause of any of them",
+        "longest pause of one of these processes",
         net,
         "ms",
         None,
