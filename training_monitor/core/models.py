@@ -384,7 +384,8 @@ class Event(PublicValue):
     `kind` is progress | started | adopted | resumed | ignored | detected | refused | waiting | unreachable | reached |
     moved | stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence; for
     `explained` it is a paragraph. `view` is the look that a `progress` event is based on, `checkpoint` the path that a
-    `started` attempt resumes from, and `outcome` how a `finished` run ended.
+    `started` attempt resumes from. Of a `finished` run, `outcome` is how it ended, `runtime` the seconds since its
+    supervision began, and `checkpoint_step` that of its newest complete checkpoint; None if unknown.
     """
 
     kind: str
@@ -394,6 +395,8 @@ class Event(PublicValue):
     view: JobView | None = None
     checkpoint: str | None = None
     outcome: RunOutcome | None = None
+    runtime: float | None = None
+    checkpoint_step: int | None = None
 
 
 OnEvent = Callable[[Event], None]

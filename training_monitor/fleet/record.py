@@ -117,6 +117,7 @@ class FleetRecord:
             training=name,
             target=target,
             command=next_command(kind, target, _word_for(member)),
+            log="\n".join(member.seen.logs) if member and alert.kind == "failed" else "",
         )
         try:
             self._tell(notice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from contextlib import suppress
 from typing import Any
 
 from training_monitor.core.errors import CommandFailed, SettingsError, TrainingMonitorError
@@ -28,6 +29,7 @@ from training_monitor.vast.rows import read_label
 from training_monitor.vast.training_request import Hook, JobState, resolve_env
 
 UPLOAD_ROUNDS = 3
+_MOST_LOG_BYTES = 64 * 1024
 
 
 def upload(ctx: JobContext) -> None:
@@ -249,6 +251,14 @@ def notify(ctx: JobContext) -> None:
     if work.instance_id is not None:
         ctx.note(instance_id=None)
     clear_below(ctx.local_folder)
-    ctx.post(ended(ctx.job))
+    ctx.post(ended(ctx.job, _end_of_log(ctx) if work.outcome is JobState.FAILED else ""))
     ctx.go(work.outcome)
     ctx.tell("finished", f"{work.outcome.value.lower()}: {work.reason}")
+
+
+def _end_of_log(ctx: JobContext) -> str:
+    """Return the end of the copy of its log here; "" if there is none."""
+    with suppress(OSError), open(ctx.local_log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
+        return file.read().decode("utf-8", "replace")
+    return ""

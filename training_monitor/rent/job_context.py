@@ -18,6 +18,7 @@ from training_monitor.core.errors import LeaseLost, TrainingMonitorError
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store
+from training_monitor.core.units import format_duration
 from training_monitor.core.values import LogUpdate, Notice
 from training_monitor.notify.heartbeat import Lookout
 from training_monitor.notify.notice_text import command_line, next_command
@@ -273,6 +274,11 @@ class JobContext:
         """The job's folder on this machine, which receives its model."""
         return os.path.join(self.service.store.folder, "jobs", self.job.id)
 
+    @property
+    def local_log(self) -> str:
+        """The copy of its log on this machine, over all attempts."""
+        return os.path.join(self.local_folder, "training.log")
+
     # ------------------------------------------------------------ events and notices
 
     def tell(self, kind: str, text: str) -> None:
@@ -354,16 +360,20 @@ def credit_low(burn: BurnForecast, credit: float, *, day: int) -> Notice:
     return Notice(kind, "🔥 Credit Runs Out", fields, text, ACCOUNT, day, "urgent", target=ACCOUNT, command=command)
 
 
-def ended(job: QueuedJob) -> Notice:
-    """Return the notice of how a job ended, where its model is, and what it cost."""
+def ended(job: QueuedJob, log: str = "") -> Notice:
+    """Return the notice of how a job ended, where its model is, and what it cost; `log` is the end of its log."""
     work = job.work
     titles = {JobState.COMPLETED: "🎉 Training Completed", JobState.CANCELLED: "🚫 Training Cancelled"}
     fields: list[tuple[str, str]] = []
     if work.step is not None:
         fields.append(("Progress", f"{work.step}/{work.total_steps or '?'}"))
+    if work.saved_step is not None:
+        fields.append(("Latest checkpoint", f"step {work.saved_step}"))
     if work.model_url or work.saved_path:
         fields.append(("Model", work.model_url or work.saved_path or ""))
     fields.append(("Machines", str(len(work.rentals))))
+    if spans := [each.ended_at - each.started_at for each in work.rentals if each.ended_at is not None]:
+        fields.append(("Rented for", format_duration(sum(spans))))
     if work.spent is not None:
         fields.append(("Cost", f"${work.spent:.2f}"))
     if work.outcome is not JobState.COMPLETED:
@@ -373,7 +383,8 @@ def ended(job: QueuedJob) -> Notice:
     if work.outcome is JobState.COMPLETED and work.unsaved_steps is not None:
         title, priority = "⚠️ Training Completed, Model Is Not Of Its Last Step", "high"
         fields.append(("Model lacks", f"the last {work.unsaved_steps} steps"))
-    return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority, job.id)
+    text = "\n".join(work.warnings)
+    return Notice("job_ended", title, tuple(fields), text, job.id, 0, priority, training=job.id, log=log)
 
 
 def of_worker(notice: Notice, owner: str) -> Notice:

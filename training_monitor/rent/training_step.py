@@ -207,7 +207,7 @@ class TrainingStep:
     def _keep_line(self, update: LogUpdate) -> None:
         """Append a line to the local log, as the machine will be destroyed."""
         os.makedirs(self.ctx.local_folder, mode=0o700, exist_ok=True)
-        with open(os.path.join(self.ctx.local_folder, "training.log"), "a", encoding="utf-8", errors="replace") as file:
+        with open(self.ctx.local_log, "a", encoding="utf-8", errors="replace") as file:
             file.write(update.line + "\n")
         step = job_progress(update.progress).step
         if self.ctx.service.on_line and not (

@@ -57,7 +57,10 @@ class RestartNotices:
 
     def _notice(self, event: Event) -> Notice | None:
         job = job_progress(self._progress)
-        about = templates.About(self._job_name, job.step, job.total_steps, loss=self._progress.loss, log=self._log)
+        ended: Any = {"reason": event.text, "runtime": event.runtime}
+        about = templates.About(
+            self._job_name, job.step, job.total_steps, event.checkpoint_step, loss=self._progress.loss, log=self._log
+        )
         if event.kind == "started" and event.attempt > 1:
             told: dict[str, Any] = {"explanation": self._explanation, "attempt": event.attempt}
             told["resumes_from"] = event.checkpoint or "the start"
@@ -65,9 +68,9 @@ class RestartNotices:
         if event.kind == "ignored":
             return templates.checkpoint_ignored(about, reason=event.text)
         if event.outcome is RunOutcome.COMPLETED:
-            return templates.finished(about)
+            return templates.finished(about, runtime=event.runtime)
         if event.outcome is RunOutcome.STOPPED:
-            return templates.ended(about, reason=event.text)
+            return templates.ended(about, **ended)
         if event.outcome is not None:
-            return templates.failed(about, reason=event.text, explanation=self._explanation)
+            return templates.failed(about, explanation=self._explanation, **ended)
         return None

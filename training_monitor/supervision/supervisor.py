@@ -532,7 +532,12 @@ class Supervisor(Hands):
             run = update_attempt(run, ended_at=now)
         self.outcome, success = outcome, outcome is RunOutcome.COMPLETED
         run = self.keep(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
-        self.tell(run, "finished", reason, outcome=outcome)
+        newest = None
+        if run.checkpoint_dir:
+            with suppress(TrainingMonitorError):
+                newest = self.list_checkpoints(run).newest_complete
+        saved = newest.step if newest else None
+        self.tell(run, "finished", reason, outcome=outcome, runtime=now - run.started_at, checkpoint_step=saved)
         return run
 
     # ------------------------------------------------------------ small parts

@@ -69,6 +69,20 @@ def test_each_training_in_one_place_is_told_of_by_a_name_of_its_own() -> None:
     assert len(finished) == len(set(finished)) == 2
 
 
+def test_the_notice_of_a_failed_member_includes_the_end_of_its_log() -> None:
+    watch = local()
+    watch.look()
+    machine = watch.world.machine("local")
+    machine.log += "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    machine.pid = None
+    watch.look()
+    [failed] = [each for each in watch.notices if each.kind == "fleet_failed"]
+    assert failed.log.splitlines()[-1] == "RuntimeError: CUDA error: an illegal memory access was encountered"
+    machine.pid, machine.log = 7, machine.log + "step 50/100 loss 0.5\n"
+    watch.look()
+    assert [each.log for each in watch.notices if each.kind != "fleet_failed"] == [""]
+
+
 def test_an_alert_keeps_its_key_after_a_restart_of_the_monitor() -> None:
     names = []
     for _ in range(2):

@@ -29,6 +29,8 @@ from training_monitor.core.models import Event
 from training_monitor.core.outcomes import UploadReport
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
+from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.outbox import Outbox
 from training_monitor.rent import finishing_steps, instance_steps
 from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.file_lists import INCOMING, PARTIAL
@@ -280,6 +282,21 @@ def test_what_was_only_cut_off_here_goes_with_the_end_of_the_job(world: World, t
     names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert names == {"checkpoints", "checkpoints/step_5", "checkpoints/step_5/model", PARTIAL}
     assert (elsewhere / "a").exists(), "a link is none of ours"
+
+
+def test_the_notice_of_a_failed_job_includes_the_end_of_its_log(world: World) -> None:
+    rental = replace(RENTED.rentals[0], started_at=100.0, ended_at=7300.0)
+    work = replace(RENTED, outcome=JobState.FAILED, reason="crash", spent=0.5, saved_step=50, rentals=(rental,))
+    context = world.context(world.job(JobState.NOTIFYING, work))
+    context.service = replace(context.service, outbox=Outbox(TrainingNotifier([], store=world.store), world.store))
+    log = Path(context.local_log)
+    log.parent.mkdir(parents=True)
+    log.write_text("step 1\n" * 100_000 + "RuntimeError: boom\n")
+    finishing_steps.notify(context)
+    [notice] = [each.notice for each in world.store.recent_notices()]
+    assert notice.log.splitlines() == ["step 1"] * 49 + ["RuntimeError: boom"]
+    fields = dict(notice.fields)
+    assert (fields["Latest checkpoint"], fields["Rented for"]) == ("step 50", "2h00m")
 
 
 def test_a_command_without_a_dataset_finds_the_folder_it_starts_in(world: World) -> None:

@@ -33,12 +33,15 @@ def told(bench: Bench, tmp_path: Path, *behaviours: Behaviour) -> list[str]:
     assert all((notice.training, notice.target) == ("train", "local") for notice in found)
     assert all(str(notice.command).startswith("training-monitor logs local process:train-attempt-") for notice in found)
     assert all(bool(notice.log) == (notice.kind in ("failed", "ended")) for notice in found)
+    assert all("Runtime" in dict(notice.fields) for notice in found if notice.kind in ("finished", "failed", "ended"))
     return [f"{notice.kind}: {dict(notice.fields).get('Resumes from', '')}" for notice in found]
 
 
 def test_a_crash_and_a_good_end_are_told(bench: Bench, tmp_path: Path) -> None:
     notices = told(bench, tmp_path, Behaviour(crash_after=120), Behaviour())
     assert notices == ["restarted: /checkpoints/step_100", "finished: "]
+    [last, *_] = Store(str(tmp_path / "told")).recent_notices()
+    assert last.notice.text == "Latest checkpoint: step 300"
 
 
 def test_a_run_that_a_person_stopped_is_told_as_ended(bench: Bench, tmp_path: Path) -> None:
