@@ -58,7 +58,7 @@ def test_stalled(reader: Reader, surroundings: Surroundings, sshd: SshServer) ->
     silence, limit = (f"{job[key] / 60:.0f} minutes" for key in ("seconds_without_step", "limit_seconds"))
     do = advice(job["verdict"], job["state"], reader.status)
     reader.concludes(f"It is stuck at step 40 of 500: no step for {silence}, and {limit} are the limit. Next: {do}.")
-    assert do.startswith("run why and tell the user") and "the user decides" in do
+    assert do.startswith("run why and tell the user") and "ask the user whether to end" in do
     kill(training.pid)
     training.wait()
 
