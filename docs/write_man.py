@@ -32,7 +32,7 @@ def write_man() -> str:
         *(".SH NAME", f"training\\-monitor \\- {_text(DESCRIPTION[0].lower() + DESCRIPTION[1:].rstrip('.'))}"),
         *(".SH SYNOPSIS", ".B training\\-monitor", _text("COMMAND [ARGUMENT ...]")),
         ".SH DESCRIPTION",
-        *_lines("The commands below look at trainings, judge them and act on them."),
+        *_lines("The commands below inspect trainings, judge their state and act on them."),
         *(".P", *_lines("TARGET is where commands run:")),
         *_items(_targets()),
     ]
@@ -73,7 +73,7 @@ def _heading(argument: Argument) -> str:
 
 def _targets() -> Iterator[tuple[str, str]]:
     """The forms of a target and their meanings."""
-    yield "POD", "a pod, by its name, in the namespace that --namespace names"
+    yield "POD", "a pod, by its name, in the namespace of --namespace"
     yield from ((kind.form, kind.is_a) for kind in KINDS.values())
 
 

@@ -285,7 +285,7 @@ class FakeClaims:
         key, given = call.given["key"], call.given
         if call.function == "take":
             if self.unwritable:
-                return "error=cannot make the folder of claims (disk full, or no permission)\n"
+                return "error=cannot create the folder of claims (disk full, or no permission)\n"
             number, words = int(given["new_number"]), f"{now:.0f} {given['new_owner']}"
             if self.newest.get(key, (0,))[0] < number:
                 self.newest[key] = (number, "held", given["new_token"], given["new_lease"], now, words)

@@ -141,7 +141,7 @@ def test_a_number_that_no_float_holds_is_damage(store: Store, budget: int) -> No
 def test_what_an_account_has_is_unknown_with_a_damaged_movement(store: Store) -> None:
     for value in ("'word'", "x'00'", "9e999", "2.5", "9223372036854775807"):
         damage(store, "credit_movements", "amount", value, "account = 'hurt'")
-        with pytest.raises(StateError, match="account hurt has a damaged movement"):
+        with pytest.raises(StateError, match="account hurt has a damaged ledger entry"):
             Credits(store).balance("hurt")
         assert Credits(store).balance("sound") == 5.0
 

@@ -159,7 +159,7 @@ def test_a_pid_file_of_another_user_stops_no_process(
         tried()
         if forge:
             forge(file)
-        with pytest.raises(SettingsError, match="a file of root or of the user of process"):
+        with pytest.raises(SettingsError, match="a file owned by root or by the user of process"):
             site.ask_one(stop_process_question(identify(mine.pid), 0.2, str(file)))
         assert mine.poll() is None
     file.unlink()

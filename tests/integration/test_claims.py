@@ -152,7 +152,7 @@ def test_after_a_reboot_the_file_system_dates_the_beat_and_the_look(target: Plac
 def test_where_no_claim_can_be_written_the_target_says_so(target: Place) -> None:
     claims_folder(target).parent.mkdir(parents=True, exist_ok=True)
     claims_folder(target).write_text("in the way")
-    with pytest.raises(CommandFailed, match="cannot make .*claims"):
+    with pytest.raises(CommandFailed, match="cannot create .*claims"):
         take(target)
 
 

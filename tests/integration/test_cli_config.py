@@ -54,9 +54,9 @@ def test_all_that_is_wrong_is_said_a_line_each(tmp_path: Path) -> None:
     done = config(tmp_path, "--check", "--file", str(file))
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"{file}:3: fleet.interval: 0: expected seconds, from 1, or a duration such as 15m",
+        f"{file}:3: fleet.interval: 0: expected seconds (at least 1), or a duration such as 15m",
         f'{file}:7: fleet.alerts[0].when: "gpu_utilisation < 5": expected gpu_utilization at column 1, '
-        "where 'gpu_utilisation' is",
+        "but found 'gpu_utilisation'",
         f"{file}:17: fleat: expected fleet",
     ]
 
@@ -69,19 +69,19 @@ def test_toml_has_lines_too_and_the_variable_names_the_file(tmp_path: Path) -> N
     first, second = done.stdout.splitlines()
     assert done.returncode == 1
     assert first.startswith(f'{file}:4: fleet.groups.nightly[1]: "nope://x": expected local, a pod name')
-    assert second == f'{file}:7: service.sweep_interval: "5min": expected seconds, above 0, or a duration such as 15m'
+    assert second == f'{file}:7: service.sweep_interval: "5min": expected seconds (above 0), or a duration such as 15m'
 
 
 def test_a_file_that_is_no_json_is_one_line(tmp_path: Path) -> None:
     file = write(tmp_path / "x.json", '{\n  "fleet": {,}\n}')
     done = config(tmp_path, "--check", "--file", str(file))
     [line] = done.stdout.splitlines()
-    assert done.returncode == 1 and line.startswith(f"{file}:2: expected a file that can be read (")
+    assert done.returncode == 1 and line.startswith(f"{file}:2: expected a readable file (")
 
 
 def test_a_file_that_was_named_and_is_not_there_is_a_problem(tmp_path: Path) -> None:
     done = config(tmp_path, "--check", "--file", str(tmp_path / "none.toml"))
-    assert (done.returncode, done.stdout) == (1, f"{tmp_path}/none.toml: expected a file that exists\n")
+    assert (done.returncode, done.stdout) == (1, f"{tmp_path}/none.toml: expected an existing file\n")
 
 
 def test_no_file_is_fine_and_says_where_it_would_be(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_hostile_names_stay_on_their_line_and_steer_no_terminal(tmp_path: Path) 
 def test_json_has_all_of_it(tmp_path: Path) -> None:
     file = write(tmp_path / "x.json", {"fleet": {"interval": 0}})
     done = config(tmp_path, "--check", "--json", "--file", str(file))
-    expected = "seconds, from 1, or a duration such as 15m"
+    expected = "seconds (at least 1), or a duration such as 15m"
     problem = {"line": 3, "key": "fleet.interval", "value": "0", "expected": expected}
     assert done.returncode == 1
     told = {"file": str(file), "problems": [problem], "counts": {}}

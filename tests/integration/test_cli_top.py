@@ -312,12 +312,12 @@ def test_a_disk_that_is_full_is_told_once_and_leaves_whole_rows(folder: Folder) 
     top = Headless(folder, "--csv-interval", "0.1", prefix=("sh", "-c", 'ulimit -f 4; exec "$@"', "sh"))
     assert top.process.stderr
     said = [top.process.stderr.readline() for _ in range(2)]
-    assert "rows are lost" in said[1] and "a_matrix.csv" in said[1]
+    assert "rows could not be written" in said[1] and "a_matrix.csv" in said[1]
     count = len(top.rows("a"))
     time.sleep(0.5)
     assert top.process.poll() is None and len(top.rows("a")) == count > 1
     status, _, err = top.end(signal.SIGTERM)
-    assert status == -signal.SIGTERM and "rows are lost" not in err
+    assert status == -signal.SIGTERM and "rows could not be written" not in err
 
 
 # ---------------------------------------------------------------- on a terminal

@@ -541,9 +541,9 @@ def test_the_mock_needs_nothing_and_shows_every_state(surroundings: Surroundings
         (["vast", "--instances", ","], "expected comma-separated numbers"),
         (["vast", "--instances", "-5"], "--instances"),
         (["vast", "--instances", "7", "--all"], "not allowed with"),
-        (["vast", "--interval", "0"], "expected seconds, from 1"),
-        (["vast", "--interval", "nan"], "expected seconds, from 1"),
-        (["vast", "--interval", "10x"], "expected seconds, from 1"),
+        (["vast", "--interval", "0"], "expected seconds (at least 1)"),
+        (["vast", "--interval", "nan"], "expected seconds (at least 1)"),
+        (["vast", "--interval", "10x"], "expected seconds (at least 1)"),
         (["vast", "--intervall", "5"], "unrecognized arguments: --intervall"),
         (["vast", "30007001"], "unrecognized arguments: 30007001"),
         (["vast", "--group", "nobody"], "a group"),
@@ -553,8 +553,8 @@ def test_the_mock_needs_nothing_and_shows_every_state(surroundings: Surroundings
         (["fleet", ""], "expected TARGET"),
         (["fleet", "nope://x"], "ssh://[user@]host[:port]"),
         (["fleet", "My Pod"], "a pod name"),
-        (["fleet", "local#"], "after the #"),
-        (["fleet", "local#process:"], "after the #"),
+        (["fleet", "local#"], "TARGET#JOB, where JOB"),
+        (["fleet", "local#process:"], "TARGET#JOB, where JOB"),
         (["fleet", "vast://12x"], "vast://ID"),
         (["fleet", "ssh://-oProxyCommand=x"], "ssh://[user@]host[:port]"),
         (["fleet", "head", "-n", "Not A Namespace"], "k8s://"),
@@ -581,7 +581,7 @@ def test_a_settings_file_that_is_wrong_is_an_error_before_anything_is_asked(acco
 def test_a_mistyped_group_is_no_pod(account: Account) -> None:
     account.settings({"groups": {"nightly": [f"vast://{FIRST}"]}})
     done = run("fleet", "nigthly")
-    assert done.returncode == 2 and "there is no group or member of that name; did you mean nightly?" in done.stderr
+    assert done.returncode == 2 and "no group or member has this name; did you mean nightly?" in done.stderr
     assert not account.api.requests
     other = run("fleet", "weekly")
     assert other.returncode == 3 and "weekly, taken as a pod: " in other.stdout

@@ -233,7 +233,9 @@ def test_with_colours_health_is_coloured(screen: FleetScreen) -> None:
     assert COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
 
 
-@pytest.mark.parametrize(("name", "said"), [("dumb", "cannot move its cursor"), ("no-such-terminal", "is not known")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("dumb", "does not support moving the cursor"), ("no-such-terminal", "is an unknown")]
+)
 def test_a_terminal_that_cannot_show_it_is_an_error(screen: FleetScreen, name: str, said: str) -> None:
     screen.start("80x24", TERM=name)
     screen.shows("error: TERM=", said, "--once", "status=2")

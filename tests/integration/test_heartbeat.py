@@ -83,9 +83,9 @@ def test_failing_pings_are_reported_once_without_the_url(services: Services, cap
         heartbeat.beat()
         assert wait_until(lambda count=count: services.pings == count)
     heartbeat.close()
-    assert [text.removeprefix(f"heartbeat: {services.url} ")[:12] for text in problems] == [
-        "answered 404",
-        "accepts ping",
+    assert [text.removeprefix(f"heartbeat: {services.url} ").partition(":")[0] for text in problems] == [
+        "returned HTTP 404",
+        "accepts pings again",
     ]
     nowhere = Heartbeat(NOWHERE, on_problem=problems.append)
     nowhere.beat()

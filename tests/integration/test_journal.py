@@ -65,4 +65,4 @@ def test_each_line_of_a_unit_is_read_once_by_who_may_read_it(tmp_path: Path) -> 
     first, second, third, reset, by_lines, age, denied = json.loads(done.stdout)
     assert (first, second, third, reset) == ("step 1/9\nstep 2/9\nstep 3/9\n", "5%\r6%\n", "", None), done
     assert by_lines and 0 <= age < 30
-    assert "no readable entries of train.service" in denied and "systemd-journal" in denied
+    assert "no readable entries for train.service" in denied and "systemd-journal" in denied

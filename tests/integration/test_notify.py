@@ -297,7 +297,7 @@ def test_a_wrong_secret_falls_through_without_another_try_and_is_shown_nowhere(
 def test_a_server_that_repeats_the_request_does_not_give_the_secret_away(services: Services) -> None:
     services.faults = [refuse(404, f"Cannot POST /bot{TELEGRAM_TOKEN}/sendMessage on this server")]
     delivery = TrainingNotifier([telegram(services)]).notify(None, "hello")
-    assert delivery.error and "answered 404" in delivery.error and TELEGRAM_TOKEN not in delivery.error
+    assert delivery.error and "returned HTTP 404" in delivery.error and TELEGRAM_TOKEN not in delivery.error
 
 
 @pytest.mark.parametrize(
@@ -365,14 +365,14 @@ def test_a_refused_connection_is_an_error_of_ours(services: Services) -> None:
 
 def test_a_redirect_is_not_followed(services: Services) -> None:
     services.faults = [refuse(307, "moved", {"Location": services.slack_webhook})]
-    with pytest.raises(RestError, match="answered 307"):
+    with pytest.raises(RestError, match="returned HTTP 307"):
         request("POST", services.webhook, json_body={"text": "hello"}, headers={"Authorization": "Bearer x"})
     assert len(services.asked) == 1
 
 
 def test_a_flood_is_cut(services: Services) -> None:
     services.faults = [refuse(200, "x" * (1024 * 1024 + 1))]
-    with pytest.raises(RestError, match="more than 1048576 bytes"):
+    with pytest.raises(RestError, match="longer than 1048576 bytes"):
         request("GET", services.webhook)
 
 
@@ -381,13 +381,13 @@ def test_a_flood_is_cut(services: Services) -> None:
     ["ftp://host/x", "file:///etc/passwd", "http://", "https://user:word@host/", "http://host/a b", "http://host:x/"],
 )
 def test_an_address_that_is_none_is_refused_and_not_shown(url: str) -> None:
-    with pytest.raises(RestError, match="not an http or https URL") as caught:
+    with pytest.raises(RestError, match="not a valid http or https URL") as caught:
         request("POST", url)
     assert not caught.value.temporary and url not in str(caught.value)
 
 
 def test_a_token_with_a_line_end_is_not_shown(services: Services) -> None:
-    with pytest.raises(RestError, match="a header holds characters") as caught:
+    with pytest.raises(RestError, match="a header contains characters") as caught:
         request("POST", services.webhook, headers={"Authorization": f"Bearer {NTFY_TOKEN}\nX: y"})
     assert NTFY_TOKEN not in str(caught.value)
 
@@ -396,7 +396,7 @@ def test_a_token_with_a_line_end_is_not_shown(services: Services) -> None:
     ("fault", "words", "attempts"),
     [
         ("refuse", "refused every recipient", 1),
-        ("busy", "answered 451: 4.7.1 try again later", 3),
+        ("busy", "responded: 451: 4.7.1 try again later", 3),
         ("close", "closed the connection", 3),
         ("hang", "did not finish within 0.2 s", 3),
         ("drip", "did not finish within 0.2 s", 3),
@@ -518,7 +518,7 @@ def test_the_test_says_what_is_wrong_and_what_to_try(
     monkeypatch.setenv("TRAINING_MONITOR_TELEGRAM_TOKEN", "1:wrong")
     assert call("--test") == 1
     telegram_line, slack_line = capsys.readouterr().out.splitlines()
-    assert "answered 401" in telegram_line and "try: check the token: @BotFather" in telegram_line
+    assert "returned HTTP 401" in telegram_line and "try: check the token: @BotFather" in telegram_line
     assert slack_line == "slack: ok"
     assert call("--test", "--channel", "slack", "--json") == 0
     assert json.loads(capsys.readouterr().out)["channels"][0]["success"] is True

@@ -156,7 +156,7 @@ def test_the_target_local_says_what_it_needs_and_concludes_nothing(
         with subtests.test(" ".join(words)):
             done = mac.run(*words)
             assert done.returncode == 3, (done.stdout, done.stderr)
-            assert NEEDS in done.stderr and "Try: name a Linux target" in done.stderr
+            assert NEEDS in done.stderr and "Try: use a Linux target" in done.stderr
             assert "Traceback" not in done.stderr
     assert check_job_status("local", RUNNING) == "RUNNING"
     stop_job("local", RUNNING, grace=0.1)
@@ -183,7 +183,7 @@ def test_doctor_says_that_this_machine_cannot_be_a_target(mac: OtherSystem) -> N
 def test_runs_of_a_folder_are_shown_without_their_processes(mac: OtherSystem, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"status": "training", "epoch": 1}))
     done = mac.run("top", str(tmp_path), "--once")
-    assert done.returncode == 0 and "processes cannot be seen here" in done.stdout and "Traceback" not in done.stderr
+    assert done.returncode == 0 and "processes cannot be listed here" in done.stdout and "Traceback" not in done.stderr
 
 
 def test_the_python_functions_raise_the_same(mac: OtherSystem) -> None:

@@ -113,7 +113,7 @@ def test_a_stop_believes_a_pid_file_unless_everybody_may_write_it(
     if is_believed:
         assert answer.get() == [] and tree.wait(10) is not None
     else:
-        with pytest.raises(SettingsError, match="a file of root or of the user"):
+        with pytest.raises(SettingsError, match="a file owned by root or by the user"):
             answer.get()
         assert tree.poll() is None
 

@@ -222,7 +222,7 @@ def test_what_the_service_repeats_of_a_secret_is_not_shown(service: Services) ->
 
     report, _ = register(service, echo, url=f"{service.webhook}?sig=q%21q1&x=1")
     shown = f"{report.error} {report.said}"
-    assert "answered 400" in shown
+    assert "returned HTTP 400" in shown
     for secret in (TOKEN, SHORT, "q%21q1", "q!q1"):
         assert secret not in shown
     report, _ = register(service, lambda handler, asked: handler._reply(200, f"hello {TOKEN} {SHORT}\x1b[31m", {}))

@@ -151,7 +151,7 @@ def test_a_killed_workers_job_is_taken_over_and_its_late_save_refused(tmp_path: 
         time.sleep(0.05)
     assert taken is not None and (taken.id, taken.worker) == ("one", "next")
     assert held.lease_until is not None and time.time() >= held.lease_until
-    with pytest.raises(LeaseLost, match="is now held by next"):
+    with pytest.raises(LeaseLost, match="now belongs to next"):
         queue.save(replace(held, state=JobState.CHARGING), "dead")
     with pytest.raises(LeaseLost):
         queue.renew("one", "dead", 600.0)

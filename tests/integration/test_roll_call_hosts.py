@@ -93,7 +93,7 @@ def test_a_host_whose_turn_comes_after_the_bound_is_not_asked(hung: Training) ->
     site = Site.of("local", transport=Slow(), clock=clock)
     meant = find_one("local", hung.members[0].pid)
     told = call_roll(site, meant, also=[parse_target("ssh://gpu0")], timeout=SECONDS)
-    assert told.seen.silent == {"ssh://gpu0": "no time was left to query it"}
+    assert told.seen.silent == {"ssh://gpu0": "no time was left to query this host"}
     assert [each.rank for each in told.seen.ranks] == [0, 1, 2, 3]
 
 
@@ -174,6 +174,6 @@ def test_the_last_process_can_show_its_stacks_before_their_question_ends(hung: T
 
 def test_a_wrong_py_spy_is_wrong_use_before_anything_is_asked(hung: Training) -> None:
     ways = Ways()
-    with pytest.raises(SettingsError, match="py_spy: .* the path of a py-spy on this machine"):
+    with pytest.raises(SettingsError, match="py_spy: .* the path of a py-spy executable on this machine"):
         explain_training("local", hung.members[0].pid, also=["ssh://gpu0"], py_spy="/no/such", transport=ways)
     assert ways.timeouts == []

@@ -158,7 +158,7 @@ def test_each_task_of_an_array_is_a_training_and_a_member(world: World) -> None:
     names = {f"{array}_{task}" for task in range(3)}
     assert wait_until(lambda: all((world.slurm.folder / f"out-{name}.log").exists() for name in names))
     assert check(f"{array}_1")["target"] == f"slurm://{array}_1"
-    assert "a task of the array" in run_command("check", f"slurm://{array}").stderr
+    assert "one task of the array" in run_command("check", f"slurm://{array}").stderr
     listed = {job["name"] for job in report_of("check", "slurm://")["jobs"]}
     assert names <= listed
     assert world.jobs["works"] in listed and world.jobs["waits"] in listed and world.jobs["crashed"] not in listed

@@ -133,7 +133,7 @@ class TestJobs:
 
     def test_a_jobs_folder_that_cannot_be_made_is_an_error(self, target: Place) -> None:
         target.set_environment({"TRAINING_MONITOR_JOBS_DIR": "/proc/jobs"})
-        with pytest.raises(CommandFailed, match="cannot make"):
+        with pytest.raises(CommandFailed, match="cannot create"):
             start(target, "true")
 
     def test_a_name_starts_once(self, target: Place) -> None:
@@ -258,7 +258,7 @@ class TestJobs:
         target.jobs.rename(away)
         with pytest.raises(TargetUnreachable, match="run directory is missing"):
             look(target)
-        with pytest.raises(CommandFailed, match="processes of it run"):
+        with pytest.raises(CommandFailed, match="processes of this job are running"):
             start(target, "sleep 300")
         assert not (target.jobs / "job").exists()
         if target.jobs.exists():

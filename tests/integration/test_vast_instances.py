@@ -296,7 +296,7 @@ def test_an_instance_is_rebooted_once_and_seen_to_go_down(
     reboot_instance("7", transport=transport, clock=FakeClock())
     shown = "GET /api/v0/instances/7/"
     assert vast.about_instances() == [shown, reboot_request(7), shown]
-    with pytest.raises(CommandFailed, match="instance 7 is rebooting, not running"):
+    with pytest.raises(CommandFailed, match=r"instance 7 is not running \(status: rebooting\)"):
         reboot_instance("7", transport=transport, clock=FakeClock())
     vast.keeps_running = True
     with pytest.raises(CommandFailed, match="instance 8 did not shut down"):

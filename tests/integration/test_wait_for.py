@@ -230,7 +230,7 @@ def test_the_folder_of_the_checkpoints_is_found(local: Place) -> None:
         (["--for", "step=many"], "finished, failed, stalled, step=N"),
         (["--for", "checkpoint"], "checkpoint_dir: got nothing"),
         (["--for", "finished", "--handle", "a b"], "handle"),
-        (["--for", "finished", "--checkpoint-dir", "/c"], "--for checkpoint too"),
+        (["--for", "finished", "--checkpoint-dir", "/c"], "--for checkpoint as well"),
         (["--handle", "nobody"], "--for"),
     ],
 )

@@ -205,7 +205,7 @@ def test_a_terminal_that_is_not_known_gets_a_line(start: Callable[..., Training]
     training = start()
     words = (sys.executable, "-m", "training_monitor", "watch", "local", *training.options)
     screen.start("118x40", *words, before=GOES_ON, TERM="nobodys-terminal")
-    screen.shows("^no screen: TERM='nobodys-terminal' is not known here", r"12%  step 5/40  loss 0.2")
+    screen.shows("^no screen: TERM='nobodys-terminal' is an unknown terminal type", r"12%  step 5/40  loss 0.2")
     screen.press("C-c")
     screen.shows("interrupted; nothing was stopped", "status=130")
 

@@ -396,7 +396,7 @@ def test_beyond_this_machine_a_token_is_needed(tmp_path: Path, monkeypatch: pyte
     short = run_command(*words, str(file))
     assert short.returncode == 2 and "16 or more" in short.stderr and "short" not in short.stderr
     assert "env:NAME" in run_command(*words, "env:NOT_SET_HERE").stderr
-    assert "a file that can be read" in run_command(*words, str(tmp_path / "none")).stderr
+    assert "a readable file" in run_command(*words, str(tmp_path / "none")).stderr
 
 
 def test_a_token_in_a_variable_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,8 +419,8 @@ def test_a_wrong_name_or_mixture_is_refused(tmp_path: Path) -> None:
     for words, told in (
         (("--name", "gpu1.lan:80", "--mock"), "without a port"),
         (("--name", "", "--mock"), "--name"),
-        (("--mock", "my-pod"), "makes up its members"),
-        (("--mock", "--vast"), "makes up its members"),
+        (("--mock", "my-pod"), "shows made-up instances"),
+        (("--mock", "--vast"), "shows made-up instances"),
         ((), "TARGET"),
         (("my-pod#-x",), "process:NAME"),
     ):

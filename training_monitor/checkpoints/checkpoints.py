@@ -115,11 +115,11 @@ def list_checkpoints(
     most 20,000 files and 2 MB of file names are read; `get_checkpoint_listing` counts the checkpoints beyond that.
 
     The step comes from the header of a safetensors file, otherwise from the number in the name, or from the epoch if a
-    framework counts only epochs. A final file without a number (`NAME.safetensors` beside `NAME_000000250.safetensors`,
-    whatever NAME ends in) is the newest at its step. Files that are overwritten in place or have no number
-    (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only if there are no others. Their step is the one in a
-    safetensors header, or else 0 for unknown. A checkpoint that a tracker file names but that does not exist is listed
-    as incomplete.
+    framework counts only epochs. A file without a number beside numbered ones (`NAME.safetensors` beside
+    `NAME_000000250.safetensors`) is the newest of its step, even if NAME ends in a number. Files that are overwritten
+    in place or have no number (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only if there are no others. Their
+    step is the one in a safetensors header, or else 0 for unknown. A checkpoint that a tracker file names but that does
+    not exist is listed as incomplete.
 
     Args:
         head_pod: the target that holds the directory; default: this machine.
@@ -154,7 +154,8 @@ def find_latest_checkpoint(
     found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)
     if found is None and head_pod is None:
         raise CheckpointNotFound(
-            f"{checkpoint_dir}: no such folder on this machine", hint=("pass head_pod= to name the target that has it")
+            f"{checkpoint_dir}: no such folder on this machine",
+            hint=("if it is on another target, pass head_pod=TARGET"),
         )
     if found is None or not found.count:
         return None

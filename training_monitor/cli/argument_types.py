@@ -19,7 +19,7 @@ FILES, FOLDERS = "files", "folders"
 TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups", "users", "history"
 
 WHAT = "a training: its PID, log file or pattern, Ray job, process:NAME or name (default: all found)"
-STALLS = "time without a step that counts as a stall; four times as long if there are signs of work"
+STALLS = "time without a step that counts as a stall; 4 times as long if the training is active"
 
 
 def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Callable[[str], float]:
@@ -29,8 +29,8 @@ def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Ca
         seconds = parse_duration(text)
         value = _number(text) if seconds is None else seconds
         if not (least <= value < below and value > above):
-            bound = f"from {least:g}" if above < least else f"above {above:g}"
-            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected seconds, {bound}, or a duration such as 15m")
+            bound = f"at least {least:g}" if above < least else f"above {above:g}"
+            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected seconds ({bound}), or a duration such as 15m")
         return value
 
     return read
@@ -58,22 +58,22 @@ def some_name(text: str) -> str:
 def _whole(least: int, most: int, range_: str) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, {range_}")
+            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number {range_}")
         return int(text)
 
     return read
 
 
-count = _whole(0, 999_999_999, "0 or more and below 1000000000")
-positive_count = _whole(1, 999_999_999, "above 0 and below 1000000000")
-port = _whole(0, 65_535, "0 to 65535")
+count = _whole(0, 999_999_999, "from 0 to 999999999")
+positive_count = _whole(1, 999_999_999, "from 1 to 999999999")
+port = _whole(0, 65_535, "from 0 to 65535")
 
 
 def amount(text: str) -> float:
     """Accept a number from 0 to below 1e9."""
     value = _number(text)
     if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number, 0 or more and below 1000000000")
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number of at least 0 and below 1000000000")
     return value
 
 
@@ -88,7 +88,7 @@ def dollars(text: str) -> float:
         is_kept_exactly = False
     if not is_kept_exactly:
         raise argparse.ArgumentTypeError(
-            f"{text[:60]!r}: expected dollars, above 0 and at most 1000000000, with at most 6 decimals"
+            f"{text[:60]!r}: expected an amount in dollars above 0, at most 1000000000, with at most 6 decimals"
         )
     return float(value)
 
@@ -204,8 +204,8 @@ class CommandParser(argparse.ArgumentParser):
         """Declare --roll-call-timeout."""
         self.duration(
             "--roll-call-timeout",
-            "time limit for inspecting all ranks (see `why`) before a hanging attempt is ended, at least 5s "
-            "(default: 20s; 0: do not inspect)",
+            "time limit for inspecting all ranks (see `why`) before a hanging attempt is ended: at least 5s, or 0 "
+            "for no inspection (default: 20s)",
             default=20.0,
         )
 
@@ -226,7 +226,7 @@ class CommandParser(argparse.ArgumentParser):
             "--heartbeat",
             "URL",
             "send a GET request to this URL after every successful look, so that a dead man's switch alerts you when "
-            "they stop; env:NAME reads the URL from a variable",
+            "the requests stop; env:NAME reads the URL from a variable",
         )
 
     def outage_after(self) -> None:

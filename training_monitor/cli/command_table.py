@@ -19,7 +19,7 @@ DESCRIPTION = "Watch GPU training from outside and act on it."
 EXIT_STATUSES = {
     0: "ok",
     1: "unhealthy or failed",
-    2: "wrong use",
+    2: "usage error",
     3: "unknown",
     4: "taken over by another supervisor",
 }
@@ -43,7 +43,7 @@ class Command:
 
 GROUPS: dict[str, dict[str, str]] = {
     "look at trainings": {
-        "check": "report whether all trainings, or one, make progress, here or on TARGET",
+        "check": "report whether one or all trainings make progress, here or on TARGET",
         "why": "explain a hang: the state and stack of each rank, and the one that the others wait for",
         "wait": "wait until a training ends, stalls, reaches a step, writes a checkpoint or logs a given line",
         "status": "print one job's status, or list all jobs of a target",
@@ -59,13 +59,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "supervise a command and restart it from its checkpoints",
         "restart": "supervise a Ray or Slurm job and restart it from its checkpoints",
         "watch": "follow a training on a screen, send notices, and end it when it stalls (--terminate)",
-        "stop": "end a training and verify that it is gone; upload its newest checkpoint, destroy its instance",
+        "stop": "end a training and verify that it is gone; can upload its newest checkpoint and destroy its instance",
         "upload": "upload a file or folder from the target, and verify that it arrived",
     },
     "read one thing": {
         "health": "print one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",
-        "gpu": "print GPU utilisation, memory, power and processes",
-        "checkpoints": "list a folder's checkpoints, and which are complete",
+        "gpu": "print GPU utilization, memory, power and processes",
+        "checkpoints": "list a folder's checkpoints and whether they are complete",
     },
     "train on rented machines": {
         "rent launch": "train on a rented vast.ai machine: queue it, or run it here with --watch",
@@ -79,11 +79,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "rent credits": "show vast.ai's credit and how long it will last, or a ledger account",
     },
     "set up": {
-        "mcp": (
-            "run a server for MCP clients on stdin and stdout: read-only tools, and tools that act if you allow them"
-        ),
+        "mcp": ("run an MCP server on stdin and stdout: read-only tools, and with --allow-write tools that act"),
         "demo": "watch a real training process crash, hang and recover (half a minute, no GPU or account needed)",
-        "doctor": "check which tools, contexts and keys work here, and how to fix the rest",
+        "doctor": "check which tools, contexts and keys work here, and how to fix the others",
         "notify": "test the notification channels, send a notice, or list the notices sent",
         "skill": "print the skill for AI agents, or install it in their skill folders",
         "completion": "print a script for bash, zsh or fish that completes commands, options, files and known targets",

@@ -99,7 +99,7 @@ def load_checkpoint(path: Path) -> tuple[Weights, int]:
         raw = file.read_bytes()
         body = 8 + int.from_bytes(raw[:8], "little")
         if len(raw) < max(9, body):
-            raise BadCheckpoint(f"{file} is truncated inside its header ({len(raw)} bytes)")
+            raise BadCheckpoint(f"{file} is truncated within its header ({len(raw)} bytes)")
         header = json.loads(raw[8:body])
         step, spans = int(header["__metadata__"]["step"]), {name: header[name]["data_offsets"] for name in SHAPES}
         expected = body + max(end for _, end in spans.values())

@@ -50,7 +50,11 @@ def read_specs(words: Sequence[str], config: FleetConfig) -> list[MemberSpec]:
     """Return the members that TARGETs or names of groups stand for, by default all groups. Raises SettingsError."""
     specs = [spec for word in words or config.groups for spec in config.groups.get(word) or [_parse(word, config)]]
     if not specs:
-        raise SettingsError("TARGET", None, "targets, or groups in the settings file: [fleet.groups] NAME = [TARGET]")
+        raise SettingsError(
+            "TARGET",
+            None,
+            "targets on the command line, or groups in the settings file: [fleet.groups] NAME = [TARGET]",
+        )
     return specs
 
 
@@ -69,9 +73,9 @@ def _parse(word: str, config: FleetConfig) -> MemberSpec:
     near = difflib.get_close_matches(word, [name for name in meant if not word.startswith(f"{name}-")], 1, ALIKE)
     if near:
         instead = (
-            f"there is no group or member of that name; did you mean {meant[near[0]]}? A pod is k8s://NAMESPACE/{word}"
+            f"no group or member has this name; did you mean {meant[near[0]]}? For a pod, use k8s://NAMESPACE/{word}"
         )
-        raise SettingsError("TARGET", word, f"a target, or a group of the settings file: {instead}")
+        raise SettingsError("TARGET", word, f"a target, or a group of the settings file ({instead})")
     return spec
 
 
@@ -86,14 +90,14 @@ def changed_config(config: FleetConfig, args: Namespace) -> FleetConfig:
 
 def check_group(name: str | None, groups: Collection[str]) -> None:
     if name is not None and name not in groups:
-        known = closest(name, groups) if groups else "none is set: [fleet.groups] in the settings file"
+        known = closest(name, groups) if groups else "there are none: add [fleet.groups] to the settings file"
         raise SettingsError("--group", name, f"a group ({known})")
 
 
 def open_meant(args: Namespace, config: FleetConfig) -> AbstractContextManager[FleetMonitor]:
     """Open a monitor of the members that TARGETs, --vast or --mock of the command line mean. Raises SettingsError."""
     if args.mock and (args.targets or args.vast):
-        args.parser.error("--mock makes up its members: give it neither TARGET nor --vast")
+        args.parser.error("--mock shows made-up instances: use it without TARGET and --vast")
     if args.mock:
         return nullcontext(open_mock(args, config))
     specs = read_specs(args.targets, config) if args.targets or not args.vast else []

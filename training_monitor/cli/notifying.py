@@ -60,7 +60,7 @@ def typed_or_variable(option: str, text: str) -> str:
     if name == text:
         return text
     if not os.environ.get(name):
-        raise SettingsError(option, text, "env:NAME, the name of a variable that is set here")
+        raise SettingsError(option, text, "env:NAME, where NAME is a variable that is set here")
     if not os.environ[name].startswith(_ADDRESSES):
         keep_secret(os.environ[name])
     return os.environ[name]

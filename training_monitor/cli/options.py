@@ -39,7 +39,7 @@ def add_supervision(command: CommandParser) -> None:
     command.value(
         "--keep-attempts",
         "N",
-        "number of former attempts whose run directories and logs are kept on the target (default: %(default)s)",
+        "number of earlier attempts whose run directories and logs are kept on the target (default: %(default)s)",
         type=count,
         default=10,
     )
@@ -48,7 +48,7 @@ def add_supervision(command: CommandParser) -> None:
     command.take_over()
     command.flag(
         "--standby",
-        "wait as long as a supervisor on another machine is alive; do not restart a training that it has ended",
+        "wait while a supervisor on another machine is alive; do not restart a training that it ended",
     )
     command.notify()
     command.heartbeat()
@@ -57,7 +57,7 @@ def add_supervision(command: CommandParser) -> None:
 
 def add_ending(command: CommandParser) -> None:
     """Declare what is told of a training that is watched or ended, and how its end is notified and saved."""
-    command.value("--pid-file", "FILE", "a file with the training's PID, for a training given by its log")
+    command.value("--pid-file", "FILE", "a file with the training's PID, if the training is given by its log")
     command.value(
         "--output-dir", "DIR", "the training's checkpoint folder on the target (default: detected if possible)"
     )
@@ -89,7 +89,7 @@ def add_members(command: CommandParser) -> None:
     command.value(
         "targets",
         "TARGET",
-        "TARGET, TARGET#JOB, TARGET#LOG, or a group of the settings file (default: all groups)",
+        "TARGET, TARGET#JOB, TARGET#LOG, or a group in the settings file (default: all groups)",
         MEMBERS,
         nargs="*",
     )
@@ -108,7 +108,7 @@ def add_fleet_looks(command: CommandParser) -> None:
     command.value(
         "--log-path",
         "PATTERN",
-        "where to find the trainings' logs, a pattern for the instance's shell; the newest match is read (default: "
+        "shell pattern of the training's log on its machine; the newest match is read (default: "
         "/workspace/output/*/training.log and others)",
         action="append",
     )

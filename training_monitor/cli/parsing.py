@@ -67,7 +67,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if name and len(argv) == 1:
             parser.error(f"specify one: {', '.join(each for each in names if each.startswith(f'{name} '))}")
         if name is None or not argv[1].startswith("-"):
-            parser.error(f"there is no command {asked!r}{_meant(asked, [*names])}; see training-monitor --help")
+            parser.error(f"unknown command {asked!r}{_meant(asked, [*names])}; see training-monitor --help")
     args, unknown = parser.parse_known_args(argv)
     if len(unknown) == 1 and not unknown[0].startswith("-") and (dest := _find_open(args)):
         setattr(args, dest, unknown.pop())

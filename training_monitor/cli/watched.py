@@ -80,7 +80,7 @@ def make_watcher(args: Namespace, job: WatchedJob, store: Store) -> TrainingWatc
 
 def make_plan(args: Namespace) -> TerminationPlan:
     if (args.destroy or args.destroy_without_upload) and parse_target(args.target).instance_id is None:
-        raise SettingsError("--destroy", args.target, "a rented instance: vast://ID")
+        raise SettingsError("--destroy", args.target, "a rented instance, vast://ID")
     given = {name: getattr(args, name) for name in ("reason", "roll_call_timeout") if hasattr(args, name)}
     return TerminationPlan(
         upload_to=tuple(typed_or_variable("--upload", each) for each in args.upload),

@@ -29,7 +29,7 @@ class MailServer:
         if self.security not in SECURITY:
             raise SettingsError("security", self.security, ", ".join(SECURITY))
         if self.security == "plain" and self.password and self.host not in _LOOPBACK:
-            raise SettingsError("security", "plain", "starttls or ssl if a password is set")
+            raise SettingsError("security", "plain", "starttls or ssl, because a password is set")
 
 
 def check_url(url: str) -> str:
@@ -46,4 +46,4 @@ def check_url(url: str) -> str:
         if _PRINTABLE_URL.fullmatch(url) and parts.hostname and not parts.username and not parts.password:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
             return f"{parts.scheme}://{host}{port}"
-    raise RestError("this is not an http or https URL (its text is not shown)", temporary=False)
+    raise RestError("not a valid http or https URL (not shown, because it may contain a secret)", temporary=False)

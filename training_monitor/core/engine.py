@@ -87,7 +87,7 @@ class Engine:
         with self._lock:
             self._thread = self._thread or begin_thread(self._run, self.subject)
         if self._thread is None:
-            what = f"there is no thread left to look at the {self.subject}"
+            what = f"cannot start a thread to watch the {self.subject}"
             raise TrainingMonitorError(what, hint="stop other programs on this machine")
 
     def close(self) -> None:

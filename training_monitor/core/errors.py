@@ -214,7 +214,7 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
 
 
 class CommandError(TrainingMonitorError):
-    """A failed command. `answered` is true if the target responded, so that only this one result is unknown."""
+    """A failed command. `answered` is true if the target responded; then only this one result is unknown."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class CommandTimedOut(CommandError):
 
 
 class TargetUnreachable(CommandError):
-    pass
+    """The target did not respond, so the result of the command is unknown."""
 
 
 class TargetNotFound(TargetUnreachable):
@@ -306,6 +306,8 @@ class RestError(TrainingMonitorError):
 
 
 class ParseError(TrainingMonitorError, ValueError):
+    """The output of a program or the content of a file is not in the expected format."""
+
     def __init__(self, what: str, *, source: str, text: str = "") -> None:
         self.source, self.excerpt = source, last_lines(text_of(text), 3, 200)
         shown = f": {self.excerpt}" if self.excerpt else ""
@@ -313,7 +315,7 @@ class ParseError(TrainingMonitorError, ValueError):
 
 
 class JobNotFound(TrainingMonitorError):
-    pass
+    """There is no such job, training or wait."""
 
 
 class JobExists(TrainingMonitorError):
@@ -321,7 +323,7 @@ class JobExists(TrainingMonitorError):
 
 
 class CheckpointNotFound(TrainingMonitorError):
-    pass
+    """There is no usable checkpoint."""
 
 
 class InstanceNotFound(TrainingMonitorError):
@@ -333,7 +335,7 @@ class NoOffers(TrainingMonitorError):
 
 
 class AlreadySupervised(TrainingMonitorError):
-    pass
+    """Another supervisor already supervises this training."""
 
 
 class LeaseLost(TrainingMonitorError):

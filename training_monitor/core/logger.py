@@ -53,7 +53,7 @@ def setup_logging(
     try:
         handler = logging.FileHandler(path, encoding="utf-8") if path else logging.StreamHandler(sys.stdout)
     except OSError as error:
-        raise SettingsError(LOG_FILE, path, f"a file that can be written ({error.strerror})") from error
+        raise SettingsError(LOG_FILE, path, f"a writable file ({error.strerror})") from error
 
     class Masking(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:

@@ -53,7 +53,7 @@ def send_mail(
     except smtplib.SMTPResponseException as error:
         said = _said(server, error.smtp_code, error.smtp_error)
         temporary = 400 <= error.smtp_code < 500
-        raise RestError(f"{where} answered {said}", temporary=temporary, body=said) from None
+        raise RestError(f"{where} responded: {said}", temporary=temporary, body=said) from None
     except smtplib.SMTPRecipientsRefused as error:
         codes = [code for code, _ in error.recipients.values()]
         body = "\n".join(_said(server, code, text) for code, text in error.recipients.values())
@@ -62,13 +62,13 @@ def send_mail(
     except smtplib.SMTPServerDisconnected:
         raise RestError(f"{where} closed the connection") from None
     except smtplib.SMTPNotSupportedError as error:
-        raise RestError(f"{where}: {error}", temporary=False, hint="smtps://, or another port") from None
+        raise RestError(f"{where}: {error}", temporary=False, hint="use smtps:// or another port") from None
     except TimeoutError:
         raise RestError(f"{where} did not finish within {timeout:g} s", hint="check the network") from None
     except OSError as error:
         raise RestError(f"{where}: {error.strerror or type(error).__name__}", hint="check the network") from None
     except ValueError:
-        raise RestError(f"{where}: an address holds characters that cannot be sent", temporary=False) from None
+        raise RestError(f"{where}: an address contains characters that cannot be sent", temporary=False) from None
 
 
 def _message(sender: str, recipients: Sequence[str], subject: str, text: str) -> EmailMessage:

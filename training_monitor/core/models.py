@@ -178,7 +178,7 @@ class RayJob(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RayResources(PublicValue):
-    """The GPUs and CPUs of a Ray cluster, and the pending demands for them; None is unknown.
+    """The GPUs and CPUs of a Ray cluster, and the pending demands for them; None means unknown.
 
     `totals` is the total amount of each resource by name; `demands` lists the resources requested by each waiting task
     or actor.
@@ -268,7 +268,7 @@ class NewLog(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunEvent(PublicValue):
-    """The start of a phase of a run, at `timestamp` (epoch seconds); `step` is the step reached by then."""
+    """The start of a phase of a run, at `timestamp` (epoch seconds); `step` is the step reached at that time."""
 
     timestamp: float
     phase: str
@@ -290,7 +290,8 @@ class Failure(PublicValue):
 
     `error_class` is transient | hardware | user | ambiguous | external_stop. `action` is restart | restart_elsewhere |
     restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the decisive line, and `rank` the rank that
-    wrote it. `fingerprint` is equal for the same failure at another time, address or rank. `advice` is what to try.
+    wrote it. `fingerprint` is the same when this failure occurs at another time, address or rank. `advice` is what to
+    try.
     """
 
     category: str
@@ -332,7 +333,7 @@ class Checkpoint(PublicValue):
     """A checkpoint: its path, step, size and whether it is complete.
 
     `complete` is None if the checkpoint was not fully inspected; `problem` has the reason. `size_bytes` is None if
-    unknown. `modified_at` is when its newest file was written, `age` seconds ago by the target's clock.
+    unknown. `modified_at` is when its newest file was written. `age` is the seconds since then, by the target's clock.
     """
 
     path: str
@@ -351,12 +352,12 @@ class Checkpoint(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobView(PublicValue):
-    """One look at a job: its status, and the progress shown in its log. None means "not there", never zero.
+    """One look at a job: its status, and the progress shown in its log. None means missing, never zero.
 
     `command` is the entrypoint of a Ray job. `age` is the seconds since a process job was started, by the target's
-    clock. `stopped_by` is who stopped a process job: SUPERVISOR, TIME_LIMIT, or the words that a person gave. It is
+    clock. `stopped_by` is SUPERVISOR, TIME_LIMIT, or the reason that a person gave for stopping a process job; it is
     unknown for a Ray job. `pod` is the pod that ran the job, if that pod has ended. `resume` is the command that
-    continues the job while it is suspended.
+    resumes the job if it is suspended.
     """
 
     job_id: str

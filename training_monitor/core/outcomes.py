@@ -41,9 +41,8 @@ class TerminationPlan(PublicValue):
     `destroy_without_upload` ends it even without an upload, so the data on its disk is lost. `end` is terminated, or
     how the run ended by itself: finished | failed | stopped | ended. Only the model of a finished run is published as
     complete; the README of any other gets `tags`. If the target cannot be reached for `unreachable_seconds`, the
-    current step is given up. `is_hang` means that the run is terminated because it hangs. A roll call (see
-    `explain_training`) is then taken first, which takes at most `roll_call_timeout` seconds: at least 5, or 0 for no
-    roll call.
+    current step is abandoned. `is_hang` means that the run is terminated because it hangs. In that case a roll call
+    (see `explain_training`) is taken first, for at most `roll_call_timeout` seconds: at least 5, or 0 for no roll call.
     """
 
     reason: str = "Stall detected, grace period expired"
@@ -64,20 +63,21 @@ class TerminationPlan(PublicValue):
         if self.end not in PLANNED_ENDS:
             raise SettingsError("end", self.end, f"one of {', '.join(PLANNED_ENDS)}")
         if not all(map(str.strip, self.upload_to)):
-            raise SettingsError("upload_to", self.upload_to, "destinations that are not empty")
+            raise SettingsError("upload_to", self.upload_to, "non-empty destinations")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TerminationReport(PublicValue):
-    """The result of terminating a run, or of saving it after it ended. None means not tried, or unknown.
+    """The result of terminating a run, or of saving it after it ended.
 
-    `stopped` is true if none of its processes is left; `left` lists the processes that survived SIGKILL as `PID STATE`
-    (state D waits for a disk or driver). `checkpoint` is the checkpoint to upload. `destroyed` is True if the service
-    confirmed that it destroyed the instance, and False if the instance was kept; `kept` is the reason. `gone` is true
-    if two responses of the service agree that the instance does not exist; if `destroyed` is not True then, the
-    instance disappeared by itself or the confirmation was lost. `unlisted_checkpoints` counts older checkpoints that
-    were not inspected, in addition to `checkpoints`. `success` is true if every planned step was done. `explanation` is
-    why a run that hung did so, and `roll_call` is the folder with the data collected from its ranks.
+    None means that a step was not tried, or that its result is unknown. `stopped` is true if no process of the run is
+    left; `left` lists the processes that survived SIGKILL as `PID STATE` (state D waits for a disk or driver).
+    `checkpoint` is the checkpoint to upload. `destroyed` is True if the service confirmed that it destroyed the
+    instance, and False if the instance was kept; `kept` is the reason. `gone` is true if two responses of the service
+    agree that the instance does not exist; if `destroyed` is not True in that case, the instance disappeared by itself
+    or the confirmation was lost. `unlisted_checkpoints` counts older checkpoints that were not inspected, in addition
+    to `checkpoints`. `success` is true if every planned step was done. `explanation` is the cause of a hang, and
+    `roll_call` is the folder with the data collected from the ranks.
     """
 
     success: bool
@@ -110,7 +110,7 @@ class WatchReport(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WaitReport(PublicValue):
-    """How a wait ended; None is unknown. The keys have the same names as in `CheckReport` and `JobCheckReport`.
+    """How a wait ended; None means unknown. The keys have the same names as in `CheckReport` and `JobCheckReport`.
 
     Attributes:
         outcome: met (one of the conditions holds) | missed (the training ended or stalled first) | unknown (the

@@ -42,7 +42,7 @@ def encode(value: object) -> dict[str, Any]:
         return {name: getattr(value, name) for name in _names(type(value))}  # type: ignore[arg-type]
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"JSON cannot hold a {type(value).__name__}")
+    raise TypeError(f"JSON cannot represent a {type(value).__name__}")
 
 
 def read_record(kind: type[Value], text: str | bytes, *, name: str = "", drop_unknown: bool = False) -> Value:
@@ -97,8 +97,9 @@ def decode(kind: type[Value], data: object, *, name: str = "", drop_unknown: boo
         return value
     except _Newer as newer:
         raise TrainingMonitorError(
-            f"{name or f'a {newer.args[0]}'} was written by a later version ({', '.join(newer.args[1])[:200]})",
-            hint="install that version again to read it",
+            f"{name or f'a {newer.args[0]}'} was written by a later version of this package "
+            f"({', '.join(newer.args[1])[:200]})",
+            hint="install that later version again to read it",
         ) from None
     except TrainingMonitorError:  # a class rejects its values
         raise

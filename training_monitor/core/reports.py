@@ -132,7 +132,7 @@ class EfaClusterReport(EfaReport):
 
 
 class OneGpuReport(TypedDict):
-    """One GPU of a node as reported by nvidia-smi, in per cent, MB and watts; None is unknown."""
+    """One GPU of a node as reported by nvidia-smi, in per cent, MB and watts; None means unknown."""
 
     index: int | None
     util: float | None
@@ -260,7 +260,7 @@ class MonitorReport(TypedDict):
 
 
 class AttemptReport(TypedDict):
-    """One attempt of a supervised job: its checkpoint, the steps it reached, and how it ended. None is unknown.
+    """One attempt of a supervised job: its checkpoint, the steps it reached, and how it ended. None means unknown.
 
     `progress` is true if the attempt reached a higher step than all attempts before it; `node` is its Kubernetes node.
     `checkpoint_content` identifies the stored content of its checkpoint, which changes when the checkpoint is written
@@ -312,9 +312,9 @@ class AttemptReport(TypedDict):
 class RestartReport(TypedDict):
     """The result of a supervised run. `reason` begins with `outcome`, `goodput` is 0..1, `badput` is seconds by cause.
 
-    Values that were not observed are None. This applies to `goodput` and the phases of an attempt whose steps were seen
-    in at most one look, to the startup time of an attempt that had made steps before the first look, and to
-    `steps_lost` if it is unknown for any attempt. `explanation` is why the last attempt that hung did so.
+    Values that were not observed are None. Examples are `goodput` and the phases of an attempt whose steps were seen in
+    at most one look, the startup time of an attempt that had made steps before the first look, and `steps_lost` if it
+    is unknown for any attempt. `explanation` is the cause of the last hang.
     """
 
     success: bool
@@ -344,7 +344,7 @@ class GpuCheckReport(TypedDict):
 
 
 class JobCheckReport(TypedDict):
-    """One training found by `check_training`. None is unknown, and `progress` is 0 to 1.
+    """One training found by `check_training`. None means unknown, and `progress` is 0 to 1.
 
     `target` is the target on which it runs, `pid` its main process, `script` the script of that process, `log` the path
     of its log, `name` its display name, and `checkpoint` its newest complete checkpoint. `gpus` are the GPUs that its

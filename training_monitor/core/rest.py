@@ -77,11 +77,11 @@ def request(
         return answer
     said = _without_secrets(answer.body, url, headers or {})
     raise RestError(
-        f"{origin} answered {answer.status}: {said[:_SHOWN_CHARACTERS] or '(nothing)'}",
+        f"{origin} returned HTTP {answer.status}: {said[:_SHOWN_CHARACTERS] or '(nothing)'}",
         status=answer.status,
         body=said[:_KEPT_CHARACTERS],
         retry_after=_retry_after(answer),
-        hint="use the address that it redirects to" if 300 <= answer.status < 400 else None,
+        hint="use the address to which the server redirects" if 300 <= answer.status < 400 else None,
     )
 
 
@@ -130,7 +130,7 @@ class _Exchange:
         while chunk := response.read1(65536):
             size += len(chunk)
             if size > MAX_BODY_BYTES:
-                raise OSError(None, f"more than {MAX_BODY_BYTES} bytes")
+                raise OSError(None, f"the response is longer than {MAX_BODY_BYTES} bytes")
             if time.monotonic() > self._deadline:
                 raise TimeoutError
             yield chunk
@@ -182,12 +182,12 @@ def _no_answer(origin: str, error: Exception, timeout: float) -> RestError:
         return RestError(f"{origin} sent no complete response within {timeout:g} s", hint="check the network")
     if isinstance(reason, ssl.SSLCertVerificationError):
         return RestError(
-            f"{origin}: {reason.verify_message}", hint="check its certificate and the clock of this machine"
+            f"{origin}: {reason.verify_message}", hint="check the server's certificate and this machine's clock"
         )
     if isinstance(reason, OSError):
         return RestError(f"{origin}: {reason.strerror or type(reason).__name__}", hint="check the network")
     if isinstance(reason, ValueError):
-        return RestError(f"{origin}: a header holds characters that cannot be sent", temporary=False)
+        return RestError(f"{origin}: a header contains characters that cannot be sent", temporary=False)
     said = reason if isinstance(reason, str) else "the connection broke before the answer was complete"
     return RestError(f"{origin}: {said}")
 

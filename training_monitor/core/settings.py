@@ -52,7 +52,7 @@ def vast_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         found["VAST_API_KEY"] = key
     if url := environ.get("VASTAI_API_BASE_URL", "").strip():
         if not re.fullmatch(r"https?://[^\s/@]+(?:/\S*)?", url):
-            raise SettingsError("VASTAI_API_BASE_URL", url, "an address such as https://console.vast.ai/api/v0")
+            raise SettingsError("VASTAI_API_BASE_URL", url, "a URL such as https://console.vast.ai/api/v0")
         found["VAST_URL"] = _API_PATH.sub("", url)
     return found
 

@@ -22,8 +22,8 @@ from training_monitor.core.settings_table import Place
 
 T = TypeVar("T")
 
-_READABLE = "a file that can be read"
-_KINDS = "TOML in a file called settings.toml, or JSON in settings.json, which Python 3.10 reads too"
+_READABLE = "a readable file"
+_KINDS = "TOML in settings.toml (Python 3.11 or later) or JSON in settings.json"
 TABLES = ("fleet", "log_patterns", "monitoring", "notifications", "service", "users")
 
 
@@ -56,7 +56,7 @@ def find_settings(path: str | None = None, environ: Mapping[str, str] = os.envir
     candidates = [check_here(path)] if path else settings_files(environ)
     file = next((each for each in candidates if os.path.exists(each)), "")
     if not file and (path or SETTINGS in environ):
-        raise SettingsError("settings file" if path else SETTINGS, candidates[0], "a file that exists")
+        raise SettingsError("settings file" if path else SETTINGS, candidates[0], "an existing file")
     return file
 
 
@@ -79,7 +79,7 @@ def parse_settings(file: str, text: str) -> Mapping[str, Any]:
         is_named = file.endswith((".toml", ".json"))
         raise SettingsError("settings file", file, f"{_READABLE if is_named else _KINDS} ({error})") from error
     if not isinstance(settings, dict):
-        raise SettingsError("settings file", file, "a table at its top level")
+        raise SettingsError("settings file", file, "a table at the top level")
     return settings
 
 
@@ -103,5 +103,5 @@ def _toml(file: str, text: str) -> Any:
     try:
         tomllib = importlib.import_module("tomllib")
     except ImportError as error:
-        raise SettingsError("settings file", file, "settings.json: this Python cannot read TOML, 3.11 can") from error
+        raise SettingsError("settings file", file, "settings.json, because TOML needs Python 3.11 or later") from error
     return tomllib.loads(text)

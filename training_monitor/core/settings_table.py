@@ -250,13 +250,13 @@ def number(expected: str, *, least: float = -inf, most: float = inf, above: floa
 
 def seconds(*, least: float = 0.0, most: float = inf, above: float = -inf) -> Kind:
     """Return the kind of seconds, given as a number or as a duration: 90s, 15m, 1h30m."""
-    bound = f"from {least:g}" if above < least else f"above {above:g}"
+    bound = f"at least {least:g}" if above < least else f"above {above:g}"
     plain = number("", least=least, most=most, above=above)
 
     def read(value: Any, place: Place) -> Any:
         return plain.read(parse_duration(value) if isinstance(value, str) else value, place)
 
-    return Kind(f"seconds, {bound}, or a duration such as 15m", read)
+    return Kind(f"seconds ({bound}), or a duration such as 15m", read)
 
 
 def whole(expected: str, *, least: int, most: float = inf) -> Kind:

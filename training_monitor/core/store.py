@@ -176,7 +176,7 @@ class Store:
                 raise explain_failure(self.path, "used", error) from error
             database.close()
             raise StateError(
-                self._set_aside(number, error), hint="repeat the command: a new file was started"
+                self._set_aside(number, error), hint="run the command again: it will use the new state file"
             ) from error
         finally:
             database.close()
@@ -222,7 +222,7 @@ class Store:
                 kept = move_aside(self.path)
                 os.rename(new, self.path)
             except OSError as failure:
-                raise explain_failure(self.path, "set aside, although it is damaged", failure) from error
+                raise explain_failure(self.path, "moved aside (it is damaged)", failure) from error
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)
         told = f"the state file {self.path} was damaged ({error}): it is now {kept}"
@@ -244,7 +244,7 @@ class Store:
             new.execute("COMMIT")
             return name, new.total_changes
         except sqlite3.Error as error:
-            raise explain_failure(self.path, "written anew", error) from error
+            raise explain_failure(self.path, "rewritten", error) from error
         finally:
             new.close()
             old.close()
@@ -311,7 +311,7 @@ class Store:
         except ValueError as error:
             if _is_json(row[0]):
                 raise StateError(
-                    f"the state file {self.path} holds something else than the state of {key}: {error}",
+                    f"the state file {self.path} does not contain a valid state of {key}: {error}",
                     hint="install the version that wrote it, or move the file away",
                 ) from error
             self._set_run_aside(key, row[0], error)

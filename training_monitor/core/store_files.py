@@ -13,12 +13,12 @@ from typing import Any
 
 from training_monitor.core.errors import StateError
 
-ELSEWHERE = "set TRAINING_MONITOR_STATE_DIR to a folder you can write to"
+ELSEWHERE = "set TRAINING_MONITOR_STATE_DIR to a writable folder of your own"
 _JOURNALS = ("-wal", "-shm", "-journal")
 _UNWRITABLE = f"make the file and its folder writable, or {ELSEWHERE}"
 # By error code of sqlite, which Python 3.10 does not tell.
 _REMEDIES = {
-    5: "another process writes to it for long: look for it with fuser, or ask again",
+    5: "retry later, or find the process that writes to the file (with fuser)",
     8: _UNWRITABLE,
     13: f"free some space on its disk, or {ELSEWHERE}",
     14: _UNWRITABLE,
@@ -88,7 +88,7 @@ def check_file(path: str, seen: os.stat_result, *, names: int = sys.maxsize) -> 
     """Raise StateError for anything but a regular file, with at most so many names, that only its owner writes to."""
     is_link = stat.S_ISLNK(seen.st_mode) or (stat.S_ISREG(seen.st_mode) and seen.st_nlink > names)
     if is_link or not stat.S_ISREG(seen.st_mode):
-        what = "a link" if is_link else "no regular file"
+        what = "a link" if is_link else "not a regular file"
         raise StateError(f"the state file {path} cannot be opened: it is {what}", hint="move it away")
     _check_mode(f"the state file {path}", path, seen)
 
@@ -106,7 +106,7 @@ def explain_failure(path: str, done: str, error: Exception) -> StateError:
     if _is_full(path):  # sqlite reports this in several ways
         return StateError(f"no space left on the disk of the state file {path}: {error}", hint=_REMEDIES[13])
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    usual = ELSEWHERE if done == "opened" else "look at the disk's free space, or move the file away"
+    usual = ELSEWHERE if done == "opened" else "check the free disk space, or move the file away"
     return StateError(f"the state file {path} cannot be {done}: {error}", hint=_REMEDIES.get(code, usual))
 
 

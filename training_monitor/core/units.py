@@ -182,7 +182,7 @@ def median(values: Iterable[float]) -> float:
     """Return the middle of the values, or the mean of the two in the middle. Raises ValueError if there is none."""
     ordered = sorted(values)
     if not ordered:
-        raise ValueError("no median of an empty list")
+        raise ValueError("an empty list has no median")
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 

@@ -14,36 +14,37 @@ from training_monitor.core.models import Checkpoint, Failure, JobStatus, JobView
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Observation(PublicValue):
-    """The facts that one look at one training collected; None is unknown, never zero.
+    """The facts that one look collected about a training; None means unknown, never zero.
 
     Attributes:
         timestamp: epoch seconds, by the observer's clock.
         step, total_steps: progress of the job over all epochs; None before the first step.
         eta_seconds, steps_per_second, loss: values as printed in the log.
-        phase: the activity at the end of the log, if that is not making steps (see `find_phase`).
+        phase: the activity at the end of the log if it is not training steps (see `find_phase`).
         gpu_utilization, gpu_power_fraction: utilization in per cent, and power draw divided by the power limit, of its
             busiest GPU (see `gpu_load`).
-        log_size: size of the log in bytes. heartbeat: whether its last lines only repeat (see `find_heartbeat`).
+        log_size: size of the log in bytes. heartbeat: whether its last lines differ only in times (see
+            `find_heartbeat`).
         epoch, total_epochs: completed epochs, including the fraction of the current one, and the total.
         status: status of the job; UNKNOWN if there is no job. exit_code, message: reported by the job.
         is_running: whether its processes run. finished: whether its log shows that the training has ended.
         failure: the cause of a failure, only if it no longer runs or its log ends in an error.
-        runtime: seconds since it started. process: its identity `PID START BOOT`, which differs after every start.
-        awake_seconds: seconds since the target's boot, whose ID is `boot`, without suspended time. They measure elapsed
-            time even if the clock jumps.
+        runtime: seconds since it started. process: its identity `PID START BOOT`, which changes with every start.
+        awake_seconds: seconds since the target's boot, whose ID is `boot`, without suspended time. Clock changes do not
+            affect them.
         log_age: seconds since the last write to its log. step_age: seconds since the line with its newest step.
-        step_interval: the usual seconds between lines with a step. step_time: the seconds of a step at its usual best.
-            Both are computed from the times and rates in its own log.
+        step_interval: the usual seconds between lines with a step. step_time: the seconds per step at its usual fastest
+            pace. Both are computed from the times and rates in its log.
         file_age: seconds since the last write to the newest file in its checkpoint folder.
-        cpu_seconds, written_bytes: CPU time and bytes written by its processes since they started, including ended
+        cpu_seconds, written_bytes: the CPU time and bytes written by its processes since they started, including ended
             children. cpu_cores, write_rate: the same per second, measured during the look.
-        delay_seconds: time that its threads waited for a processor. delay_cores: the same per second.
-        resume: the command that continues it while its scheduler or container runtime has suspended it.
-        suspended: its processes that are suspended (state T).
+        delay_seconds: time that its threads waited for a CPU. delay_cores: the same per second.
+        resume: the command that resumes it, if its scheduler or container runtime has suspended it.
+        suspended: the PIDs of its suspended processes (state T).
         blocked: number of its processes that wait in the kernel for a disk (state D).
         compilers: number of compilers that run for it.
         oom_kills: number of processes killed for lack of memory, as counted by the kernel of the target.
-        gpu_errors: faults of its GPUs, one text each.
+        gpu_errors: descriptions of the faults of its GPUs.
         processes: number of its processes that were found; 0 if none has its log open, or none is visible.
         unseen_output: whether it runs but its output goes to a place that cannot be read.
         bar_held: whether it prints a progress bar whose latest part is buffered by the system that stores its output.
@@ -126,7 +127,8 @@ class Verdict(PublicValue):
         since: the start of this state, in epoch seconds.
         confidence: none | low | medium | high.
         recommendation: continue | alert | terminate.
-        seconds_without_step, limit_seconds: the time since the last step, and the time from which it counts as a stall.
+        seconds_without_step, limit_seconds: the time since the last step, and the limit beyond which it counts as a
+            stall.
         remedies: what to try, or what would make the verdict more certain.
         failure: the cause, if the training failed.
         stall: the result of `analyze_stall`.
@@ -190,11 +192,13 @@ class WatchedJob(PublicValue):
             raise SettingsError("log_paths", self.log_paths, "a tuple of patterns such as /workspace/*/training.log")
         named = (self.job_id is not None) + (self.log_file is not None) + bool(self.log_paths)
         if named > 1 or (named == 0 and self.pid is None):
-            raise SettingsError("job", self.job_id, "either a job id, or a log file, or log paths, or a pid")
+            raise SettingsError("job", self.job_id, "one of job_id, log_file, log_paths and pid")
         if self.job_id is not None and (self.pid_file is not None or self.pid is not None):
-            raise SettingsError("pid_file", self.pid_file, "use either pid_file or job_id, not both")
+            raise SettingsError(
+                "pid_file", self.pid_file, "no PID or PID file, because job_id identifies the processes"
+            )
         if self.pid is not None and (self.pid_file is not None or self.pid < 1):
-            raise SettingsError("pid", self.pid, "a process ID, without a pid file")
+            raise SettingsError("pid", self.pid, "a process ID of at least 1, and no pid_file")
 
     @property
     def label(self) -> str:
@@ -268,7 +272,7 @@ class CheckpointListing(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingStatus(PublicValue):
-    """The result of one look of a watcher; None is unknown.
+    """The result of one look of a watcher; None means unknown.
 
     `status` is the status of the job; without a job, it is RUNNING or UNKNOWN. `step` is the job's step over all
     observed epochs, even if its log counts within epochs. `checkpoints` are those of the output directory, lowest step

@@ -142,7 +142,7 @@ class _Found:
         *,
         over: str = "",
     ) -> ToldMember:
-        """Send an alert that begins or gets worse, and close one that ended; None is unknown and changes nothing.
+        """Send an alert that begins or gets worse, and close one that ended; None means unknown and changes nothing.
 
         `over` is told when it has ended, if there is anything to tell.
         """

@@ -192,7 +192,7 @@ class _Parser:
         elif self.token:
             raise self.wrong("and, or, for, or the end")
         if self.token:
-            raise self.wrong("nothing more: `for DURATION` is the end")
+            raise self.wrong("no more text after `for DURATION`")
         return Condition(test, duration)
 
     def any(self) -> Test:
@@ -211,7 +211,7 @@ class _Parser:
         if self.token != "(":
             return self.comparison()
         if self.depth == MOST_DEPTH:
-            raise self.wrong(f"at most {MOST_DEPTH} parentheses in one another")
+            raise self.wrong(f"at most {MOST_DEPTH} nested parentheses")
         self.take()
         self.depth += 1
         test = self.any()
@@ -240,7 +240,7 @@ class _Parser:
     def status(self) -> str:
         word = self.token.strip('"')
         if word == "unknown":
-            raise self.wrong("another status; `status is unknown` asks for that")
+            raise self.wrong("another status (use `status is unknown` for this one)")
         quoted = len(self.token) > 1 and self.token.startswith('"')
         if not word or not (quoted or word.isidentifier()):
             raise self.wrong('a status, as in `status == running` or `status == "running"`')
@@ -248,7 +248,7 @@ class _Parser:
         return word
 
     def number_of(self, field: str) -> float:
-        number = self.number("a number" if self.token != "nan" else f"a number; `{field} is nan` asks for nan")
+        number = self.number("a number" if self.token != "nan" else f"a number (for NaN, use `{field} is nan`)")
         if field.endswith("_utilization"):
             self.accept("%")
         return number
@@ -281,4 +281,4 @@ class _Parser:
     def wrong(self, expected: str) -> SettingsError:
         token, column = self.tokens[self.place]
         found = repr(token[:40]) if token else "the end"
-        return SettingsError("when", self.text, f"{expected} at column {column}, where {found} is")
+        return SettingsError("when", self.text, f"{expected} at column {column}, but found {found}")

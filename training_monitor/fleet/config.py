@@ -70,7 +70,7 @@ class AlertRule(PublicValue):
         SettingsError: the name is empty, or the priority or the condition is invalid.
     """
 
-    name: Annotated[str, Kind("a string on one line", _read_name), Example("idle")]
+    name: Annotated[str, Kind("a string without line breaks", _read_name), Example("idle")]
     when: Annotated[str, Kind(f"a condition such as `{_CONDITION}`", _read_when), Example(_CONDITION)]
     priority: Annotated[str, choice(*PRIORITIES)] = "normal"
     message: Annotated[str, text("a text"), Example("The GPUs are idle")] | None = None
@@ -167,13 +167,15 @@ def parse_member(text: str, *, groups: tuple[str, ...] = ()) -> MemberSpec:
         return MemberSpec(target, log_paths=(which,), groups=groups)
     if mark and JOB_ID.read(which, Place()) is MISFIT:
         raise SettingsError(
-            "target", text, "after the #: a submission id, process:NAME, or a path that begins with / or ~/"
+            "target", text, "TARGET#JOB, where JOB is a submission ID, process:NAME, or a path that begins with / or ~/"
         )
     return MemberSpec(target, which or None, groups=groups)
 
 
 def _groups(check_target: CheckTarget = lambda target: None) -> Kind:
-    return named(lambda name: Kind(f"a list, each of it {_MEMBER}", partial(_read_group, name, check_target)), _GROUPS)
+    return named(
+        lambda name: Kind(f"a list in which each item is {_MEMBER}", partial(_read_group, name, check_target)), _GROUPS
+    )
 
 
 def _read_group(name: str, check_target: CheckTarget, value: Any, place: Place) -> Any:

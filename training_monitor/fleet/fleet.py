@@ -268,10 +268,10 @@ class FleetMonitor(Engine):
         member = self._member(key)
         address = member.address() if member else None
         if address is None:
-            raise TrainingMonitorError(f"{key}: no shell: it is not running, or has no address yet")
+            raise TrainingMonitorError(f"{key}: cannot open a shell: the machine is not running, or has no address yet")
         way = address.connect(self._transport)
         if not isinstance(way, SshTransport):
-            raise TrainingMonitorError(f"{key}: no shell: it is neither an instance nor an ssh host")
+            raise TrainingMonitorError(f"{key}: cannot open a shell: the target is neither an instance nor an ssh host")
         return way.shell()
 
     def recent_losses(self, key: str) -> list[float | None]:

@@ -131,7 +131,7 @@ def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetS
         chunk = json.loads(reader.decompress(packed) + reader.flush())
         return _read_chunk(chunk, zlib.decompress(reader.unused_data), fields)
     except (zlib.error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise ParseError(f"samples that cannot be read ({type(error).__name__}: {error})", source=_SOURCE) from error
+        raise ParseError(f"the samples cannot be read ({type(error).__name__}: {error})", source=_SOURCE) from error
 
 
 def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) -> list[FleetSample]:

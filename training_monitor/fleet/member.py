@@ -266,7 +266,7 @@ class FleetMember:
             return None
         address = self.address()
         if address is None:
-            raise TargetUnreachable("it is not running, or has no address yet", target=str(self.target))
+            raise TargetUnreachable("the machine is not running, or has no address yet", target=str(self.target))
         from training_monitor.runs.progress_source import ProgressSource  # few trainings write such a file
 
         site = Site(address, transport)

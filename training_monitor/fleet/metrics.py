@@ -1,6 +1,6 @@
 """TrainingMetrics: all that is known of one training and its machine, their health, and the columns that show it. Pure.
 
-None is unknown, never zero: an unknown value is neither healthy nor a reason for an alert.
+None means unknown, never zero: an unknown value is neither healthy nor a reason for an alert.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Health(PublicValue):
     """The health of a row: `level` is healthy | warning | error | unknown, and `reason` is a sentence.
 
     `brief` is the reason in about twenty characters; it is empty if there is nothing to report. `fields` are the fields
-    of TrainingMetrics whose values caused it. `detail` is the reason for display beside the row's state, without
-    repeating the word of the state.
+    of TrainingMetrics whose values caused it. `detail` is the reason for display beside the row's state; it does not
+    repeat the state.
     """
 
     level: str
@@ -90,14 +90,14 @@ DEFAULT_THRESHOLDS = Thresholds()
 
 @dataclass(slots=True, repr=False)
 class TrainingMetrics(PublicValue):
-    """One row of a fleet: a training, its machine, and their cost. None is unknown.
+    """One row of a fleet: a training, its machine, and their cost. None means unknown.
 
     Attributes:
         instance_id: the ID of a vast.ai instance, or the display name of another target.
         gpu_type: the name reported by nvidia-smi or the service; `8x H100` for several GPUs.
-        status: for an instance, the service's word (created, loading, running, stopped, frozen, exited, rebooting,
-            offline, unknown), or `lost` after it has disappeared from the account. For another target, the status of
-            its job (pending, running, succeeded, failed, stopped), or unknown.
+        status: for an instance, the status that the service reports (created, loading, running, stopped, frozen,
+            exited, rebooting, offline, unknown), or `lost` after it has disappeared from the account. For another
+            target, the status of its job (pending, running, succeeded, failed, stopped), or unknown.
         epoch, total_epochs, step, total_steps, loss: the most recent values in the training's log; steps count the
             whole job.
         gpu_util, memory_util, disk_util: per cent in use of the GPUs, of their memory, and of the disk that the
@@ -110,8 +110,8 @@ class TrainingMetrics(PublicValue):
         groups: its groups in the settings file.
         gpu_power: power draw divided by the power limit, 0 to 1. gpu_temperature: °C. ram_util: per cent of the
             machine's memory in use.
-        eta_seconds: time until the last step, at the training's own speed. epochs_done: completed epochs as a fraction,
-            whereas `epoch` is the number of the current one.
+        eta_seconds: time until the last step, at the training's current speed. epochs_done: completed epochs including
+            a fraction, whereas `epoch` is the number of the current epoch.
         extra: values found by your own log patterns.
         is_running: whether the training's process runs. finished: whether `judge` concluded that it completed.
         job_status: status of the training's job in lower case; None if unknown. For a target that is not an instance,
@@ -120,12 +120,12 @@ class TrainingMetrics(PublicValue):
         absent: why the training can no longer be found; its values are then out of date.
         run: distinguishes successive trainings on the same machine; 0: unknown.
         log_age: seconds between the last write to its log and the last look.
-        error: why the last look failed. stale_since: when looks began to fail, in epoch seconds, otherwise None.
-            missing: whether the look failed because the target does not exist.
-        verdict: the result of `judge` for the training; None if the machine is not up, or if the row was made by hand.
-        explained: the last roll call that was taken before the training, or an earlier attempt of it, was ended as a
-            hang.
-        found: whether the training was discovered beside one of another member, whose row has the costs.
+        error: why the last look failed. stale_since: when looks began to fail, in epoch seconds; None if they do not
+            fail. missing: whether the look failed because the target does not exist.
+        verdict: the result of `judge` for the training; None if the machine is not running, or if the row was not made
+            by a fleet monitor.
+        explained: the last roll call before the training, or an earlier attempt of it, was ended because of a hang.
+        found: whether the training was discovered on the machine of another member, whose row has the costs.
         gpus: the GPUs that it uses, as reported by its machine; empty if unknown.
     """
 
@@ -248,8 +248,8 @@ class TrainingMetrics(PublicValue):
            warning while the machine costs money.
         3. The last look failed: unknown, because earlier values do not describe the present.
         4. The verdict of `judge` decides. Without a look, or if the job or log cannot be found: unknown. A NaN loss
-           makes it an error. A diverging, jumping or high loss, idle GPUs of a running training, or a full disk turn
-           healthy into a warning, and are added to every other reason.
+           is an error. A diverging, jumping or high loss, idle GPUs of a running training, or a full disk change
+           healthy to a warning; at any other level they only add to the reason.
 
         Args:
             thresholds: the limits beyond which a value causes a warning.

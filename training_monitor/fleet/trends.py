@@ -24,7 +24,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The trend of one field; None is unknown.
+    """The trend of one field; None means unknown.
 
     Attributes:
         field: its name in `REPORTED`.
@@ -47,7 +47,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class CostProjection:
-    """What a training will cost at its current pace; dollars, None is unknown.
+    """What a training will cost at its current pace; dollars, None means unknown.
 
     Attributes:
         dollars_per_hour: the newest price; without one, the slope of the total.
@@ -66,7 +66,7 @@ class CostProjection:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was spent in a time, in dollars; None is unknown. at_least: more may have been spent than is known."""
+    """What was spent in a time, in dollars; None means unknown. at_least: more may have been spent than is known."""
 
     dollars: float | None
     at_least: bool
@@ -93,7 +93,7 @@ class _Rise:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """One run compared with others; None is unknown.
+    """One run compared with others; None means unknown.
 
     Its last step, last loss and total cost are about itself alone. All other values are over the steps up to
     `common_step`, without those that were undone by going back to a checkpoint.

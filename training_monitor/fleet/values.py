@@ -56,7 +56,7 @@ MOST_RUN = 2**20
 
 @dataclass(frozen=True, slots=True)
 class TargetReading:
-    """The result of one round trip to a member at `timestamp` (epoch seconds); per cent, None is unknown.
+    """The result of one round trip to a member at `timestamp` (epoch seconds); per cent, None means unknown.
 
     `absent` says why the job or log is not there, or not any more: `status` is then an earlier one. `run` is a number
     below MOST_RUN for the process or job, 0 if unknown. `log_age` is the seconds between the last write to its log and
@@ -106,7 +106,7 @@ class FleetAlert(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FleetSummary(PublicValue):
-    """The sums of a fleet; money in dollars, None is unknown.
+    """The sums of a fleet; money in dollars, None means unknown.
 
     Attributes:
         levels: how many members are healthy, warning, error, unknown.
@@ -177,7 +177,7 @@ REPORTED = {each.name: each.attribute for each in _KEPT}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FleetSample(PublicValue):
-    """The values of one member at one moment (epoch seconds), by the names of `REPORTED`; None is unknown."""
+    """The values of one member at one moment (epoch seconds), by the names of `REPORTED`; None means unknown."""
 
     timestamp: float
     values: Mapping[str, float | None]

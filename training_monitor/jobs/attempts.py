@@ -66,7 +66,7 @@ def format_resumed_command(command: str, checkpoint: str | None, resume_argument
         raise SettingsError(
             "resume_argument",
             resume_argument,
-            "{checkpoint} in the command instead, because the command contains a pipe",
+            "the placeholder {checkpoint} in the command instead, because the command contains a pipe",
         )
     return f"{command.rstrip()} {wanted}"
 
@@ -228,7 +228,9 @@ def remove_question(job_id: str, keep: int) -> Question[Removed]:
     def parse(reply: Reply) -> Removed:
         lines = reply.output.splitlines()
         if "state=done" not in lines:
-            raise ParseError("the removal did not finish", source="former attempts", text=reply.output)
+            raise ParseError(
+                "the removal of run directories did not finish", source="former attempts", text=reply.output
+            )
         removed, left, held = (
             tuple(line.removeprefix(key) for line in lines if line.startswith(key))
             for key in ("removed=", "left=", "held=")

@@ -149,7 +149,7 @@ class Claims:
         """Return the live claim on a training; None without one. Raises CommandFailed if that is unknown."""
         found = next((each for each in self.claims if each.name == name and each.is_live), None)
         if found is None and self.is_cut:
-            raise CommandFailed(f"more than {MOST_LISTED} claims: not all were read")
+            raise CommandFailed(f"there are more than {MOST_LISTED} claims, so not all were read")
         return found
 
 
@@ -263,7 +263,7 @@ def _parse_claim(line: str) -> Claim:
 
     number = line.partition(" ")[0]
     if not re.fullmatch("[0-9]{1,9}", number):
-        raise ParseError("not a claim", source="a claim on the target", text=line)
+        raise ParseError("invalid claim", source="a claim on the target", text=line)
     try:
         _, state, token, lease, age, since, *words = line.split()
         host, user, pid, boot, folder, name = (unquote(word) for word in words)
@@ -333,7 +333,7 @@ class Claiming:
             self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.site}"))
             if problem := self._store.problem:
                 raise StateError(
-                    f"{self.name} is not claimed, because its record cannot be written: {problem.what}",
+                    f"cannot claim {self.name}, because the claim cannot be recorded: {problem.what}",
                     hint=problem.hint,
                 )
             self._is_locked = True

@@ -312,8 +312,8 @@ def submit_job_with_resume(
     Args:
         config: for a Ray job, `entrypoint` and optionally `runtime_env`, `metadata`, `entrypoint_num_gpus`, …; for a
             process job, `command` and optionally `env`, `working_dir`. The checkpoint replaces `{checkpoint}` in the
-            command, or is passed as the value of `config['resume_argument']`. It is always in the environment variable
-            RESUME_FROM_CHECKPOINT.
+            command, or is passed as the value of `config['resume_argument']`. The environment variable
+            RESUME_FROM_CHECKPOINT always contains the checkpoint.
 
     Returns:
         The ID of the new job.

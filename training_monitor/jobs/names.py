@@ -101,5 +101,5 @@ def several_named(name: str, named: Iterable[tuple[str, str | None, str | None]]
     """Return the error about a name that means several jobs."""
     found = list(named)
     return SettingsError(
-        f"jobs named {name!r}", len(found), f"exactly one; select it by its id: {describe_jobs(found)}"
+        f"jobs named {name!r}", len(found), f"exactly one; select one by its ID: {describe_jobs(found)}"
     )

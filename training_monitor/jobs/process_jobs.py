@@ -144,7 +144,7 @@ def process_name(job_id: str) -> str:
     """Return the name of the run directory of a `process:NAME` job. Raises SettingsError."""
     name = job_id.removeprefix(PREFIX)
     if not _NAME.fullmatch(name):
-        raise SettingsError("job", job_id, "process:NAME with letters, digits, '.', '_' and '-' in NAME")
+        raise SettingsError("job", job_id, "process:NAME, where NAME consists of letters, digits, '.', '_' and '-'")
     return name
 
 
@@ -172,7 +172,7 @@ def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
     def parse(reply: Reply) -> list[JobView | None]:
         blocks = [parse_fields(block)[0] for block in f"\n{reply.output}".split("\njob=")[1:]]
         if len(blocks) != len(names) or not reply.output.endswith("end\n"):
-            raise ParseError("the listing of jobs did not finish", source="process jobs", text=reply.output)
+            raise ParseError("the list of jobs is incomplete", source="process jobs", text=reply.output)
         members = Counter(re.findall(r"^member=(.*)$", reply.output, re.MULTILINE))
         files = {name: more for name, *more in re.findall(r"^file=(\S+) (\d+) (\d+)$", reply.output, re.MULTILINE)}
         views = list[JobView | None]()
@@ -226,7 +226,9 @@ def start_question(
             raise CommandFailed(said)
         if why := fields.get("open"):
             what = f"the jobs folder is not safe, {why}"
-            raise CommandFailed(what, hint="chmod go-w it, or set TRAINING_MONITOR_JOBS_DIR to a folder of your own")
+            raise CommandFailed(
+                what, hint="run chmod go-w on that folder, or set TRAINING_MONITOR_JOBS_DIR to a folder of your own"
+            )
         if "state" not in fields:
             raise no_state(reply, "the job could not be started", "start")
         return fields["state"]
@@ -257,7 +259,7 @@ def not_ended(what: str, left: Iterable[str], site: Site) -> CommandFailed:
     return CommandFailed(
         f"{what} {', '.join(f'pid {each}' for each in left)}",
         target=str(site),
-        hint="state D waits for a disk or driver: check dmesg there",
+        hint="a process in state D waits for a disk or driver: check dmesg on its machine",
     )
 
 
@@ -334,12 +336,12 @@ def start_process_job(
     *,
     transport: Transport | None = None,
 ) -> str:
-    """Start a detached command on a target. It keeps running after this process and the connection end.
+    """Start a detached command on a target. The command keeps running after this process and the connection end.
 
     Args:
         command: a shell command line, or a list of words, which are quoted for you.
         name: letters, digits, `.`, `_`, `-`. Each name can be used only once.
-        env: variables added to the target's environment. They are never written to a file or to argv.
+        env: variables added to the target's environment. These are never written to a file or to argv.
         working_dir: a folder on the target; default: the folder where a shell starts there (for `local`, the current
             one).
 
@@ -356,7 +358,7 @@ def start_process_job(
     question = start_question(site.target, job_id, line, env or {}, {"working_dir": working_dir})
     if site.ask_one(question) == "exists":
         raise JobExists(
-            f"{target}: there already is a job {job_id}", hint="use another name, or stop that job and reuse its name"
+            f"{target}: the job {job_id} already exists", hint="use another name, or stop that job and reuse its name"
         )
     return job_id
 
@@ -389,7 +391,7 @@ def hold_key(job_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessView:
-    """One look; `running` None is unknown. `age` is the seconds since it began, `pids` are its processes.
+    """One look; `running` None means unknown. `age` is the seconds since it began, `pids` are its processes.
 
     `command` is the beginning of its command line; `reason` says why it does not run, or why that is unknown.
     """
@@ -454,10 +456,10 @@ def stop_process_question(identity: Identity, grace: float, pid_file: str | None
         fields, _ = parse_fields(reply.output)
         if fields.get("state") == "own":
             raise SettingsError(
-                "pid_file", identity.pid, "a training's process: this command is itself a child of that process"
+                "pid_file", identity.pid, "the PID of a training; that process is a parent of this command"
             )
         if fields.get("state") == "unowned":
-            raise SettingsError("pid_file", pid_file, f"a file of root or of the user of process {identity.pid}")
+            raise SettingsError("pid_file", pid_file, f"a file owned by root or by the user of process {identity.pid}")
         if "state" not in fields:
             raise no_state(reply, "the process could not be stopped", "stop")
         return processes_left(reply)

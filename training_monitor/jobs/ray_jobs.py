@@ -96,7 +96,7 @@ def _answer(reply: Reply) -> tuple[int | None, str]:
         raise RestError(
             f"the Ray dashboard refused access (HTTP {status})",
             status=status,
-            hint="set RAY_AUTH_TOKEN in the head pod, or RAY_AUTH_TOKEN_PATH",
+            hint="set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH in the head pod",
         )
     return status, body
 
@@ -237,9 +237,9 @@ def submit_question(
             raise CommandFailed(f"Ray did not accept the job: {body.strip()[-400:]}")
         if outcome is Submission.UNAVAILABLE:
             raise RestError(
-                f"Ray accepts no jobs at the moment: {last_lines(body, 1)}",
+                f"Ray does not accept jobs at the moment: {last_lines(body, 1)}",
                 status=status or 500,
-                hint="retry in a few seconds: its agent is starting or does not respond (see dashboard_agent.log)",
+                hint="retry in a few seconds: Ray's agent is starting or does not respond (see dashboard_agent.log)",
             )
         return "exists" if outcome is Submission.EXISTS else "submitted"
 
@@ -356,7 +356,7 @@ def drivers_question(job_name: str, job_id: str | None) -> Question[tuple[Driver
 
     def parse(reply: Reply) -> tuple[Driver, ...]:
         if not (found := re.fullmatch(r"boot=([\w-]{1,64})\n((?:\d{1,10} \d{1,19} .*\n)*)end\s*", reply.output)):
-            raise ParseError("no list of drivers", source="ray drivers", text=reply.output)
+            raise ParseError("no list of drivers in the reply", source="ray drivers", text=reply.output)
         oldest: dict[str, tuple[int, int]] = {}
         for line in found[2].splitlines():
             pid, start, job = line.split(" ", 2)
@@ -394,5 +394,5 @@ def end_forgotten(site: Site, job_name: str, job_id: str | None, *, guard: Guard
     """
     found: Forgotten = site.ask_one(guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)))
     if found.left:
-        raise not_ended(f"Ray no longer lists {job_name}, and not even SIGKILL ended", found.left, site)
+        raise not_ended(f"Ray no longer lists {job_name}, and SIGKILL did not end", found.left, site)
     return found

@@ -190,13 +190,13 @@ def parse_ray_list_cli(text: str) -> tuple[RayJob, ...]:
     plain = strip_ansi(text)
     start = _LIST_START.search(plain)
     if not start:
-        raise ParseError("no list of jobs", source=CLI, text=text)
+        raise ParseError("no list of jobs in the output", source=CLI, text=text)
     try:
         listed = ast.parse("".join(_as_literals(plain, start.end())), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ParseError("the list of jobs is truncated or malformed", source=CLI, text=text) from error
     if not isinstance(listed, ast.List):
-        raise ParseError("no list of jobs", source=CLI, text=text)
+        raise ParseError("no list of jobs in the output", source=CLI, text=text)
     entries = [_keywords(call) for call in listed.elts if isinstance(call, ast.Call)]
     return tuple(_job(entry) for entry in entries if entry.get("submission_id"))
 
@@ -317,7 +317,7 @@ def parse_cluster_status(text: str) -> RayResources:
         report = report.get(key) if isinstance(report, dict) else None
     usage = report.get("usage") if isinstance(report, dict) else None
     if not isinstance(report, dict) or not isinstance(usage, dict):
-        raise ParseError("no load metrics report", source=REST, text=text)
+        raise ParseError("no load metrics in the reply", source=REST, text=text)
     if not usage:
         raise ParseError(_NO_NODE, source=REST)
     amounts = {name: _amounts(usage[name]) for name in ("GPU", "CPU") if name in usage}

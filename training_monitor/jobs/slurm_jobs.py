@@ -115,7 +115,7 @@ def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
     def parse(reply: Reply) -> list[JobView | None]:
         blocks = f"\n{reply.output}".split("\nname=")[1:]
         if len(blocks) != len(job_ids) or not reply.output.endswith("end\n"):
-            raise ParseError("the listing of jobs did not finish", source="Slurm jobs", text=reply.output)
+            raise ParseError("the list of jobs is incomplete", source="Slurm jobs", text=reply.output)
         views = (_read(parse_fields(block)[0], "", job_id) for block, job_id in zip(blocks, job_ids))
         return [view and replace(view, log_known=False) for view in views]
 
@@ -160,7 +160,7 @@ def config_of(line: str) -> dict[str, Any]:
     told: dict[str, str] = dict(re.findall(r" ([A-Z][\w/:]*)=(\S*)", head))
     told |= dict(re.findall(r" (TresPer\w+|Mail\w+)=(\S+)", rest))
     if job is None or told.get("BatchFlag") != "1" or "HetJobId" in told:
-        raise SettingsError("job", job and job.number, "a job with one batch script, submitted by sbatch")
+        raise SettingsError("job", job and job.number, "a job with one batch script, submitted with sbatch")
     options = [f"--job-name={job.name}"]
     for key, option in _OPTIONS.items():
         value = told.get(key, "")
@@ -328,7 +328,7 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
     if fields.get("state") == "forgotten":
         return _read_forgotten(fields, log, job_id, number)
     if (read_whole(fields.get("count")) or 1) > 1:
-        raise SettingsError("job", job_id, f"one of the array's {fields['count']} tasks, as {job_id}_0")
+        raise SettingsError("job", job_id, f"one of the array's {fields['count']} tasks, such as {job_id}_0")
     nodes = fields.get("nodes", "").split()
     job = read_job(line, nodes)
     if job is None:

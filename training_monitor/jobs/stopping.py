@@ -55,7 +55,7 @@ def stop_job(
 
     Raises:
         JobNotFound: there is no such job.
-        CommandFailed: some of it still exists; the message lists processes in uninterruptible sleep.
+        CommandFailed: some processes of the job still exist; the message lists those in uninterruptible sleep.
         CommandError: the target could not be queried.
     """
     site = Site.of(head_pod, namespace, transport, clock)
@@ -104,7 +104,7 @@ def _ask_to_stop(site: Site, job_id: str, by: str, grace: float, guard: Guard) -
     hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
     stopped, *held = site.ask(guard(stop), *hold)
     if left := stopped.get():
-        raise not_ended(f"{job_id}: not even SIGKILL ended", left, site)
+        raise not_ended(f"{job_id}: SIGKILL did not end", left, site)
     return held
 
 
@@ -129,7 +129,7 @@ def _see_held(held: list[Answer[Any]]) -> None:
     if held and held[0].failure:
         raise CommandFailed(
             f"the stop could not be recorded: {held[0].failure.what}",
-            hint="a supervisor may restart the job: stop the supervisor, or free disk space there",
+            hint="free disk space on the target, or stop the job's supervisor, which may restart the job",
         ) from held[0].failure
 
 

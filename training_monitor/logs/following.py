@@ -95,7 +95,7 @@ class FrameReader:
             begin, count = header.end(), int(header[2])
             end = begin + count + len(self._end)
             if count > MOST_BYTES:
-                raise ParseError(f"a frame of {count} bytes", source="log stream")
+                raise ParseError(f"a frame has too many bytes ({count})", source="log stream")
             if len(self._buffer) < end:
                 return frames
             if self._buffer[begin + count : end] != self._end:
@@ -144,7 +144,7 @@ class LineCutter:
         Raises ParseError when the file is no longer the same.
         """
         if frame.offset != self._at:
-            raise ParseError(f"bytes from {frame.offset} instead of {self._at}", source="log stream")
+            raise ParseError(f"the bytes start at offset {frame.offset} instead of {self._at}", source="log stream")
         self._at += len(frame.data)
         known = max(0, min(len(frame.data), self._cursor.offset - frame.offset))
         self._before += frame.data[:known]
@@ -295,9 +295,9 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
     if state == "other":
         raise CommandFailed(f"{path} is not a regular file")
     if state != "read":
-        raise ParseError("the response does not show whether the file was read", source=path, text=reply.output[-2000:])
+        raise ParseError("no result in the response", source=path, text=reply.output[-2000:])
     if len(text) > limit_bytes + _MOST_AROUND:
-        raise ParseError(f"{len(text)} characters instead of {limit_bytes}", source=path)
+        raise ParseError(f"the reply has {len(text)} characters, but at most {limit_bytes} were requested", source=path)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
     whole, in_key = redact_next(text[:end], cursor.in_key if cursor and not fields["reset"] else False)
     age = fields.get("age", "")

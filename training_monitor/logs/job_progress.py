@@ -254,7 +254,7 @@ def _may_bracket_epoch(total: int | None, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """The position of a job; None is unknown.
+    """The position of a job; None means unknown.
 
     Attributes:
         step, total_steps: of the job, over all epochs.

@@ -53,7 +53,7 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, name: str) 
     entries = list(_entries(shown))
     if fields.get("state") == "denied" and not entries:
         raise AccessDenied(
-            f"the systemd journal has no readable entries of {name}",
+            f"the systemd journal has no readable entries for {name}",
             hint="run this as root, or as a member of the group systemd-journal (usermod -aG systemd-journal USER)",
         )
     if fields.get("state") == "missing" or not entries:

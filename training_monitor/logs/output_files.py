@@ -37,5 +37,5 @@ class OutputFiles(Polled):
         """Return where the files are read, and the one to read. Raises CommandFailed: there is none."""
         machine, files = site.target.output_files(site.transport)
         if not files:
-            raise CommandFailed(f"{site}: the location of its output is unknown")
+            raise CommandFailed(f"{site}: the location of the training's output is unknown")
         return site.at(machine), FileSource(newest_of(files, cursor.inode if cursor else ""), self.label)

@@ -54,7 +54,7 @@ _IS_HEARTBEAT = regex(
 
 @dataclass(frozen=True, slots=True)
 class LogPace:
-    """The pace of a log; None is unknown.
+    """The pace of a log; None means unknown.
 
     Attributes:
         progress: the result of `parse_progress` for the same text.

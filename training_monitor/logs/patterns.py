@@ -47,7 +47,7 @@ class LogPattern(PublicValue):
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise SettingsError("name", self.name, "an identifier, like `reward_mean`")
+            raise SettingsError("name", self.name, "an identifier such as `reward_mean`")
         check_fields(self)
 
     def read(self, text: str) -> Value | None:

@@ -45,7 +45,7 @@ def _parse(reply: Reply, cursor: LogCursor | None, device: str) -> NewLog:
     if fields.get("state") == "missing":
         return NewLog("", cursor, missing=True)
     if fields.get("state") != "read":
-        raise ParseError("the response does not show whether the file was read", source=device, text=reply.output)
+        raise ParseError("no result in the response", source=device, text=reply.output)
     *whole, last = [line.rstrip() for line in shown.rstrip().split("\n")]
     new, reset = whole[_last_start([*whole, last]) :], None
     if cursor:

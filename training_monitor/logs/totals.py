@@ -42,7 +42,7 @@ class LogTotals(PublicValue):
     """Compute totals of a log: call `feed` with chunks, `close` at the end, and `as_dict` at any time.
 
     Memory use is bounded for any input. An unfinished last line is counted when its newline or carriage return arrives,
-    or at `close`. A saved record does not include it.
+    or at `close`. An unfinished line is not part of a saved record.
 
     Attributes:
         progress: the most recent value of each field.

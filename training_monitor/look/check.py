@@ -64,7 +64,8 @@ def check_training(
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
         forget_ended: discard the results of earlier checks there, so that trainings that have ended are not reported
             again.
-        timeout: maximum seconds for all queries together. Anything not read by then is reported as unknown.
+        timeout: maximum seconds for all queries together. Anything that was not read within this time is reported as
+            unknown.
         store: where observations are stored; default: this user's store.
 
     Returns:

@@ -14,7 +14,7 @@ from training_monitor.targets.transport import Transport
 def verify_ray_resources(
     head_pod: str | Target, namespace: str = "default", *, transport: Transport | None = None
 ) -> RayResourcesReport:
-    """Query a Ray head for the GPUs and CPUs of its cluster. Never raises because of the target.
+    """Query a Ray head for the GPUs and CPUs of its cluster. No failure of the target raises an exception.
 
     Returns:
         The numbers of GPUs and CPUs, and the `pending_demands` for them. If Ray could not be queried, all of them are

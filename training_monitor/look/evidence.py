@@ -34,7 +34,7 @@ _MOST_FILES, _MOST_FOLDERS = 5000, 6
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the process tree of a training has done up to one look; None is unknown.
+    """What the process tree of a training has done up to one look; None means unknown.
 
     Attributes:
         processes, pids: the running processes. Empty when the training has ended or cannot be seen; then the sums are

@@ -98,7 +98,9 @@ def get_training_health(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> HealthReport:
-    """Report the health of GPUs, EFA, checkpoints, Ray, a job, pods and disks. Never raises because of the target.
+    """Report the health of GPUs, EFA, checkpoints, Ray, a job, pods and disks.
+
+    No failure of the target raises an exception.
 
     Args:
         head_pod: the Ray head, or any other target.

@@ -53,7 +53,7 @@ def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProce
 def check_gpu_utilization(
     head_pod: str | Target, namespace: str = "default", *, timeout: float = 10.0, transport: Transport | None = None
 ) -> GpuReport:
-    """Read the GPU utilization of a target with nvidia-smi. Never raises because of the target.
+    """Read the GPU utilization of a target with nvidia-smi. No failure of the target raises an exception.
 
     Returns:
         A report. `healthy` is True if the query succeeded and found readable GPUs. `busy` is True if at least one GPU
@@ -125,7 +125,7 @@ def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class LogHost:
-    """The host of a log: its path (None: no such file), disk and memory usage in per cent; None is unknown.
+    """The host of a log: its path (None: no such file), disk and memory usage in per cent; None means unknown.
 
     The disk is the one with the log, else with `/`. `log_age` is the seconds since the last write, by the target's
     clock.

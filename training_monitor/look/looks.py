@@ -93,7 +93,7 @@ def speed_by(times: Sequence[float], steps: Sequence[int | None]) -> float | Non
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a watched job; None is unknown. `log` is what is new in the log.
+    """One look at a watched job; None means unknown. `log` is what is new in the log.
 
     A job with an id has a `view`; one of files a `process`. `gpus` are those its processes use, or all if that
     is unknown: `gpu_utilization` (per cent) and `gpu_power` (power draw / limit) are those of the busiest one, and
@@ -243,7 +243,7 @@ def _of_found(
                 return reply
         found = site.ask_one(find_question(own=site.target.own_processes)).trainings
         if not found:
-            raise CommandFailed(f"{site}: none of its processes was found")
+            raise CommandFailed(f"{site}: no process of the training was found")
         asked = about(min(found, key=lambda each: each.rank is None).pid)
         reply = site.ask_one(replace(asked, parse=lambda reply: reply))
         return reply

@@ -269,17 +269,17 @@ def find_one_at(
     meant = find_meant(site, what, timeout=timeout, of_any=of_any)
     found = meant.trainings
     if len(found) > 1:
-        raise SettingsError(f"trainings on {site}", len(found), f"exactly one; select it by {_listed(found)}")
+        raise SettingsError(f"trainings on {site}", len(found), f"exactly one; select one by {_listed(found)}")
     if meant.not_seen:
         raise _incomplete(f"cannot list all trainings on {site}", meant.not_seen)
     if not found:
-        raise JobNotFound(f"no training was found on {site}", hint="name a PID, a log file or a job")
+        raise JobNotFound(f"no training was found on {site}", hint="specify a PID, a log file or a job")
     return found[0]
 
 
 def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
     why = "; ".join(map(str, not_seen))
-    return IncompleteAnswer(f"{what}: {why}", hint="name a PID, a log file or a job id, or try again")
+    return IncompleteAnswer(f"{what}: {why}", hint="specify a PID, a log file or a job ID, or try again")
 
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
@@ -358,7 +358,7 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     if len(fits) == 1:
         return fits[0]
     if fits:
-        raise SettingsError(f"trainings named {name!r}", len(fits), f"exactly one; select it by {_listed(fits)}")
+        raise SettingsError(f"trainings named {name!r}", len(fits), f"exactly one; select one by {_listed(fits)}")
     raise _not_found(there.target, name, there.names, there.ray)
 
 

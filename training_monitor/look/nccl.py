@@ -236,7 +236,7 @@ def check_efa_utilization(
     timeout: float = 15.0,
     transport: Transport | None = None,
 ) -> EfaClusterReport:
-    """Check whether NCCL uses EFA on a target and on all given pods. Never raises because of a target.
+    """Check whether NCCL uses EFA on a target and on all given pods. No failure of a target raises an exception.
 
     Returns:
         A report. `efa_active` is True (the counters move, or NCCL selected the efa provider), False (NCCL logs another

@@ -83,7 +83,7 @@ def parse_gpus(text: str) -> GpuTable:
         elif said := read_driver_error(line):
             messages.append(said)
     if not gpus and not messages:
-        raise ParseError("no GPU rows and no known message", source="nvidia-smi", text=text)
+        raise ParseError("neither GPU rows nor a known message in the output", source="nvidia-smi", text=text)
     has_none = not gpus and any(_NO_GPU.search(said) for said in messages)
     return GpuTable(gpus=tuple(gpus), error=messages[0] if messages else None, has_none=has_none)
 

@@ -139,7 +139,7 @@ def _read_order(value: Any, place: Place) -> Any:
     return value if is_fine else MISFIT
 
 
-_ORDER = Kind(f"each once, of {', '.join(CHANNELS)}", _read_order)
+_ORDER = Kind(f"each at most once: {', '.join(CHANNELS)}", _read_order)
 
 
 def settings_of_channel(channel: str) -> dict[str, Setting]:

@@ -104,7 +104,7 @@ class Heartbeat:
         except RestError as error:
             return error
         except Exception as error:  # its text may contain the URL
-            return RestError(f"{self._origin}: it failed with {type(error).__name__}")
+            return RestError(f"{self._origin} failed with {type(error).__name__}")
         return None
 
     def _tell(self, text: str) -> None:

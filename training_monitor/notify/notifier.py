@@ -34,8 +34,8 @@ class TrainingNotifier:
     Args:
         channels: the channels, in the order in which they are tried.
         users: the users, by the names that `notify` accepts.
-        store: stores the notices that were sent (the list on the web page), also after this process ends. Without it,
-            they are kept only in memory.
+        store: stores the notices that were sent (the list on the web page), even after this process ends. Without a
+            store, they are kept only in memory.
         transport: starts the programs that some channels need.
         clock: used to wait between tries.
         timeout: maximum seconds for one request.
@@ -124,7 +124,7 @@ class TrainingNotifier:
             if wait > LONGEST_WAIT:
                 return tried, error
             self._clock.sleep(wait)
-        raise AssertionError("unreachable: the last attempt returns")
+        raise AssertionError("unreachable code: the last attempt always returns")
 
     def obstacle(self, channel: Channel, user: NotifiedUser) -> str | None:
         """Return why this user cannot be notified through this channel; None if there is no obstacle."""
@@ -154,7 +154,7 @@ class TrainingNotifier:
         except (RestError, CommandError) as error:
             return error
         except Exception as error:  # a faulty channel must not end the watch; the error's text may contain a secret
-            return TrainingMonitorError(f"it failed with {type(error).__name__}")
+            return TrainingMonitorError(f"failed with {type(error).__name__}")
         return None
 
     def _was_told(self, name: str, notice: Notice) -> bool:

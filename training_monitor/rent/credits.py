@@ -83,15 +83,17 @@ class Credits:
                 raise InvalidTransition(
                     f"payment {payment_id} is already recorded with {_dollars(abs(before))} {_PAYMENTS[kind]}, "
                     f"not {_dollars(abs(micro))}; nothing was changed",
-                    hint=Hint("use a new id for a new payment; to correct a mistaken deposit: `{withdraw}`", account),
+                    hint=Hint("use a new ID for a new payment; to correct a mistaken deposit: `{withdraw}`", account),
                 )
             if balance + micro > MOST_DOLLARS * MICRO:
-                raise SettingsError("amount", amount, f"an amount that leaves {account} at most {MOST_DOLLARS} dollars")
+                raise SettingsError(
+                    "amount", amount, f"a smaller amount: {account} can contain at most {MOST_DOLLARS} dollars"
+                )
             if balance + micro < 0:
                 raise InsufficientCredits(
                     f"{account} has only {_dollars(balance)} available (neither reserved nor spent), less than "
                     f"{_dollars(-micro)}; nothing was withdrawn",
-                    hint="withdraw less, or cancel the jobs that hold the rest",
+                    hint="withdraw less, or cancel jobs that have reserved credits",
                 )
             self._move(execute, account, kind, micro, payment_id, reason)
             return (balance + micro) / MICRO
@@ -109,11 +111,11 @@ class Credits:
                 raise InvalidTransition(f"{job_id} has ended: it can no longer reserve credits")
             if (before := _moved(execute, account, "reserve", job_id)) is not None:
                 if -before != micro:
-                    raise InvalidTransition(f"{job_id} has reserved {_dollars(-before)} already, not {_dollars(micro)}")
+                    raise InvalidTransition(f"{job_id} has already reserved {_dollars(-before)}, not {_dollars(micro)}")
                 return
             if (balance := _balance(execute, account)) < micro:
                 raise InsufficientCredits(
-                    f"{job_id} needs {_dollars(micro)}, {account} has {_dollars(balance)}",
+                    f"{job_id} needs {_dollars(micro)}, but {account} has only {_dollars(balance)} available",
                     hint="make a deposit, or use fewer steps or a cheaper GPU",
                 )
             self._move(execute, account, "reserve", -micro, job_id, reason)
@@ -184,7 +186,7 @@ class Credits:
             try:
                 name.encode()
             except UnicodeEncodeError as error:
-                raise SettingsError("name in the ledger", name[:100], "UTF-8") from error
+                raise SettingsError("ledger name", name[:100], "UTF-8") from error
         return self._store.transaction()
 
     def _move(self, execute: Execute, account: str, kind: str, micro: int, job_id: str | None, reason: str) -> None:
@@ -205,12 +207,12 @@ def _read(row: tuple[Any, ...]) -> Movement:
 
 def _amount(account: str, micro: object) -> int:
     if not isinstance(micro, int) or abs(micro) > MOST_DOLLARS * MICRO:
-        raise _damaged(account, f"an amount of {repr(micro)[:80]}")
+        raise _damaged(account, f"invalid amount {repr(micro)[:80]}")
     return micro
 
 
 def _damaged(account: str, what: str) -> StateError:
-    said = f"the account {account} has a damaged movement ({what}): its balance is unknown"
+    said = f"the account {account} has a damaged ledger entry ({what}), so its balance is unknown"
     return StateError(said, hint="restore the table credit_movements of the state file from a backup")
 
 
@@ -219,7 +221,7 @@ def _balance(execute: Execute, account: str) -> int:
     total = f"coalesce(sum(amount), 0), total({_IS_AMOUNT}) = count(*)"
     [(micro, is_sound)] = execute(f"SELECT {total} FROM credit_movements WHERE account = ?", (account,))
     if not is_sound:
-        raise _damaged(account, "an invalid amount")
+        raise _damaged(account, "invalid amount")
     return int(micro)
 
 
@@ -238,7 +240,7 @@ def _micro(key: str, amount: float, *, least: int = 1) -> int:
     known = known_number(amount)
     micro = round(known * MICRO) if known is not None and 0 <= known <= MOST_DOLLARS else -1
     if micro < least:
-        raise SettingsError(key, amount, f"dollars, from {'0.000001' if least else '0'} to {MOST_DOLLARS}")
+        raise SettingsError(key, amount, f"an amount in dollars from {'0.000001' if least else '0'} to {MOST_DOLLARS}")
     return micro
 
 

@@ -189,7 +189,7 @@ def _readable_folder(path: str | os.PathLike[str]) -> Path:
         root = Path(check_here(os.fspath(path))).resolve(strict=True)
         os.scandir(root).close()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a NUL in the path
-        raise SettingsError("path", os.fspath(path), "a folder that can be read") from error
+        raise SettingsError("path", os.fspath(path), "a readable folder") from error
     return root
 
 

@@ -100,7 +100,7 @@ def parse_file_list(text: str) -> FileList | None:
     if state not in ("folder", "file"):
         raise ParseError(state[:300] or "no listing", source="folder", text="" if state else text)
     if not root.startswith("/"):
-        raise ParseError("its path is missing or not valid UTF-8", source="folder")
+        raise ParseError("the listing contains no valid UTF-8 path", source="folder")
     files: dict[str, ListedFile] = {}
     others, refused, tools, partial, complaint = set[str](), list[str](), set[str](), 0, ""
     for line in filter(None, lines[2:]):
@@ -124,7 +124,7 @@ def parse_file_list(text: str) -> FileList | None:
         elif kind == "said":
             complaint = rest[:2000]
         else:
-            raise ParseError("a line that does not belong to a listing", source="folder", text=ascii(line[:200]))
+            raise ParseError("the listing contains an invalid line", source="folder", text=ascii(line[:200]))
     _check_tree(files)
     return FileList(
         root,
@@ -147,25 +147,29 @@ def _word(lines: list[str], number: int, key: str) -> str:
 def _file(text: str) -> tuple[str, ListedFile]:
     found = _FILE.fullmatch(text)
     if not found:
-        raise ParseError("a file without size, time and name", source="folder", text=ascii(text[:200]))
+        raise ParseError("the listing contains an invalid file entry", source="folder", text=ascii(text[:200]))
     return found[3], ListedFile(int(found[1]), int(found[2]))
 
 
 def _inside(name: str) -> str:
     if not is_inside(name):
-        raise ParseError("a name that is hidden or points outside the folder", source="folder", text=ascii(name[:200]))
+        raise ParseError(
+            "the listing contains a hidden file or a path outside the folder", source="folder", text=ascii(name[:200])
+        )
     return name
 
 
 def _check_tree(files: Mapping[str, ListedFile]) -> None:
     """Check that there are not too many files, and that none is also the folder of another. Raises ParseError."""
     if len(files) > MOST_FILES:
-        raise ParseError(f"more than {MOST_FILES} files", source="folder")
+        raise ParseError(f"the folder contains more than {MOST_FILES} files", source="folder")
     if sum(file.size for file in files.values()) > MOST_BYTES:
-        raise ParseError(f"more than {format_bytes(MOST_BYTES)}", source="folder")
+        raise ParseError(f"the folder contains more than {format_bytes(MOST_BYTES)}", source="folder")
     for name in files:
         if any(above in files for above in folders_above(name)):
-            raise ParseError("a path whose parent is a file, not a folder", source="folder", text=ascii(name[:200]))
+            raise ParseError(
+                "the listing contains a file that is also a folder", source="folder", text=ascii(name[:200])
+            )
 
 
 def folders_above(name: str) -> Iterator[str]:
@@ -198,7 +202,7 @@ def list_remote(site: Site, path: str, names: Collection[str] = (), *, make: boo
         SettingsError: `path` has a newline. CommandFailed: the folder cannot be read. CommandError: no answer.
     """
     if "\n" in path:
-        raise SettingsError("remote", path, "a path without newlines")
+        raise SettingsError("remote", path, "a path without line breaks")
     script = format_call(
         "copying",
         "list",
@@ -237,7 +241,7 @@ def read_folder(folder: str) -> tuple[FileList, dict[str, str]]:
         SettingsError: it is not a folder, or holds too many files.
     """
     if not folder or "\0" in folder:
-        raise SettingsError("local", folder, "a folder that can be read")
+        raise SettingsError("local", folder, "a readable folder")
     root = os.path.realpath(folder)
     files: dict[str, ListedFile] = {}
     problems: dict[str, str] = {}
@@ -250,7 +254,7 @@ def read_folder(folder: str) -> tuple[FileList, dict[str, str]]:
                 entries = list(found)
         except OSError as error:
             if not below:
-                raise SettingsError("local", folder, f"a folder that can be read ({error})") from error
+                raise SettingsError("local", folder, f"a readable folder ({error})") from error
             problems[below] = f"cannot be read ({error.strerror}): check its permissions"
             continue
         seen = [entry for entry in entries if not entry.name.startswith(".")]
@@ -269,7 +273,7 @@ def read_folder(folder: str) -> tuple[FileList, dict[str, str]]:
                 files[name] = file
         if len(files) > MOST_FILES:
             raise SettingsError(
-                "local", folder, f"a folder with at most {MOST_FILES} files: pack larger ones into archives"
+                "local", folder, f"a folder with at most {MOST_FILES} files; pack the files into archives"
             )
     return FileList(root, files, hidden=hidden, empty=tuple(sorted(empty))), problems
 
@@ -324,8 +328,8 @@ def check_no_links(folder: str, names: Iterable[str]) -> None:
     for way in sorted(ways):
         if os.path.islink(os.path.join(folder, way)):
             raise CommandFailed(
-                f"{os.path.join(folder, way)!r} is a symbolic link on this machine; nothing was written through it",
-                hint="remove the link, or copy into another folder",
+                f"{os.path.join(folder, way)!r} is a symbolic link on this machine; nothing was written",
+                hint="remove the link, or copy to another folder",
             )
 
 
@@ -338,7 +342,7 @@ def check_no_twins(folder: str, names: Iterable[str]) -> None:
         return
     if twins := find_twins(names):
         raise CommandFailed(
-            f"{ascii(twins[0][:200])} and {ascii(twins[1][:200])} are the same name in {folder!r}",
+            f"{ascii(twins[0][:200])} and {ascii(twins[1][:200])} would be the same file in {folder!r}",
             hint="rename one of them, or copy to a case-sensitive file system",
         )
 
@@ -363,7 +367,7 @@ def check_fits(folder: str, there: FileList, files: Mapping[str, ListedFile]) ->
     if disk.total and needed > 0 and needed + SPARE_BYTES > disk.free:
         raise CommandFailed(
             f"the disk of {folder!r} is too full: {format_bytes(needed)} needed, {format_bytes(disk.free)} free",
-            hint="free some space, or copy into another folder",
+            hint="free some space, or copy to another folder",
         )
 
 
@@ -375,5 +379,5 @@ def check_no_others(there: FileList, files: Mapping[str, ListedFile], target: st
             raise CommandFailed(
                 f"{there.root}/{way} is a symbolic link or not a regular file; nothing was written to it",
                 target=target,
-                hint="remove it, or copy into another folder",
+                hint="remove it, or copy to another folder",
             )

@@ -45,11 +45,11 @@ def upload(ctx: JobContext) -> None:
     if report is not None and not report.verified:
         ctx.post_problem("upload_failed", f"{report.destination}: {report.error or '?'}")
         if here is None:
-            raise TrainingMonitorError(f"the model exists only on the machine: {report.error}")
+            raise TrainingMonitorError(f"the model exists only on the rented machine: {report.error}")
         ctx.end(JobState.FAILED, f"it was not uploaded ({report.error}); its model is {here}")
         return
     if report is None and here is None:
-        raise TrainingMonitorError("the model exists only on the machine", hint="check this machine's disk")
+        raise TrainingMonitorError("the model exists only on the rented machine", hint="check the disk of this machine")
     ctx.go(JobState.SAMPLING, progressed=True, model_url=report.destination if report else here)
 
 

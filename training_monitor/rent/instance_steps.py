@@ -251,7 +251,7 @@ def _read_disk(answer: Answer[tuple[Disk, ...]], *, is_needed: bool) -> float | 
     if isinstance(answer.failure, CommandError):
         raise answer.failure
     if answer.failure and is_needed:
-        raise CommandFailed(f"its disk cannot be read: {answer.failure}") from answer.failure
+        raise CommandFailed(f"the disk of the rented machine cannot be read: {answer.failure}") from answer.failure
     disks = answer.value or ()
     return disks[0].free_bytes / 1e9 if disks else None
 

@@ -264,7 +264,7 @@ def _variables(about: Mapping[str, Any]) -> dict[str, str]:
     found = {key: "" if about.get(key) is None else str(about[key]) for key in _KNOWN}
     for key, value in found.items():
         if "\0" in value:
-            raise SettingsError(key, value, "a text without NUL")
+            raise SettingsError(key, value, "text without NUL bytes")
     return {key.upper(): value for key, value in found.items()}
 
 

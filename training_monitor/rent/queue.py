@@ -100,7 +100,7 @@ class TrainingQueue:
             SettingsError: the id is invalid, or the request holds a value that JSON cannot.
         """
         if job_id is not None and not NAME.fullmatch(job_id):
-            raise SettingsError("job_id", job_id[:100], "letters, digits, '.', '_' and '-', at most 64")
+            raise SettingsError("job_id", job_id[:100], "at most 64 letters, digits, '.', '_' and '-'")
         (text, request), now = _as_kept(request), self._clock.time()
         with self._store.transaction() as execute:
             if job_id is None:
@@ -108,7 +108,7 @@ class TrainingQueue:
             elif rows := _rows(execute, job_id):
                 there = self._read(rows[0])
                 if there.request != request:
-                    raise JobExists(f"{job_id} is already in the queue with a different request", hint="use another id")
+                    raise JobExists(f"{job_id} is already in the queue with a different request", hint="use another ID")
                 return there
             values = (job_id, str(JobState.QUEUED), text, format_record(JobWork()), now, now, now, None, None, None)
             execute(f"INSERT INTO training_jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
@@ -310,7 +310,7 @@ class TrainingQueue:
             return replace(job, state=cast(JobState, UnknownState(state))) if is_odd else job
         except ValueError as error:
             raise TrainingMonitorError(
-                f"the state file {self._store.path} contains something other than the job {job_id}: {error}",
+                f"the state file {self._store.path} does not contain a valid job {job_id}: {error}",
                 hint="install the version that wrote it, or move the file away",
             ) from error
 
@@ -323,7 +323,7 @@ def load_owner(store: Store | None = None, environ: Mapping[str, str] = os.envir
     """
     if chosen := environ.get(OWNER):
         if not _OWNER_NAME.fullmatch(chosen):
-            raise SettingsError(OWNER, chosen[:100], "letters, digits, '.', '_' and '-', at most 40")
+            raise SettingsError(OWNER, chosen[:100], "at most 40 letters, digits, '.', '_' and '-'")
         return chosen
     kept = store or Store()
     made, now = json.dumps(_new_owner(environ)), SYSTEM_CLOCK.time()
@@ -372,7 +372,7 @@ def _check_holder(execute: Execute, job_id: str, worker: str) -> None:
     if not rows:
         raise _not_found(job_id)
     if (holder := rows[0][0]) != worker:
-        raise LeaseLost(f"{job_id} is now held by {holder or 'no worker'}")
+        raise LeaseLost(f"{job_id} now belongs to {holder or 'no worker'}")
 
 
 def _new_id(execute: Execute, name: str) -> str:
@@ -388,7 +388,7 @@ def _as_kept(request: TrainingRequest) -> tuple[str, TrainingRequest]:
         text = format_record(request)
         return text, read_record(TrainingRequest, text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise SettingsError("request", request.name, f"only what JSON can hold ({error})") from error
+        raise SettingsError("request", request.name, f"only values that JSON can represent ({error})") from error
 
 
 def _lease(worker: str, seconds: float) -> float:
@@ -413,7 +413,7 @@ def check_transition(old: JobState, new: JobState) -> None:
         return
     allowed = " or ".join(str(each) for each in JobState if each in TRANSITIONS[old])
     raise InvalidTransition(
-        f"a job cannot change from {old} to {new}, {f'only to {allowed}' if allowed else 'it has ended'}"
+        f"a job cannot change from {old} to {new}{f', only to {allowed}' if allowed else ': it has ended'}"
     )
 
 

@@ -219,7 +219,7 @@ class _Copying:
             f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names} "
             f"({self.said or 'no reason was given'})",
             target=self.target,
-            hint="read the error above; files that change while they are copied never arrive",
+            hint="read the error above; a file that changes during the copy does not arrive",
         )
 
     def _out_of_time(self, missing: Mapping[str, ListedFile], total: int) -> CommandTimedOut:
@@ -234,7 +234,7 @@ class _Copying:
         return CommandFailed(
             f"{self.what}: the disk is full, {size} were not copied ({self.said})",
             target=self.target,
-            hint="a larger disk, or free some space",
+            hint="use a larger disk, or free some space",
         )
 
 
@@ -278,7 +278,7 @@ def push_folder(
         here = list_folder(local)
         there = list_remote(site, remote, make=True)
         if there is None or there.is_file:
-            raise CommandFailed(f"{remote!r} is not a folder", target=str(site), hint="another path")
+            raise CommandFailed(f"{remote!r} is not a folder", target=str(site), hint="use another path")
         check_no_others(there, here.files, str(site))
         return _Look(here, there, _usable(there, site.target))
 
@@ -358,7 +358,7 @@ def _usable(there: FileList, target: Target) -> frozenset[str]:
     usable = there.tools - {"rsync"} if not target.has_rsync else there.tools
     if not usable:
         raise CommandFailed(
-            "it has neither rsync nor tar",
+            "neither rsync nor tar is installed",
             target=str(target),
             hint="install rsync there (apt-get install rsync), or use an image that has tar",
         )
@@ -368,10 +368,10 @@ def _usable(there: FileList, target: Target) -> frozenset[str]:
 def _checked_names(only: Collection[str] | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.rstrip("/") for name in only)) if only is not None else ()
     if only is not None and (not names or isinstance(only, str)):
-        raise SettingsError("only", only, "names, or None for all")
+        raise SettingsError("only", only, "a list of names, or None for all files")
     for name in names:
         if not is_inside(name) or find_name_problem(name):
-            raise SettingsError("only", name, "names in the folder, without '..', that are not hidden")
+            raise SettingsError("only", name, "names of files or folders that are not hidden and do not contain '..'")
     return names
 
 

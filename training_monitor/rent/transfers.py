@@ -238,7 +238,7 @@ class _Archive:
         piece, self._rest = self._rest[:size], self._rest[size:]
         self.allowed -= len(piece)
         if self.allowed < 0:
-            raise ValueError("it sent more bytes than its declared size")
+            raise ValueError("the target sent more bytes than declared")
         self._last = (self._last + piece[-_SAID_BYTES:])[-_SAID_BYTES:]
         return piece
 
@@ -267,7 +267,7 @@ def _unpack(source: _Archive, left: dict[str, ListedFile], folder: str) -> None:
         name, size = found
         file = left.pop(name.removeprefix("./"), None)
         if file is None or size != file.size:
-            raise ValueError(f"{name[:200]!r} does not match the listing: it changed, or was not requested")
+            raise ValueError(f"{name[:200]!r} does not match the listing: the file changed, or was not requested")
         source.allowed = size + tarfile.BLOCKSIZE
         _write(source, os.path.join(folder, name.removeprefix("./")), file, os.path.join(folder, INCOMING))
         source.take(-size % tarfile.BLOCKSIZE)
@@ -291,7 +291,7 @@ def _next_file(source: _Archive) -> tuple[str, int] | None:
         if header.type not in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
             raise ValueError(f"{header.name[:200]!r} is a sparse file or not a regular file ({header.type!r})")
         if not 0 < header.size <= _HEADER_BYTES:
-            raise ValueError("a header of its archive is too long")
+            raise ValueError("a header of the archive is too long")
         content = source.take(header.size)
         source.take(-header.size % tarfile.BLOCKSIZE)
         is_name = header.type == tarfile.GNUTYPE_LONGNAME
@@ -307,14 +307,14 @@ def _read_records(content: bytes) -> dict[bytes, bytes]:
         end = begin + _number(content[begin : max(space, begin)])
         key, equals, value = content[space + 1 : end - 1].partition(b"=")
         if not equals or content[end - 1 : end] != b"\n" or key.startswith(b"GNU.sparse"):
-            raise ValueError("a header of its archive is damaged, or describes a sparse file")
+            raise ValueError("a header of the archive is damaged, or describes a sparse file")
         records[key], begin = value, end
     return records
 
 
 def _number(text: bytes) -> int:
     if not text.isdigit() or len(text) > 18:
-        raise ValueError("a number in its archive is invalid")
+        raise ValueError("a number in the archive is invalid")
     return int(text)
 
 

@@ -103,7 +103,7 @@ def check_request(request: TrainingRequest) -> None:
             raise SettingsError("dataset", request.dataset, f"suitable training images: {what}")
     elif request.dataset is not None:
         if not os.path.isdir(request.dataset):
-            raise SettingsError("dataset", request.dataset, "a folder on this machine")
+            raise SettingsError("dataset", request.dataset, "an existing folder on this machine")
         try:
             list_folder(request.dataset)
         except SettingsError as error:  # it cannot be copied to a machine
@@ -148,7 +148,7 @@ def run_worker(
         JobNotFound: there is no `job_id`. SettingsError: `jobs` is out of range.
     """
     if not 1 <= jobs <= MOST_JOBS_AT_ONCE:
-        raise SettingsError("jobs", jobs, f"1 to {MOST_JOBS_AT_ONCE} at the same time")
+        raise SettingsError("jobs", jobs, f"a number of jobs from 1 to {MOST_JOBS_AT_ONCE}")
     store = store or Store()
     queue = TrainingQueue(store, clock=clock)
     config, stopping = config or load_service_config(), stopping or threading.Event()

@@ -70,7 +70,7 @@ class RunCsv:
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise SettingsError("csv_dir", folder, f"a folder that can be written: {error.strerror}") from error
+            raise SettingsError("csv_dir", folder, f"a writable folder ({error.strerror})") from error
 
     def write(self, snapshot: RunsSnapshot) -> None:
         """Append a row for each run.
@@ -96,7 +96,7 @@ class RunCsv:
             errors = [failure for kind, failure in failures.items() if kind in news]
             what = "; ".join(f"{each.filename or self.folder}: {each.strerror or each}" for each in errors)
             hint = Hint("free disk space, or use another folder: {csv_dir=DIR}")
-            raise TrainingMonitorError(f"rows are lost: {what}", hint=hint)
+            raise TrainingMonitorError(f"rows could not be written: {what}", hint=hint)
 
     def _write_run(self, row: RunRow, snapshot: RunsSnapshot) -> None:
         run, has_ended = row.run, row.status in ENDED
@@ -197,7 +197,7 @@ def _make_ready(path: str, header: bytes) -> bytes:
         return b""
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", path)
+            raise OSError(errno.EINVAL, "not a regular file", path)
         begin = os.pread(file, len(header), 0)
         if begin == header:
             return _cut(file)

@@ -329,7 +329,7 @@ def read_file(
     finally:
         os.close(file)
     if len(data) > limit:
-        raise OSError(errno.EFBIG, f"longer than {limit} bytes", os.fspath(path))
+        raise OSError(errno.EFBIG, f"the file is longer than {limit} bytes", os.fspath(path))
     return data.decode("utf-8", "replace"), state
 
 

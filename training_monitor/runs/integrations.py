@@ -266,7 +266,7 @@ class MonitorHandler(logging.Handler):
     """A logging handler that shows the last warning or error as the metric `last_log`."""
 
     def __init__(self, monitor: Monitored, level: int = logging.WARNING) -> None:
-        wrong = SettingsError("level", level, "a level of logging, such as logging.WARNING")
+        wrong = SettingsError("level", level, "a logging level such as logging.WARNING")
         if isinstance(level, bool) or not isinstance(level, (int, str)):
             raise wrong
         try:

@@ -138,7 +138,8 @@ class LocalRuns(RemoteRuns):
             raise TrainingMonitorError(f"{path!r} cannot be written: {error.strerror}") from error
         if any(written.get(name) != one for name, one in added.items()):
             raise TrainingMonitorError(
-                f"the edits are not in {path!r} after they were written", hint="another process is writing the file"
+                f"{path!r} does not contain the edits that were written",
+                hint="check whether another process writes this file",
             )
         return edit_id
 
@@ -158,7 +159,7 @@ class LocalRuns(RemoteRuns):
             paths = [(each, (each.progress_path, each.control_path)) for each in list_run_files(self.folder)]
             return [each for each, those in paths if not any(leads_out(path, self.folder) for path in those)]
         except OSError as error:
-            hint = "the folder that the training scripts write to" if isinstance(error, FileNotFoundError) else None
+            hint = "use the folder that the training scripts write to" if isinstance(error, FileNotFoundError) else None
             raise TrainingMonitorError(
                 f"the folder {self.folder!r} cannot be read: {error.strerror}", hint=hint
             ) from error
@@ -222,7 +223,7 @@ def _lock(folder: str, clock: Clock) -> Iterator[None]:
         while not _try_lock(file):
             if clock.monotonic() >= end:
                 raise TrainingMonitorError(
-                    f"another process has been editing in {folder!r} for {_LOCK_SECONDS:g} s",
+                    f"another process has been editing files in {folder!r} for {_LOCK_SECONDS:g} s",
                     hint="retry the same call",
                 )
             clock.sleep(_LOCK_INTERVAL)

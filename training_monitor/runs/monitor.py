@@ -181,12 +181,12 @@ class TrainingMonitor:
             self._place(batch, number)
 
     def end_batch(self) -> None:
-        """Do nothing: a batch ends where the next batch or another part starts."""
+        """Do nothing: a batch ends when the next batch or another part starts."""
 
     def update_metrics(self, /, *mappings: Mapping[str, object], loss: object = _NONE, **metrics: object) -> None:
         """Store the current value of each metric, of any type. Later changes of the objects have no effect.
 
-        The loss is a metric like the others; its separate parameter makes the usual call a third cheaper.
+        The loss is a metric like the others; its separate parameter makes the usual call faster by a third.
         """
         if type(loss) is float:
             self._metrics["loss"] = loss
@@ -273,7 +273,7 @@ class TrainingMonitor:
         self._record.version += 1
 
     def count(self) -> int:
-        """Return a number that grows with every call of the script, until the script begins to exit."""
+        """Return a counter that grows with every call by the script, until the script begins to exit."""
         record = self._record
         return counted(record.training) + counted(record.validation) + record.calls
 
@@ -288,7 +288,7 @@ class TrainingMonitor:
         return isinstance(frame, FrameType) or self.is_within_fit
 
     def takes_call(self, name: str) -> bool:
-        """Return whether a method has an effect now. First start what the call starts, or warn why it has no effect."""
+        """Prepare for a call of this method, or warn why it has no effect. Return whether it has an effect."""
         if self.is_active and not (name in _BEGINNINGS and self.has_ended and not self._hooks.is_over):
             return True
         if self.is_active:
@@ -311,7 +311,7 @@ class TrainingMonitor:
         return self._record.status != RUNNING
 
     def note_inactive_call(self) -> None:
-        """Warn why a call has no effect. A process that does not write starts to answer requests for its stacks."""
+        """Warn why a call has no effect. If this process does not write, start to answer requests for its stacks."""
         if self._wakes_at or is_data_worker():
             return
         self._record.needs_training_thread = False
@@ -356,7 +356,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def set_dataset_sizes(self, train: int, validation: int) -> None:
-        """Set the number of samples in both datasets, to estimate the first validation before it has been seen."""
+        """Set the number of samples in both datasets, to estimate the duration of the first validation."""
         samples, others = amount("train", train), amount("validation", validation)
         with self._record.lock:
             self._record.progress.dataset_ratio = others / samples if samples else None
@@ -393,7 +393,7 @@ class TrainingMonitor:
     def start_epoch(
         self, epoch: int | None = None, total_batches: int | None = None, total_epochs: int | None = None
     ) -> None:
-        """Start an epoch; without a number, the next one. Epochs that count from 0 are shown from 1."""
+        """Start an epoch; without a number, the next one. Epochs numbered from 0 are shown from 1."""
         numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
         self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training", trains=True)
 
@@ -439,7 +439,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def track_variables(self, variables: Mapping[str, object]) -> None:
-        """Allow these variables to be edited from outside. Edits change this very dict, between two steps."""
+        """Allow these variables to be edited from outside. Edits change this dict in place, between two steps."""
         with self._record.lock:
             self._record.variables.track(variables)
             self._record.version += 1

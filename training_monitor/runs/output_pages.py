@@ -143,7 +143,7 @@ class OutputPages(FilePieces):
         known = self._last_known()
         chunk = self._read(size - len(known), len(known) + 2 * BLOCK)
         if chunk.size >= size and not chunk.data.startswith(known):
-            raise Replaced("the file was replaced: this is the new one")
+            raise Replaced("the file was replaced; this is the new file")
         self._take(chunk)
         if self.is_following:
             self.start = self._back(self.size, self._height)

@@ -175,7 +175,7 @@ def why_read_only(variable: Variable) -> str:
 def check_edits(run: Run, values: Mapping[str, str]) -> None:
     """Raise TrainingMonitorError if the run would not read these values, or one of them cannot be written."""
     if run.status != RUNNING:
-        raise TrainingMonitorError(f"run {run.name!r} is {run.status or UNKNOWN}: the edit would never be read")
+        raise TrainingMonitorError(f"run {run.name!r} is {run.status or UNKNOWN}, so it would never read the edit")
     known = {variable.name: variable for variable in run.variables}
     for name, value in values.items():
         if name not in known:
@@ -183,7 +183,9 @@ def check_edits(run: Run, values: Mapping[str, str]) -> None:
         if refusal := why_read_only(known[name]):
             raise TrainingMonitorError(f"run {run.name!r}: {refusal}")
         if len(value) > MAX_VALUE:
-            raise TrainingMonitorError(f"{name}: {len(value)} characters", hint=f"at most {MAX_VALUE}")
+            raise TrainingMonitorError(
+                f"the value of {name} has {len(value)} characters", hint=f"use at most {MAX_VALUE} characters"
+            )
 
 
 def merge_edits(control: str, run: Run, added: Mapping[str, Edit]) -> str:
@@ -204,7 +206,7 @@ def convert(text: str, kind: str) -> bool | int | float | str:
         ValueError: It is not one; the message says what is expected.
     """
     if len(text) > MAX_VALUE:
-        raise ValueError(f"longer than {MAX_VALUE} characters")
+        raise ValueError(f"the value is longer than {MAX_VALUE} characters")
     word = text.strip()
     if kind == "str":
         return text
@@ -237,7 +239,7 @@ def _finite(word: str) -> float:
 
 def _load(text: str, source: str) -> _Document:
     if len(text) > MAX_FILE_BYTES:
-        raise ParseError(f"longer than {MAX_FILE_BYTES} bytes", source=source)
+        raise ParseError(f"the file is longer than {MAX_FILE_BYTES} bytes", source=source)
     try:
         document = _DECODER.decode(text)
     except RecursionError as error:

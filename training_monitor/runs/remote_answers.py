@@ -178,10 +178,10 @@ def parse_machine(text: str, word: str) -> MachineSample:
     facts = dict(line.split("=", 1) for line in keys.get("facts", "").split("\n") if "=" in line)
     uptime, ticks = read_number(facts.get("uptime")), read_whole(facts.get("ticks"))
     if uptime is None or not ticks or "processes" not in keys:
-        raise ParseError("it has no /proc, so processes cannot be listed", source="machine")
+        raise ParseError("no /proc, so processes cannot be listed", source="machine")
     page_size = read_whole(facts.get("page"))
     if not page_size:
-        raise ParseError("it does not report the memory page size", source="machine")
+        raise ParseError("no memory page size in the reply", source="machine")
     memory = {name: int(size) * 1024 for name, size in _MEMORY.findall(keys.get("memory", ""))}
     names = (facts.get(name) or None for name in ("host", "boot", "namespace"))
     processes = {sample.pid: sample for sample in _samples(keys["processes"], _PROCESS, page_size)}
@@ -236,7 +236,7 @@ def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChun
     try:
         whole = base64.b64decode(data, validate=False) if fields.get("coding") == "base64" else bytes.fromhex(data)
     except (binascii.Error, ValueError) as error:
-        raise ParseError(f"its bytes were damaged in transfer ({error})", source="output file") from error
+        raise ParseError(f"the bytes were damaged in transfer ({error})", source="output file") from error
     piece = whole[start - begin :][:length]
     return OutputChunk(max(size, start + len(piece)), start, piece)
 

@@ -60,7 +60,7 @@ _REASONS = {
     "moved": "the folder was replaced in the meantime",
     "gone": "its folder no longer exists",
     "other": "its name belongs to something that is not a file",
-    "busy": "another process has been editing in this folder for 2 s",
+    "busy": "another process has been editing files in this folder for 2 s",
     "file": "its folder is a file",
     "link": "its folder is a link, delete it by hand",
     "unsure": "a process with its pid is running, and may be its own: end it first",
@@ -171,7 +171,8 @@ class _Once:
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         if self._was_used:
             raise TargetUnreachable(
-                "the response was lost: it is unknown whether the signal was sent", hint="check the processes first"
+                "the response was lost: it is unknown whether the signal was sent",
+                hint="check the processes before you retry",
             )
         self._was_used = True
         return self.inner.run(argv, timeout=timeout, input=input)
@@ -262,7 +263,7 @@ class RemoteRuns:
         for _ in range(2):
             new = merge_edits(old, run, added)
             if max(len(old.encode()), len(new.encode())) > _CONTROL_BYTES:
-                raise CommandFailed(f"{run.control_path!r} is too long to be edited from here", target=str(self.target))
+                raise CommandFailed(f"{run.control_path!r} is too long to be edited remotely", target=str(self.target))
             folder, _, file = known.files.control_path.rpartition("/")
             state, said = self._change(
                 "edit",
@@ -306,7 +307,9 @@ class RemoteRuns:
         paths = paths_of_run(self._known_of(run).files)
         state, said = self._change("measure", self._root, paths=shlex.join(f"./{path}" for path in paths))
         if state != "measured":
-            raise CommandFailed(f"run {run.name!r} was not measured: {_reason(state, said)}", target=str(self.target))
+            raise CommandFailed(
+                f"the size of run {run.name!r} could not be measured: {_reason(state, said)}", target=str(self.target)
+            )
         return parse_size(said)
 
     def delete(self, run: Run) -> None:
@@ -328,7 +331,7 @@ class RemoteRuns:
             is_running="yes" if now.status in (RUNNING, None) else "",
         )
         if state == "left":
-            raise CommandFailed(f"run {run.name!r} was deleted, and {said!r} exists again", target=str(self.target))
+            raise CommandFailed(f"run {run.name!r} was deleted, but {said!r} exists again", target=str(self.target))
         if state != "deleted":
             how = "was not deleted, or not all of it" if state == "failed" else "was not deleted"
             raise CommandFailed(f"run {run.name!r} {how}: {_reason(state, said, now.process)}")
@@ -372,7 +375,7 @@ class RemoteRuns:
             raise self._is_gone(run)
         if "\ufffd" in run.path:  # stands for lost bytes: the path would name another file
             raise TrainingMonitorError(
-                f"run {run.name!r} has a name that is not valid UTF-8", hint="change it on that machine"
+                f"run {run.name!r} has a name that is not valid UTF-8", hint="rename the run on that machine"
             )
         return known
 

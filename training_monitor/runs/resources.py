@@ -33,7 +33,7 @@ Busiest = list[dict[str, str | int | float]]
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """Used GPU memory by pid over all GPUs, and `total` that of the GPUs, in MiB; None is unknown, see `error`."""
+    """Used GPU memory by pid over all GPUs, and `total` that of the GPUs, in MiB; None means unknown, see `error`."""
 
     by_pid: Mapping[int, float] | None = None
     total: float | None = None

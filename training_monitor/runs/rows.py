@@ -80,9 +80,7 @@ def is_same_attempt(one: Run, other: Run) -> bool:
 def check_same_attempt(asked: Run, now: Run) -> None:
     """Raise TrainingMonitorError if a name means another training now than when the request was made."""
     if not is_same_attempt(asked, now):
-        raise TrainingMonitorError(
-            f"run {now.name!r} was restarted in the meantime", hint="check the run, then try again"
-        )
+        raise TrainingMonitorError(f"run {now.name!r} was restarted in the meantime", hint="check the run, then retry")
 
 
 def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> Life:
@@ -476,7 +474,7 @@ def percent_done(row: RunRow) -> float | None:
 
 
 def loss_of(run: Run) -> float | None:
-    """Return the newest loss of a run, by the first of LOSSES: nan and infinities are values, None is unknown."""
+    """Return the newest loss of a run, by the first of LOSSES: nan and infinities are values, None means unknown."""
     for name in LOSSES:
         loss = metric_value(run.metrics.get(name))
         if isinstance(loss, int | float) and not isinstance(loss, bool):
@@ -509,7 +507,7 @@ class RunColumn:
     Attributes:
         title: on the screen, to sort by, and in CSV files.
         value: by which runs are sorted; None: they cannot be. Times in seconds, CPU in per cent of one core, RAM in MB
-            of 2**20 bytes, GPU in MiB, Rate in batches a second, Done in per cent; None is unknown.
+            of 2**20 bytes, GPU in MiB, Rate in batches a second, Done in per cent; None means unknown.
         unit: how the screen shows a value: text, number, rate, percent, memory, duration, whole; drawn: see ui/top.
         least, most: its width on the screen, in cells; 0: it is not there.
         heading: above the column, instead of the title. align: < or >.

@@ -1,6 +1,6 @@
 """The values of `training-monitor top`: what a run wrote of itself, and what its machine says of its processes. Pure.
 
-None is unknown, never zero. Only its run writes a progress file: readers never do.
+None means unknown, never zero. Only its run writes a progress file: readers never do.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def start_supervision(
 ) -> SupervisionHandle:
     """Supervise a job like `auto_restart`, with the same arguments, in a daemon thread. Returns at once.
 
-    The supervision ends with this program, but the job keeps running. The same call later resumes the supervision.
+    The supervision ends with this program, but the job keeps running. To resume the supervision later, repeat the call.
     """
     stopping = threading.Event()
     call = partial(
@@ -92,7 +92,7 @@ class SupervisionHandle:
 
         Raises:
             TimeoutError: the supervision has not ended within `timeout`.
-            TrainingMonitorError: the supervision was stopped. An error that ended the supervision is raised as it is.
+            TrainingMonitorError: the supervision was stopped. An error that ended the supervision is raised unchanged.
         """
         self._thread.join(timeout)
         if self._thread.is_alive():

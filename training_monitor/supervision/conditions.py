@@ -48,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the looks of a wait have shown so far; None is unknown.
+    """What the looks of a wait have shown so far; None means unknown.
 
     `idle_seconds` is for how long its GPUs have been idle without a pause, `checkpoint` a new complete one, `lines` the
     line that matched by pattern.

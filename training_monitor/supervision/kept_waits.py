@@ -76,7 +76,7 @@ class KeptWait:
 def wait_key(handle: str) -> str:
     """Return the key of a wait in the store. Raises SettingsError for a handle that is not one."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", handle):
-        raise SettingsError("handle", handle[:200], "a name of at most 100 letters, digits, dots, dashes, underscores")
+        raise SettingsError("handle", handle[:200], "at most 100 letters, digits, dots, dashes and underscores")
     return _PREFIX + handle
 
 

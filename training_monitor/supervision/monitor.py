@@ -322,10 +322,11 @@ def start_background_monitor(
 
 @checked
 class BackgroundMonitor(threading.Thread):
-    """The thread of `start_background_monitor`. Its `repr`, and its display in a notebook, show the current verdict.
+    """A job monitor in a background thread. Its `repr` and its display in a notebook show the current verdict.
 
-    The display sends no query; it judges the observations so far. When the thread has ended, `result` is the report, or
-    `error` is the error that ended it. Both are None after `stop`.
+    `start_background_monitor` returns it. The display does not query the target; it judges the observations so far.
+    When the thread has ended, `result` is the report, or `error` is the error that ended it. Both are None after
+    `stop`.
     """
 
     result: MonitorReport | None = None
@@ -376,7 +377,7 @@ class BackgroundMonitor(threading.Thread):
         return self._monitor.observations if self._monitor else ()
 
     def panel(self) -> Panel:
-        """Return the contents of its display."""
+        """Return what a notebook displays."""
         from training_monitor.core.panels import Panel, clean
 
         state = "watching" if self.is_alive() else "ended" if self.result or self.error else "stopped"

@@ -49,8 +49,8 @@ def auto_restart(
     """Supervise a job until it succeeds, restarting it from its newest complete checkpoint. Blocks.
 
     Args:
-        head_pod: a Ray head pod, or any other target, see `Target`. A job of a scheduler is adopted, and resubmitted
-            for a restart.
+        head_pod: a Ray head pod, or any other target, see `Target`. A scheduler's job is adopted, and submitted again
+            for each restart.
         job_name: jobs are called NAME-attempt-N. A running job of this name, by its ID or its metadata, is adopted and
             never started a second time.
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
@@ -61,14 +61,14 @@ def auto_restart(
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks. The exit of a process job is detected at once.
         job_config: see `submit_job_with_resume`; default: the configuration of the latest Ray job of this name, or
-            otherwise of the latest one with this word in its entrypoint. For a scheduler's job, it adds `env` and
-            `resume_argument` to the scheduler's own configuration.
+            otherwise of the latest one whose entrypoint contains this name as a word. For a scheduler's job, it adds
+            `env` and `resume_argument` to the scheduler's own configuration.
         initial_job_id: an existing job to supervise, by its ID or a name.
         policy: all limits in one object, instead of the arguments above; see `RestartPolicy`.
         take_over: take the training over from an active supervisor elsewhere, which then ends.
-        standby: wait while a supervisor elsewhere is active, and continue when it has died or was interrupted. If it
-            supervised the job to the end, its result is reported and nothing is restarted. A job of this name that runs
-            again is adopted.
+        standby: wait while a supervisor elsewhere is active, and continue when it has died or was interrupted. If the
+            other supervisor supervised the job to its end, its result is reported and nothing is restarted. A job of
+            this name that runs again is adopted.
         on_event: called with each event; default: each event is printed to stdout, unless logging is configured (see
             `setup_logging`).
         on_look: called after every look, with None or with the error of a failed look.
@@ -76,7 +76,7 @@ def auto_restart(
     Returns:
         A report with success, final_step, total_retries, outcome (completed | max_retries_reached | stopped |
         no_checkpoint_found | restart_failed), reason (begins with the outcome), job_id, attempts, steps_lost, goodput
-        (0..1 or None), duration, explanation (why the last attempt that hung did so).
+        (0..1 or None), duration, explanation (the cause of the last hang).
 
     Raises:
         AlreadySupervised: another active supervisor supervises this training. A dead supervisor is replaced.
@@ -115,7 +115,7 @@ def _policy_of(limits: tuple[int, float, float, float], policy: RestartPolicy | 
     usual = RestartPolicy()
     given: dict[str, Any] = {name: value for name, value in zip(names, limits) if value != getattr(usual, name)}
     if policy and given:
-        raise SettingsError(*next(iter(given.items())), "no value: the option belongs in `policy`")
+        raise SettingsError(*next(iter(given.items())), "no separate value, because `policy` contains this option")
     return policy or RestartPolicy(**given)
 
 

@@ -174,7 +174,7 @@ class Supervisor(Hands):
             return given or {}
         config = get_job_config(self.site, job_id)
         if config is None:
-            raise SettingsError("job_config", None, f"a configuration, because {job_id} has none")
+            raise SettingsError("job_config", None, f"a job configuration, because {job_id} has none")
         return {**config, **(given or {})}
 
     def adopt(self, run: RunState, view: JobView) -> RunState:

@@ -126,7 +126,7 @@ def check_plan(watcher: TrainingWatcher, plan: TerminationPlan) -> None:
     for destination in plan.upload_to:
         check_destination(destination)
     if plan.upload_to and watcher.job.output_dir is None:
-        raise SettingsError("output_dir", None, "the folder with the checkpoints to upload")
+        raise SettingsError("output_dir", None, "the folder that contains the checkpoints to upload")
 
 
 def is_terminating(watcher: TrainingWatcher) -> bool:

@@ -103,8 +103,8 @@ def wait_for(
     Args:
         target, what: as in `check_training`; they must match exactly one training.
         conditions: finished, failed, stalled, step=N, epoch=N (completed epochs), gpu-idle[=DURATION] (default 5m),
-            checkpoint (a new complete one) or log=REGEX (a new line). If several hold at the same look, the first one
-            counts.
+            checkpoint (a new complete one) or log=REGEX (a new line). If several conditions hold at the same look, the
+            first one counts.
         timeout: maximum seconds to wait, from the start of the wait; None: no limit.
         handle: a name for the wait. If the calling process dies, the same call resumes the wait, with the same deadline
             and the same initial checkpoints and log. If the wait has ended, its result is returned again. None: a new
@@ -135,7 +135,9 @@ def wait_for(
     )
     before = load_wait(kept, name)
     if before and before.asked != asked:
-        raise SettingsError("handle", name, f"another name: this one is taken by a wait for {_in_words(before.asked)}")
+        raise SettingsError(
+            "handle", name, f"another name, because this one belongs to a wait for {_in_words(before.asked)}"
+        )
     if before is None:
         forget_old_waits(kept, clock.time())
         save_wait(kept, name, WaitState(asked, clock.time()))
@@ -265,7 +267,7 @@ class _Waiting(Looker[Look, WaitReport]):
             is_same = (each.job.job_id, each.job.log_file) == (job.job_id, job.log_file)
             if is_same and each.job.output_dir is not None:
                 return each.job.output_dir
-        raise SettingsError("checkpoint_dir", None, "the checkpoint folder, which could not be detected")
+        raise SettingsError("checkpoint_dir", None, "the checkpoint folder, because it could not be detected")
 
     # ------------------------------------------------------------ looking
 

@@ -115,7 +115,7 @@ class TrainingWatcher:
 
         Raises:
             JobNotFound: there is no such job.
-            CommandError: the target could not be queried. The look then counts for nothing.
+            CommandError: the target could not be queried; this look is then ignored.
         """
         with self._asking:
             stream = self._stream
@@ -188,7 +188,7 @@ class TrainingWatcher:
             raise SettingsError("pid", 1, expected)
 
     def stop_run(self, grace: float, only: Identity | None = None) -> list[str]:
-        """Stop the run, and return the processes that survived SIGKILL. With `only`, stop no process but this one."""
+        """Stop the run, and return the processes that survived SIGKILL. With `only`, stop only that process."""
         if self.job.job_id is None:
             return self._stop_processes(grace, only)
         try:
@@ -208,7 +208,9 @@ class TrainingWatcher:
         if look.process is None:
             raise TrainingMonitorError(f"{self.target}: cannot tell which processes to stop: {'; '.join(look.errors)}")
         if look.process.running is None:
-            raise SettingsError("pid_file", self.job.pid_file, f"the pid of the training ({look.process.reason})")
+            raise SettingsError(
+                "pid_file", self.job.pid_file, f"a file with the PID of the training ({look.process.reason})"
+            )
         if self.job.pid is not None:
             look.require(self.job)
         if not look.process.running or look.process.identity is None or only not in (None, look.process.identity):
@@ -231,7 +233,7 @@ class TrainingWatcher:
         return self._reached
 
     def look(self, *, with_log: bool) -> Look:
-        """Query the target and record only how the log counts its steps. Raises JobNotFound, CommandError."""
+        """Query the target once. Record only how the log counts its steps. Raises JobNotFound, CommandError."""
         is_first, self._is_first = self._is_first, False
         cursor, identity = self.state.cursor, self.state.identity
         lists = self._listed is None or self.clock.monotonic() - self._listed[0] >= self.list_seconds
@@ -284,7 +286,7 @@ class TrainingWatcher:
     def start_streaming(self, callback: Callback) -> Callable[[], None]:
         """Follow the log: `callback` gets each new line once, in order, as soon as it is written.
 
-        If the connection is lost, it is reopened, and polls deliver the lines until then. No line is lost or repeated,
+        If the connection is lost, it is reopened; until then, polls deliver the lines. No line is lost or repeated,
         even if the log is rotated (the rest of FILE.1 is read) or truncated. If the process is killed, the process that
         continues may get the last two seconds again. Exceptions of `callback` are logged and do not end the streaming.
         The process, GPUs and checkpoints are polled every `poll_interval`.
@@ -301,7 +303,7 @@ class TrainingWatcher:
         """Follow the log like `start_streaming`. If `polls` is false, the caller must call `poll`."""
         with self._asking:
             if self._stream is not None:
-                raise InvalidTransition(f"{self.job.label} is already being streamed")
+                raise InvalidTransition(f"the log of {self.job.label} is already being streamed")
             self._stream = _Streaming(self, callback, polls=polls)
         self._stream.start()
         return self.stop_streaming

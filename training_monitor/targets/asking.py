@@ -298,7 +298,7 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
         raise CommandTimedOut(f"{name} took longer than {limit:g} s, or printed more than {MAX_ANSWER_BYTES} bytes")
     if reply.exit_code == 137 and reply.duration >= limit * 0.95 and not question.takes_cut:
         ended = CommandResult((), reply.exit_code, reply.output, "", reply.duration)
-        raise explain_timeout(ended, f"{name}: still running after {limit:g} s, ended")
+        raise explain_timeout(ended, f"{name}: still running after {limit:g} s, so it was killed")
     if reply.exit_code == REFUSED and is_fenced():
         raise AccessDenied(f"{name}: {WHY_REFUSED}", hint=HINT)
     if reply.exit_code == DENIED and is_fenced():
@@ -306,7 +306,7 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
             f"{name}: no permission to read it", hint="run this as another user, or change the file's permissions"
         )
     if reply.exit_code == 126 and (size := len(question.script.encode())) > MAX_SCRIPT_BYTES:
-        raise CommandFailed(f"{name}: a script of {size} bytes is too long for the target")
+        raise CommandFailed(f"{name}: a script of {size} bytes is too long to be run on the target")
     try:
         return question.parse(reply)
     except TrainingMonitorError:

@@ -251,7 +251,7 @@ def ancestors_of(pid: int, table: Mapping[int, Process]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the ranks of a training meet; None is unknown.
+    """Where the ranks of a training meet; None means unknown.
 
     Attributes:
         address, port: those at which its first rank listens (PyTorch's MASTER_ADDR and MASTER_PORT).

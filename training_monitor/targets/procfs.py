@@ -74,7 +74,9 @@ class MachineReader:
         try:
             names = os.listdir(_PROC)
         except OSError as error:
-            raise TrainingMonitorError(f"processes cannot be seen here: no {_PROC} ({error.strerror})") from error
+            raise TrainingMonitorError(
+                f"processes cannot be listed here: {_PROC} cannot be read ({error.strerror})"
+            ) from error
         before, self._lines = self._lines, {}
         is_whole = True
         for name in names:
@@ -97,7 +99,7 @@ class MachineReader:
             elif sample := _parse(data, self._page_size):
                 self._lines[name] = data, sample
         if not self._lines:
-            raise TrainingMonitorError(f"processes cannot be listed here: {_PROC} holds none")
+            raise TrainingMonitorError(f"processes cannot be listed here: {_PROC} contains none")
         return is_whole
 
 

@@ -67,7 +67,7 @@ def unpack(text: str, encoding: str, most: int, *, source: str) -> bytes:
             unpacking = zlib.decompressobj(31)
             data = unpacking.decompress(data, max(1, most) + 1)
             if not unpacking.eof:
-                raise ParseError("cut", source=source)
+                raise ParseError("the reply is truncated", source=source)
     except (Error, ValueError, zlib.error) as error:
         raise ParseError("the reply does not match what was sent", source=source) from error
     if len(data) > most:

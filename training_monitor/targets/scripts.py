@@ -39,7 +39,7 @@ def format_call(subject: str, function: str, *arguments: str | float, **variable
     """
     needed, _ = read_subject(subject)
     if unknown := variables.keys() - needed:
-        raise TypeError(f"{subject}.sh does not take {', '.join(sorted(unknown))}")
+        raise TypeError(f"{subject}.sh does not accept {', '.join(sorted(unknown))}")
     values = "".join(f"{name}={_word(value)}\n" for name, value in variables.items())
     call = " ".join([function, *map(_word, arguments)])
     fence = _format_fences(subject, tuple(variables)) if is_fenced() else ""

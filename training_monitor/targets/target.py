@@ -216,7 +216,7 @@ def split_folder(where: str, namespace: str = "default") -> tuple[Target, str]:
     rest = "/(.*)" if kind and kind.before_folder == "/" else ":([/~].*)"
     found = re.fullmatch(f"({begins}){rest}", where, re.DOTALL)
     if not found or not kind:
-        raise SettingsError("folder", where, "a target and a folder on it")
+        raise SettingsError("folder", where, "a target and a folder, such as ssh://HOST/FOLDER or POD:/FOLDER")
     at_root = kind.before_folder == "/" and not re.match(r"~(?:/|\Z)", found[2])
     return parse_target(found[1], namespace=namespace), f"/{found[2]}" if at_root else found[2]
 

@@ -29,7 +29,7 @@ def start_tee(file: int, *, reading: int, writing: int) -> int:
         OSError: the process cannot be started, or there is no Python interpreter, as in a program that embeds Python.
     """
     if getattr(sys, "frozen", False) or not os.path.basename(sys.executable or "").startswith(("python", "pypy")):
-        raise FileNotFoundError("no Python interpreter was found to copy them")
+        raise FileNotFoundError("no Python interpreter was found to copy the output")
     ends = ((reading, INPUT), (writing, OUTPUT), (file, FILE))
     actions = [(os.POSIX_SPAWN_DUP2, ours, its) for ours, its in ends]
     argv = [sys.executable, "-I", "-S", __file__]

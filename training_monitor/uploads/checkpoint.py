@@ -113,11 +113,11 @@ def _files_question(path: str) -> Question[list[str]]:
             return [""]
         if kind == "newline":
             raise CommandFailed(
-                f"{path}: a file name in it contains a line break: rename that file, or pack the folder"
+                f"{path} contains a file name with a line break: rename that file, or pack the folder into an archive"
             )
         found = [name.removeprefix("./") for name in names if name]
         if len(found) > MOST_FILES:
-            raise CommandFailed(f"{path} has more than {MOST_FILES} files: pack it first")
+            raise CommandFailed(f"{path} has more than {MOST_FILES} files: pack them into an archive first")
         return found
 
     return Question("files", script, parse, limit=30.0)

@@ -103,8 +103,8 @@ class DetachedTries:
         question = stop_question(self._job_id(), TIME_LIMIT, STOP_GRACE_SECONDS)
         if left := self.site.ask_one(question):
             raise CommandFailed(
-                f"not even SIGKILL ended pid {', pid '.join(left)} of the {self._work}",
-                hint="state D waits for a disk or driver: check dmesg there",
+                f"SIGKILL did not end pid {', pid '.join(left)} of the {self._work}",
+                hint="a process in state D waits for a disk or driver: check dmesg on its machine",
             )
 
     def back_off(self, failures: int, why: str | None) -> None:
@@ -172,7 +172,7 @@ class DetachedTries:
         asked = find_advice(said, QUESTIONS)
         return CommandTimedOut(
             f"the {self._work} is still running" + (f"; it printed: {said}" if said else ""),
-            hint=asked.hint if asked else "call it again: it finds the running work and waits for it",
+            hint=asked.hint if asked else "repeat the call to wait for it",
         )
 
     def _look(self) -> JobView | None:

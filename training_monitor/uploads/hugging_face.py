@@ -61,7 +61,7 @@ _REFUSED = regex(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IncompleteInfo(PublicValue):
-    """Why a training was ended, and how far from its end; None is unknown.
+    """Why a training was ended, and how far from its end; None means unknown.
 
     `model_name` is the heading (default: the repository's name). `tags` and `base_model` go into the front matter, with
     the tag `incomplete` added.

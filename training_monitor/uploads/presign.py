@@ -50,17 +50,17 @@ class Storage(PublicValue):
 
     def __post_init__(self) -> None:
         if not _BUCKET.fullmatch(self.bucket):
-            raise SettingsError("bucket", self.bucket, "3 to 255 letters, digits, '.', '_' and '-'")
+            raise SettingsError("bucket", self.bucket, "a name of 3 to 255 letters, digits, '.', '_' and '-'")
         if not 1 <= len(self.key.encode("utf-8", "replace")) <= 1024 or not _KEY.fullmatch(self.key):
-            raise SettingsError("key", self.key[:100], "the object's name, 1 to 1024 bytes of utf-8 without NUL")
+            raise SettingsError("key", self.key[:100], "an object name of 1 to 1024 UTF-8 bytes without NUL")
         if self.region is not None and not _REGION.fullmatch(self.region):
-            raise SettingsError("region", self.region, "such as us-east-1, or auto for R2")
+            raise SettingsError("region", self.region, "a region such as us-east-1, or auto for R2")
         if self.region == "auto" and self.endpoint is None:
-            raise SettingsError("region", self.region, "endpoint_url too: https://ACCOUNT.r2.cloudflarestorage.com")
+            raise SettingsError("region", self.region, "endpoint_url as well: https://ACCOUNT.r2.cloudflarestorage.com")
         if self.endpoint is not None and not _ENDPOINT.fullmatch(self.endpoint):
-            raise SettingsError("endpoint_url", "(not shown)", "https://HOST without a name, password or query")
+            raise SettingsError("endpoint_url", "(not shown)", "https://HOST without a user name, password or query")
         if (self.access_key is None) != (self.secret_key is None):
-            raise SettingsError("credentials", "(not shown)", "an access key and a secret key, or neither")
+            raise SettingsError("credentials", "(not shown)", "both an access key and a secret key, or neither")
 
     @property
     def endpoint(self) -> str | None:
@@ -102,7 +102,7 @@ class Storage(PublicValue):
         if method not in METHODS:
             raise SettingsError("method", method, ", ".join(METHODS))
         if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= MAX_EXPIRES:
-            raise SettingsError("expires", expires, f"whole seconds, 1 to {MAX_EXPIRES}")
+            raise SettingsError("expires", expires, f"a whole number of seconds from 1 to {MAX_EXPIRES}")
         access_key, secret_key, token = _credentials(self)
         moment = datetime.now(timezone.utc) if now is None else datetime.fromtimestamp(now, timezone.utc)
         region = self.region or os.environ.get("AWS_REGION") or DEFAULT_REGION
@@ -162,7 +162,9 @@ def _credentials(storage: Storage) -> tuple[str, str, str | None]:
         return storage.access_key, storage.secret_key, storage.session_token
     access_key, secret_key = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     if not access_key or not secret_key:
-        raise SettingsError("credentials", None, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the arguments")
+        raise SettingsError(
+            "credentials", None, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or both keys as arguments"
+        )
     return access_key, secret_key, storage.session_token or os.environ.get("AWS_SESSION_TOKEN")
 
 

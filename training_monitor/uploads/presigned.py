@@ -126,15 +126,15 @@ def _check(destination: str | Storage, part_bytes: int | None) -> None:
     if isinstance(destination, str) and not _URL.fullmatch(destination):
         raise SettingsError("url", "(not shown)", "a presigned http(s) URL")
     if part_bytes is not None and (part_bytes % MIB or not MIN_PART_BYTES <= part_bytes <= MAX_PART_BYTES):
-        raise SettingsError("part_bytes", part_bytes, "whole MiB, 5 MiB to 5 GiB")
+        raise SettingsError("part_bytes", part_bytes, "a whole number of MiB, from 5 MiB to 5 GiB")
 
 
 def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedTries, limit: int) -> UploadReport:
     """Send all of the file to one URL; only its ETag tells what arrived."""
     if source.size_bytes > limit:
         raise CommandFailed(
-            f"{source.path}: {source.size_bytes} bytes are too many for one upload URL",
-            hint="upload to a Storage instead",
+            f"{source.path}: {source.size_bytes} bytes are too many for a single upload URL",
+            hint="pass a Storage instead of a URL",
         )
     sent = _sent_before(job) or send_pieces(source, [whole(source)], lambda _: url, job, can_sign=False)[WHOLE]
     error = None if sent.comparable else "it was accepted, but its ETag is not an MD5: the upload cannot be verified"
@@ -245,7 +245,7 @@ def _create(store: ObjectStore) -> str:
 def _list(store: ObjectStore, upload_id: str) -> Parts:
     listed = store.request("GET", {"uploadId": upload_id})
     if not listed.ok:
-        raise CommandFailed(f"the parts that arrived could not be listed: {listed.error}")
+        raise CommandFailed(f"the uploaded parts could not be listed: {listed.error}")
     return parse_parts(listed.body)
 
 
@@ -273,7 +273,7 @@ def _complete(store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent:
     """Complete the upload once all parts have arrived as sent; the object itself proves that it worked."""
     held = _list(store, upload_id)
     if wrong := [piece.number for piece in pieces if not _is_held(piece, sent, held)]:
-        raise CommandFailed(f"part {wrong[0]} arrived damaged")
+        raise CommandFailed(f"part {wrong[0]} was damaged in transfer")
     parts = "".join(
         f"<Part><PartNumber>{piece.number}</PartNumber><ETag>{escape(held[piece.number][0])}</ETag></Part>"
         for piece in pieces

@@ -35,7 +35,7 @@ _LISTS = ("ssh_keys", "results", "keys")  # in case the list ever comes wrapped
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The account's money in dollars, under the names of the API; None is unknown.
+    """The account's money in dollars, under the names of the API; None means unknown.
 
     Attributes:
         credit: the prepaid money that is left, from which instances are paid. At 0 they are stopped.
@@ -80,7 +80,7 @@ def account_balance(*, transport: Transport | None = None) -> Balance:
     user = ask_vastai("show", "user", transport=transport)
     credit = known_number(user.get("credit")) if isinstance(user, dict) else None
     if credit is None:
-        raise TargetUnreachable("its response does not contain the account's credit", target="vast.ai")
+        raise TargetUnreachable("the response does not contain the account's credit", target="vast.ai")
     can_pay = user.get("can_pay")
     return Balance(
         credit,
@@ -98,12 +98,12 @@ def list_ssh_keys(*, transport: Transport | None = None) -> dict[int, str]:
     answer = ask_vastai("show", "ssh-keys", transport=transport)
     rows = next((answer[name] for name in _LISTS if name in answer), None) if isinstance(answer, dict) else answer
     if not isinstance(rows, list):
-        raise TargetUnreachable("its response is not a list of ssh keys", target="vast.ai")
+        raise TargetUnreachable("the response is not a list of ssh keys", target="vast.ai")
     keys: dict[int, str] = {}
     for row in rows:
         texts = [row[name].strip() for name in _KEY_NAMES if isinstance(row, dict) and isinstance(row.get(name), str)]
         if not texts or type(row.get("id")) is not int:
-            raise TargetUnreachable("one of the ssh keys that it lists cannot be read", target="vast.ai")
+            raise TargetUnreachable("the response contains an unreadable ssh key", target="vast.ai")
         if not row.get("deleted_at"):
             keys[row["id"]] = texts[0]
     return keys
@@ -182,13 +182,13 @@ def _body(public_key: str) -> tuple[str, str] | None:
 
 def _make_pair(path: str, runner: Transport) -> None:
     if os.path.lexists(f"{path}.pub"):
-        raise SettingsError(_WHAT, path, f"a private key, but only {path}.pub exists, which is not overwritten")
+        raise SettingsError(_WHAT, path, f"a private key file (only {path}.pub exists, and it is not overwritten)")
     folder = os.path.dirname(path)
     try:
         for each in (os.path.dirname(folder), folder):  # makedirs applies the mode only to the last one
             os.makedirs(each, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise SettingsError(_WHAT, path, f"a file in a folder that can be created ({error.strerror})") from None
+        raise SettingsError(_WHAT, path, f"a path whose folder can be created ({error.strerror})") from None
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "training_monitor", "-f", path]
     result = runner.run(argv, timeout=KEYGEN_TIMEOUT, input="n\n")
     if not os.path.isfile(path):
@@ -217,5 +217,5 @@ def _public_key(path: str, runner: Transport) -> str:
     except OSError:
         text = ""
     if not _body(text):
-        raise SettingsError(_WHAT, path, f"a private key with its {os.path.basename(path)}.pub ({said})")
+        raise SettingsError(_WHAT, path, f"a readable private key, or {os.path.basename(path)}.pub beside it ({said})")
     return text

@@ -92,9 +92,9 @@ def list_instances(*, transport: Transport | None = None) -> list[dict[str, Any]
         if token:
             continue
         if len(rows) < total:
-            raise TargetUnreachable(f"it lists only {len(rows)} of {total} instances", target="vast.ai")
+            raise TargetUnreachable(f"the response lists only {len(rows)} of {total} instances", target="vast.ai")
         return list(rows.values())
-    raise TargetUnreachable(f"its list of instances has too many pages ({len(seen)} pages)", target="vast.ai")
+    raise TargetUnreachable(f"the list of instances has too many pages ({len(seen)} pages)", target="vast.ai")
 
 
 def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any]], str | None, int]:
@@ -149,7 +149,7 @@ def _is_row(row: object) -> bool:
 def _number(instance_id: str) -> int:
     """Return the id as a number: anything else would never be listed, and so would seem to be destroyed."""
     if not re.fullmatch(r"[0-9]{1,18}", instance_id):
-        raise SettingsError("instance_id", instance_id, "a number, as in `vastai show instances`")
+        raise SettingsError("instance_id", instance_id, "an instance ID from `vastai show instances`")
     return int(instance_id)
 
 
@@ -197,7 +197,9 @@ def _listed_row(number: int, runner: Transport) -> dict[str, Any] | None:
 
 
 def _not_found(number: int) -> InstanceNotFound:
-    return InstanceNotFound(f"vast://{number}: no such instance in this account", hint="vastai show instances")
+    return InstanceNotFound(
+        f"vast://{number}: no such instance in this account", hint="list the instances with `vastai show instances`"
+    )
 
 
 def destroy_instance(
@@ -317,16 +319,18 @@ def reboot_instance(instance_id: str, *, transport: Transport | None = None, clo
     number, runner = _number(instance_id), transport or LocalTransport()
     status = _row_of(instance_id, runner, clock).get("actual_status")
     if status != "running":
-        raise CommandFailed(f"instance {number} is {status or 'without a status'}, not running", target="vast.ai")
+        raise CommandFailed(f"instance {number} is not running (status: {status or 'unknown'})", target="vast.ai")
     argv = ["vastai", "reboot", "instance", str(number)]
     taken, said = _read_reply(runner.run(argv, timeout=VAST_TIMEOUT), f"Rebooting instance {number}.")
     if not taken:
-        raise CommandFailed(f"instance {number} is not rebooted; vastai printed: {said or 'nothing'}", target="vast.ai")
+        raise CommandFailed(
+            f"instance {number} was not rebooted; vastai printed: {said or 'nothing'}", target="vast.ai"
+        )
     deadline = clock.monotonic() + GONE_SECONDS
     while _row_of(instance_id, runner, clock).get("actual_status") == "running":
         if clock.monotonic() >= deadline:
-            what = f"instance {number} did not shut down within {GONE_SECONDS:g} s of the accepted reboot"
-            raise CommandFailed(what, target="vast.ai", hint="check the age of its processes")
+            what = f"instance {number} did not shut down within {GONE_SECONDS:g} s after the reboot was accepted"
+            raise CommandFailed(what, target="vast.ai", hint="check whether the instance's processes were restarted")
         clock.sleep(FIRST_WAIT)
 
 
@@ -459,7 +463,7 @@ def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clo
     seen = clean_line(f"{status or 'no status yet'}{f': {said}' if said else ''}")
     if status in _NEVER_RUNNING or (status != "running" and _NO_IMAGE.search(f"{said}")):
         return _Boot(
-            seen, end=CommandFailed(f"instance {instance_id} will not start: {seen}", hint="use another machine")
+            seen, end=CommandFailed(f"instance {instance_id} cannot start: {seen}", hint="use another machine")
         )
     return _try_ssh(instance_id, row, ssh_timeout, runner) if status == "running" else _Boot(seen)
 

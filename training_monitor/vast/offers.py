@@ -75,7 +75,7 @@ class OfferQuery(PublicValue):
     min_vram_gb: Annotated[float, _FROM_ZERO] = 24.0
     disk_gb: Annotated[float, _ABOVE_ZERO] = 64.0
     num_gpus: Annotated[int, whole("1 or more", least=1)] = 1
-    min_reliability: Annotated[float, number("a part of 1, such as 0.95", least=0, most=1)] = 0.95
+    min_reliability: Annotated[float, number("a share from 0 to 1, such as 0.95", least=0, most=1)] = 0.95
     min_cuda: Annotated[float, _FROM_ZERO] = 12.0
     min_down_mbps: Annotated[float, _FROM_ZERO] = 0.0
     blocked_countries: Annotated[tuple[str, ...], _COUNTRIES] = ("CN", "HK")
@@ -87,7 +87,7 @@ class OfferQuery(PublicValue):
         check_fields(self)
         if self.only_preferred and not self.preferred_gpus:
             raise SettingsError(
-                "preferred_gpus", self.preferred_gpus, "at least one GPU, because other GPUs are not allowed"
+                "preferred_gpus", self.preferred_gpus, "at least one GPU name, because other GPUs are not allowed"
             )
 
 
@@ -116,7 +116,7 @@ def _positive(variable: str, given: str) -> float:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Offer(PublicValue):
-    """A machine, or a part of one, for rent. None is unknown.
+    """A machine, or a part of one, for rent. None means unknown.
 
     Attributes:
         id: the argument of `vastai create instance ID`.
@@ -177,9 +177,9 @@ def _search(query: OfferQuery, min_price: float, runner: Transport) -> list[obje
     words += ["--storage", _plain(query.disk_gb), "--limit", str(MOST_ROWS)]
     rows = ask_vastai(*words, transport=runner)
     if not isinstance(rows, list):
-        raise TargetUnreachable("its response is not a list of offers", target="vast.ai")
+        raise TargetUnreachable("the response is not a list of offers", target="vast.ai")
     if rows and not any(isinstance(row, dict) and "id" in row for row in rows):
-        raise TargetUnreachable(f"none of its {len(rows)} offers can be read", target="vast.ai")
+        raise TargetUnreachable(f"none of the {len(rows)} offers in the response can be read", target="vast.ai")
     return rows
 
 

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RentedInstance:
-    """An instance that was seen in a listing under its label; None is unknown.
+    """An instance that was seen in a listing under its label; None means unknown.
 
     Attributes:
         offer_id: the offer that it was rented by; None if the instance was found instead, or the answer was lost.
@@ -149,7 +149,7 @@ def rent_instance(
 
 def _check_words(label: str, image: str, onstart: str | None) -> None:
     if not _LABEL.fullmatch(label):
-        raise SettingsError("label", label, "printable ASCII, a letter or digit first, at most 200 characters")
+        raise SettingsError("label", label, "at most 200 printable ASCII characters, beginning with a letter or digit")
     if not _IMAGE.fullmatch(image):
         raise SettingsError("image", image, "the name of a container image, such as ostris/aitoolkit:latest")
     if onstart is not None and ("\0" in onstart or len(onstart.encode()) > MOST_ONSTART_BYTES):

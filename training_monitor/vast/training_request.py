@@ -44,11 +44,11 @@ _UTF8_COMMAND = text("a line for sh, in UTF-8", r"(?s:(?!.*[\0\ud800-\udfff]).*\
 
 
 def _up_to(most: int) -> Kind:
-    return whole(f"a whole number, 1 to {most}", least=1, most=most)
+    return whole(f"a whole number from 1 to {most}", least=1, most=most)
 
 
 def _between(least: float, most: float) -> Kind:
-    return number(f"{least:g} to {most:g}", least=least, most=most)
+    return number(f"a number from {least:g} to {most:g}", least=least, most=most)
 
 
 def _read_trigger(value: Any, place: Place) -> Any:
@@ -141,7 +141,7 @@ class TrainingSpec(PublicValue):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.save_every > self.steps:
-            expected = f"at most the number of steps, {self.steps}: otherwise nothing is saved"
+            expected = f"at most the number of steps ({self.steps}), or nothing would be saved"
             raise SettingsError("save_every", self.save_every, expected)
 
 
@@ -227,9 +227,9 @@ class TrainingRequest(PublicValue):
         if (self.spec is None) == (self.command is None):
             raise SettingsError("command", self.command, "either a spec or a command")
         if self.spec is not None and self.dataset is None:
-            raise SettingsError("dataset", None, "the folder of images to train with")
+            raise SettingsError("dataset", None, "the folder with the training images")
         if self.soft_timeout and self.soft_timeout > self.hard_timeout:
-            raise SettingsError("soft_timeout", self.soft_timeout, f"at most the hard one, {self.hard_timeout:g}")
+            raise SettingsError("soft_timeout", self.soft_timeout, f"at most hard_timeout ({self.hard_timeout:g})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,9 +367,9 @@ def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
     if not found:
         return value
     if not _VARIABLE.fullmatch(found["name"]):
-        raise SettingsError(key, value, "env:NAME, the name of an environment variable")
+        raise SettingsError(key, value, "env:NAME, where NAME is an environment variable")
     if not (completed := environ.get(found["name"])):
-        raise SettingsError(found["name"], completed, f"a variable that is set and not empty, for {key}")
+        raise SettingsError(found["name"], completed, f"a non-empty environment variable, because {key} refers to it")
     if found["prefix"] or is_secret(key, completed) or is_secret(found["name"], completed):
         keep_secret(completed)
     return (found["prefix"] or "") + completed

@@ -123,7 +123,8 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     Args:
         text: the end of its log, and other messages (kernel log, scheduler), in text order.
         exit_code: its exit code as reported by a shell (137 is SIGKILL); negative numbers are signals.
-        pod: the pod that ran the job, as reported by Kubernetes. The reason why a pod ended explains its log.
+        pod: the pod that ran the job, as reported by Kubernetes. If the reason why the pod ended is known, it takes
+        precedence over the log.
 
     Returns:
         A Failure. Its category is `none` with action `ignore` if there is no sign of a failure, and `unknown` with

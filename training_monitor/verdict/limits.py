@@ -32,7 +32,7 @@ USUAL_THRESHOLD = 300.0  # seconds; the default of `auto_restart` and similar fu
 MOST_SAMPLES = 720  # six hours at one every 30 s
 _DETECTION = ("min_samples", "eta_convergence_threshold", "speed_drop_threshold")  # settings of `stall_detection`
 Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
-Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
+Samples = Annotated[int, whole(f"a whole number from 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
 OUTAGE_AFTER = 600.0  # seconds: shorter outages end by themselves, and nobody can act on them
 FromZero = Annotated[float, seconds()]
 AboveZero = Annotated[float, seconds(above=0)]
@@ -48,7 +48,7 @@ def _pause() -> Kind:
     def read(value: Any, place: Place) -> Any:
         return value if value == inf or ((known := known_number(value)) is not None and known >= 0) else MISFIT
 
-    return Kind("seconds, from 0", read)
+    return Kind("seconds, 0 or more", read)
 
 
 _ENDLESS, _UNSEEN, _SHORT, _LONG = _pause(), _pause(), _pause(), _pause()  # pauses: see `stall_policy`
@@ -56,16 +56,16 @@ _ENDLESS, _UNSEEN, _SHORT, _LONG = _pause(), _pause(), _pause(), _pause()  # pau
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StallPolicy(PublicValue):
-    """The limits from which a training counts as stalled or slow. Times are in seconds.
+    """The limits beyond which a training counts as stalled or slow. Times are in seconds.
 
     Each `*_pause` is the shortest pause that counts as a hang in one situation: `idle_pause` if the GPUs are idle and
-    the processes invisible, `spinning_pause` if the GPUs spin, `quiet_pause` if the visible processes neither compute
-    nor write, `spoken_pause` if the log still grows, `unknown_pause` if only the log's silence is known (`first_pause`
-    if the run has not paused before), `early_pause` while the usual time between steps is unknown, `busy_pause` if a
-    process is at work, `startup_pause` before the first step. A hang must also last longer than `pause_factor` times
-    the run's own longest pause of that kind, and `cadence_factor` times its usual time between steps. A run is slow
-    below `speed_drop_threshold` times its past speed. Its ETA converges if it shrinks by at least
-    `eta_convergence_threshold` times the elapsed time, over `eta_seconds` or more.
+    the processes invisible, `spinning_pause` if the GPUs are busy-waiting, `quiet_pause` if the visible processes
+    neither compute nor write, `spoken_pause` if the log still grows, `unknown_pause` if all that is known is that the
+    log is silent (`first_pause` if the run has not paused before), `early_pause` while the usual time between steps is
+    unknown, `busy_pause` if a process is working, `startup_pause` before the first step. A hang must also last longer
+    than `pause_factor` times the run's own longest pause of that kind, and `cadence_factor` times its usual time
+    between steps. A run is slow below `speed_drop_threshold` times its past speed. Its ETA converges if, over
+    `eta_seconds` or more, it shrinks by at least `eta_convergence_threshold` times the elapsed time.
     """
 
     min_samples: Samples = 4
@@ -168,7 +168,7 @@ class WatchConfig(PublicValue):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.soft_limit and self.hard_limit and self.soft_limit > self.hard_limit:
-            raise SettingsError("soft_limit", self.soft_limit, f"at most the hard limit, {self.hard_limit:g}")
+            raise SettingsError("soft_limit", self.soft_limit, f"at most the hard limit ({self.hard_limit:g})")
 
     @property
     def stall_policy(self) -> StallPolicy:

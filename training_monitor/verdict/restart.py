@@ -54,8 +54,8 @@ class RestartPolicy(PublicValue):
         jitter: the largest share of the delay, 0 to 1, that is added to it at random.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks. The exit of a process job is detected at once.
-        fresh_start: allow a start from step 0 although checkpoints were written and none is usable.
-        keep_attempts: number of former attempts whose run directories (logs) are kept on the target; at least 1.
+        fresh_start: allow a start from step 0 even if checkpoints were written but none is usable.
+        keep_attempts: number of earlier attempts whose run directories (logs) are kept on the target; at least 1.
         roll_call_timeout: maximum seconds for the roll call (see `explain_training`) of a job that hangs, before it is
             ended; at least 5, or 0 for no roll call.
     """
@@ -97,7 +97,7 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerEntry(PublicValue):
-    """One attempt that ended. None is unknown.
+    """One attempt that ended. None means unknown.
 
     `progress` is true if the attempt reached a higher step than all before it; `stepped` is true if it made at least
     one step. `checkpoint` identifies the content that it started from, and `node` is the node that it ran on.
@@ -156,12 +156,12 @@ def decide_restart(
         checkpoint, node, suspect_nodes, faulty_nodes, stepped: see `LedgerEntry`.
 
     Returns:
-        The decision. It allows `max_retries` restarts since the last progress. A user error is retried once if the run
-        made progress before, otherwise not at all. A NaN loss and a stop by a person are never retried. A node is
-        avoided after a hardware fault, and after the other ranks waited for a rank on it twice. A checkpoint is never
-        blamed after an attempt made a step from it; it is bad after two failures to load it. It becomes suspect when
-        three attempts died before their first step from it. Three equal failures without progress end the run, unless a
-        checkpoint has just become suspect.
+        The decision. At most `max_retries` restarts are allowed since the last progress. A user error is retried once
+        if the run made progress before, otherwise not at all. A NaN loss and a stop by a person are never retried. A
+        node is avoided after a hardware fault, or if the other ranks waited twice for a rank on it. A checkpoint is
+        never blamed after an attempt made a step from it; it is bad after two failures to load it. A checkpoint becomes
+        suspect when three attempts that started from it died before their first step. Three identical failures without
+        progress end the run, unless a checkpoint has just become suspect.
     """
     attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node, suspect_nodes, faulty_nodes, stepped))
     bad, suspect = _blamed_checkpoints(attempts)

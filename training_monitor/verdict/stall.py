@@ -65,7 +65,7 @@ def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPo
     on a target. Beyond 720 samples, older ones are thinned out.
 
     Args:
-        samples: one per look; None is unknown.
+        samples: one per look; None means unknown.
         now: epoch seconds. The time since the last sample is not used as evidence.
 
     Returns:
@@ -110,7 +110,7 @@ def _is_finished(last: Observation) -> bool:
 
 
 def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
-    """Return the numbers behind the verdict, for display; None is unknown.
+    """Return the numbers behind the verdict, for display; None means unknown.
 
     `seconds_without_step` is the silence, `pause_limit` the silence from which on it is a stall, `pause` its kind (see
     `kind_of`). `proof` is what rules out a stall: step | age | busy. `is_stall` says whether the pause is a stall, or
@@ -442,9 +442,10 @@ def _stalling(
 
 @checked
 class StallDetector:
-    """Run `analyze_stall` on samples that arrive one by one, and track whether the stall was already notified.
+    """Run `analyze_stall` on samples that arrive one by one, and track whether a notice of the stall was sent.
 
-    For a training on a target, `check_training` takes and stores the samples itself.
+    After a recovery, the notice counts as not sent. For a training on a target, `check_training` takes and stores the
+    samples itself.
     """
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
@@ -458,7 +459,7 @@ class StallDetector:
             self._samples = thin_looks([*self._samples, sample], WINDOW)
 
     def analyze(self, now: float | None = None) -> StallAnalysis:
-        """Run `analyze_stall` on the samples; `now` defaults to the last sample's time. Recovery clears the notice."""
+        """Run `analyze_stall` on the samples; `now` defaults to the last sample's time."""
         moment = now if now is not None else self._samples[-1].timestamp if self._samples else 0.0
         found = analyze_stall(tuple(self._samples), now=moment, policy=self.policy)
         if not found.is_stalling:

@@ -226,7 +226,7 @@ class Board:
             raise Refused(400, f"expected an action ({', '.join(ACTIONS)}) and a member")
         row = _find(self.fleet.snapshot(), name)
         if phrase != clean(confirmation_phrase(action, [row])):
-            raise Refused(400, "the typed phrase is wrong: nothing was done")
+            raise Refused(400, "the typed phrase is wrong, so nothing was done")
         get_logger().info("%s was requested on the web page: %s", action, row.key)
         self.fleet.act(action, [row.key])
 
@@ -235,12 +235,12 @@ class Board:
         self._check_writable()
         known = [alert.identity for alert in self.fleet.snapshot().alerts if event_of(alert) == event]
         if not known:
-            raise Refused(404, "this alert is no longer among the last ones")
+            raise Refused(404, "this alert is no longer in the list of recent alerts")
         self.fleet.acknowledge(known)
 
     def _check_writable(self) -> None:
         if not self.allow_write:
-            raise Refused(403, Hint("this page is read-only; to start one that can act: {serve_acts}"))
+            raise Refused(403, Hint("this page is read-only; to allow actions, start it with {serve_acts}"))
 
 
 def _rows_with_cost(snapshot: FleetSnapshot) -> list[TrainingMetrics]:
@@ -261,7 +261,7 @@ def _rate_of(rows: Sequence[TrainingMetrics], timestamp: float) -> Point:
 def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
     row = next((row for row in snapshot.rows if id_of(row.key) == name), None)
     if row is None:
-        raise Refused(404, "this member is not, or no longer, in the fleet")
+        raise Refused(404, "this member is not in the fleet (any more)")
     return row
 
 

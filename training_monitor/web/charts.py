@@ -36,7 +36,7 @@ Format = Callable[[float | None], str]
 class Point:
     """The mean of the values of a part of the time, at the time of its newest sample (epoch seconds).
 
-    None is unknown, nan stands for values that are not finite; `count` are the samples with a value.
+    None means unknown, nan stands for values that are not finite; `count` are the samples with a value.
     """
 
     timestamp: float

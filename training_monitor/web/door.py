@@ -96,7 +96,7 @@ class Door:
     def check_host(self, host: str | None) -> None:
         """Raise Refused for a host name that is not one of this page."""
         if not is_known_host(host, self._names, addresses=self._addresses):
-            raise Refused(421, "not a host name of this page: name others when you start it")
+            raise Refused(421, "this host name is not allowed; name it when you start the page")
 
     def check_site(self, origin: str | None, site: str | None, host: str | None) -> None:
         """Raise Refused for a request that another site's page makes."""
@@ -134,7 +134,7 @@ class Door:
     def check_forgery(self, session: str, given: str | None) -> None:
         """Raise Refused for a change that the session's own page did not ask for."""
         if session != _BEARER and not is_same(given, self.forgery_token(session)):
-            raise Refused(403, "this request is not from this page: reload it")
+            raise Refused(403, "this request did not come from the current page; reload the page")
 
     def forgery_token(self, session: str) -> str:
         """Return what the session's page has to send along with a change."""

@@ -1,7 +1,7 @@
 """Turn a fleet's snapshot into JSON values for the page. Pure.
 
 The words are those of the terminal's screens. Every foreign text passes `clean`; nan and the infinities, which JSON
-does not have, stand only in texts. None is unknown.
+does not have, stand only in texts. None means unknown.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MOST_JOBS = 200  # the newest
 def queue_page(jobs: Sequence[QueuedJob], damaged: Sequence[str], now: float) -> dict[str, Any]:
     """Return the jobs, newest first, and the ids of those that cannot be read; `now` in epoch seconds.
 
-    None is unknown, or not there yet.
+    None means unknown, or not there yet.
     """
     return {"jobs": [_job(job, now) for job in jobs], "damaged": [clean(each) for each in damaged]}
 

@@ -83,9 +83,9 @@ def answer(web: Web, request: Request) -> Reply | Stream:
     web.door.check_host(host)
     route = ROUTES.get(request.path)
     if route is None:
-        raise Refused(404, "there is nothing at this address")
+        raise Refused(404, "no page at this address")
     if request.method not in route.answers:
-        raise Refused(405, f"only {' and '.join(route.answers)} here")
+        raise Refused(405, f"only {' and '.join(route.answers)} is allowed here")
     if not (route.linked and request.method == "GET"):
         web.door.check_site(request.headers.get("origin"), request.headers.get("sec-fetch-site"), host)
     if not route.public:
@@ -257,7 +257,7 @@ def _window(query: Mapping[str, str]) -> Window:
     """Return the time and size of a chart as asked for. Raises Refused."""
     begin, end = _number(query, "begin", 0.0, 1e11), _number(query, "end", 0.0, 1e11)
     if not LEAST_SPAN <= end - begin <= MOST_SPAN:
-        raise Refused(400, f"expected a time of {LEAST_SPAN:.0f} s to {MOST_SPAN / 86_400:.0f} days")
+        raise Refused(400, f"expected a time span from {LEAST_SPAN:.0f} s to {MOST_SPAN / 86_400:.0f} days")
     width = int(_number(query, "width", *_WIDTHS))
     return Window(begin, end, width, utc_offset=_number(query, "offset", -_MOST_OFFSET, _MOST_OFFSET))
 

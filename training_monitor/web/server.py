@@ -112,7 +112,7 @@ class WebServer(HTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
             what = f"the web page cannot be served at {host} port {port}: {error}"
-            raise TrainingMonitorError(what, hint=Hint("another {port=PORT}, or {host=HOST}")) from error
+            raise TrainingMonitorError(what, hint=Hint("use another {port=PORT}, or another {host=HOST}")) from error
 
     @property
     def port(self) -> int:
@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit()):
             raise Refused(400, "Content-Length is not a number")
         if len(length) > 9 or int(length) > MOST_BODY:
-            raise Refused(413, f"a body can have at most {MOST_BODY} bytes")
+            raise Refused(413, f"the request body is longer than {MOST_BODY} bytes")
         body = self._read(int(length), time.monotonic() + REQUEST_SECONDS)
         return parse_target(self.command, self.path, headers, body)
 
@@ -218,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         deadline = time.monotonic() + patience
         while (end := self._pending.find(b"\r\n\r\n")) < 0:
             if len(self._pending) > MOST_HEAD:
-                raise Refused(431, f"a head can have at most {MOST_HEAD} bytes")
+                raise Refused(431, f"the request header is longer than {MOST_HEAD} bytes")
             had = len(self._pending)
             if not self._receive(deadline):
                 if had:
@@ -227,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not had:
                 deadline = time.monotonic() + REQUEST_SECONDS
         if end > MOST_HEAD:
-            raise Refused(431, f"a head can have at most {MOST_HEAD} bytes")
+            raise Refused(431, f"the request header is longer than {MOST_HEAD} bytes")
         head, self._pending = self._pending[: end + 4], self._pending[end + 4 :]
         return head
 
@@ -265,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         web, number = self.server.web, stream.number
         self.close_connection = True
         if not self.server.streams.acquire(blocking=False):
-            raise Refused(503, "too many browsers watch")
+            raise Refused(503, "too many browsers are connected")
         try:
             self.connection.settimeout(SEND_SECONDS)
             head = _head(200, (("Content-Type", "text/event-stream"), ("Connection", "close")))

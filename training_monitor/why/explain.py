@@ -83,7 +83,7 @@ def explain_training(
     """Explain why a training hangs: compare the Python stacks of all ranks, and name the rank that is elsewhere.
 
     This is read-only and stops no process. Stacks come from a `TrainingMonitor` in the script, from an installed
-    `py-spy`, or from `sys.remote_exec` of Python 3.14, whichever works first. Otherwise, only information from the
+    `py-spy`, or from `sys.remote_exec` of Python 3.14, whichever works first. If none works, only information from the
     kernel is used.
 
     Args:
@@ -295,7 +295,7 @@ def _time_left(clock: Clock, end: float) -> float:
     """Return the seconds that are left, in tenths, since messages name them. Raises CommandTimedOut: none are."""
     left = (end - clock.monotonic()) * 10 // 1 / 10
     if left <= 0:
-        raise CommandTimedOut("no time was left to query it", hint="a longer timeout")
+        raise CommandTimedOut("no time was left to query this host", hint="use a longer timeout")
     return left
 
 

@@ -103,7 +103,7 @@ def _choose(starts: _Starts, files: list[_File]) -> dict[int, _File]:
             if rank and file.written >= min(ranks):
                 first, _ = chosen.setdefault(int(rank[1]), (prefix, file))
                 if first != prefix:
-                    raise ParseError(f"dumps of rank {rank[1]} of several trainings", source=SOURCE)
+                    raise ParseError(f"several trainings have dumps of rank {rank[1]}", source=SOURCE)
     return {rank: file for rank, (_, file) in sorted(chosen.items())}
 
 

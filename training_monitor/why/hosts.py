@@ -128,7 +128,7 @@ def choose_processes(meant: MeantTraining, found: FoundTrainings) -> tuple[int, 
     else:
         chosen = _of_script(meant, found.trainings)
     if not chosen and found.unlisted:
-        raise IncompleteAnswer(f"{plural(found.unlisted, 'process', 'processes')} there were not inspected")
+        raise IncompleteAnswer(f"{plural(found.unlisted, 'process', 'processes')} on this host were not inspected")
     ranked = [each for each in chosen if each.rank is not None or each.ray_job] or chosen
     return tuple(dict.fromkeys(pid for each in ranked for pid in (each.pid, *each.pids)))
 
@@ -153,9 +153,9 @@ def _of_script(meant: MeantTraining, found: Sequence[FoundTraining]) -> list[Fou
         return there
     same = [each for each in there if each.script == meant.script]
     if not same and any(each.ray_job or each.script is None for each in there):
-        raise IncompleteAnswer(f"a training runs there; it is unknown whether it is {meant.name}")
+        raise IncompleteAnswer(f"a training runs on this host, but it is unknown whether it is {meant.name}")
     return same
 
 
 def _several(meant: MeantTraining) -> IncompleteAnswer:
-    return IncompleteAnswer(f"several trainings run there; it is unknown which of them is {meant.name}")
+    return IncompleteAnswer(f"several trainings run on this host, and it is unknown which of them is {meant.name}")

@@ -47,7 +47,7 @@ def parse_pod_events(text: str, names: Sequence[str]) -> list[tuple[str, Finding
         raise ParseError("not JSON", source=SOURCE, text=text[-1000:]) from error
     items = document.get("items") if isinstance(document, dict) else None
     if not isinstance(items, list):
-        raise ParseError("no list of events", source=SOURCE, text=text[-1000:])
+        raise ParseError("no list of events in the reply", source=SOURCE, text=text[-1000:])
     events = [each for each in items if isinstance(each, dict) and each.get("type") != "Normal"]
     of_pods = [each for each in events if _pod(each) in names]
     newest = sorted(of_pods, key=_time, reverse=True)[:_MOST_EVENTS]

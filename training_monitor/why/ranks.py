@@ -39,7 +39,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class RankGpu:
-    """A GPU that a rank uses: its utilization in per cent, its power draw over its limit, 0 to 1; None is unknown."""
+    """A GPU that a rank uses: utilization in per cent, power draw as a share of its limit; None means unknown."""
 
     index: int | None
     gpu_utilization: float | None = None
@@ -48,7 +48,7 @@ class RankGpu:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One process of a training in one roll call; None is unknown.
+    """One process of a training in one roll call; None means unknown.
 
     Attributes:
         host: where it was seen, as a target string. node: its Kubernetes node, or its host's name.

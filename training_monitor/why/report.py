@@ -40,7 +40,7 @@ _CHILD = document(
 )
 _RANK = document(
     "RankReport",
-    "One process of a roll call; the keys are those of `judging.ranks.Rank`. None is unknown.",
+    "One process of a roll call; the keys are those of `judging.ranks.Rank`. None means unknown.",
     _OF_A_RANK,
     children=list_of(_CHILD),
 )

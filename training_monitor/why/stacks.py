@@ -234,7 +234,7 @@ def read_spy(path: str) -> bytes:
             program = opened.read(_MOST_PROGRAM + 1) if is_file else b""
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no path"
-        raise SettingsError("py_spy", path, f"the path of a py-spy on this machine ({why})") from error
+        raise SettingsError("py_spy", path, f"the path of a py-spy executable on this machine ({why})") from error
     if not program.startswith((b"\x7fELF", b"#!")) or len(program) > _MOST_PROGRAM:
-        raise SettingsError("py_spy", path, f"a program for Linux of at most {_MOST_PROGRAM >> 20} MiB")
+        raise SettingsError("py_spy", path, f"a Linux executable of at most {_MOST_PROGRAM >> 20} MiB")
     return program

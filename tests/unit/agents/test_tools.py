@@ -121,7 +121,7 @@ def test_the_document_lists_every_tool() -> None:
         ("health", {"target": "local", "pods": ["--json"]}, "does not begin with -"),
         ("health", {"target": "local", "only": "gpu"}, "invalid choice"),
         ("history", {"cost": True, "compare": True}, "not allowed with"),
-        ("check", {"target": "a\0b"}, "zero byte"),
+        ("check", {"target": "a\0b"}, "NUL byte"),
         ("rentals", {}, "one of trainings, instances, offers"),
         ("rentals", {"action": "offer"}, "expected offers"),
         ("rentals", {"action": ["offers"]}, "action: got"),

@@ -42,7 +42,7 @@ def test_a_group_stands_for_its_members_and_a_bare_word_for_a_pod(config: FleetC
 def test_a_word_that_is_like_a_name_of_the_settings_is_asked_about(config: FleetConfig, word: str, meant: str) -> None:
     with pytest.raises(SettingsError) as refused:
         read_specs([word], config)
-    told = f"there is no group or member of that name; did you mean {meant}? A pod is k8s://NAMESPACE/{word}"
+    told = f"no group or member has this name; did you mean {meant}? For a pod, use k8s://NAMESPACE/{word}"
     assert told in str(refused.value)
 
 

@@ -18,7 +18,7 @@ from training_monitor.fleet.fleet import load_fleet_config
 from training_monitor.fleet.values import MemberSpec
 
 toml_only = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no tomllib")
-SECONDS_FROM_1 = "seconds, from 1, or a duration such as 15m"
+SECONDS_FROM_1 = "seconds (at least 1), or a duration such as 15m"
 SECRET = "123456:AAAAsecretAAAAsecretAAAAsecretAAAA"
 
 WRONG = f"""\
@@ -180,17 +180,17 @@ def test_the_usual_file_is_found(tmp_path: Path) -> None:
 def test_a_file_that_was_named_and_is_not_there_is_a_problem(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.json")
     for found in (check_settings(missing, {}), check_settings(None, {"TRAINING_MONITOR_SETTINGS": missing})):
-        assert found == SettingsCheck(missing, (SettingsProblem(None, "", None, "a file that exists"),))
+        assert found == SettingsCheck(missing, (SettingsProblem(None, "", None, "an existing file"),))
 
 
 def test_a_file_that_is_no_json_is_one_problem(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for text, line, words in [
         ('{\n"fleet": {"interval": 5,},\n}', 2, "line 2 column"),
         ("", 1, "Expecting value"),
-        ("[]", None, "a table at its top level"),
-        ("null", None, "a table at its top level"),
-        ("[" * 100_000, None, "can be read"),
-        ('{"fleet": ' + "9" * 5000 + "}", None, "can be read"),
+        ("[]", None, "a table at the top level"),
+        ("null", None, "a table at the top level"),
+        ("[" * 100_000, None, "readable file"),
+        ('{"fleet": ' + "9" * 5000 + "}", None, "readable file"),
     ]:
         with subtests.test(text=text, line=line, words=words):
             [problem] = check(tmp_path, text)
@@ -204,7 +204,7 @@ def test_a_file_that_is_no_json_is_one_problem(subtests: pytest.Subtests, tmp_pa
 )
 def test_a_file_that_is_no_toml_is_one_problem_on_its_line(tmp_path: Path, text: str, line: int) -> None:
     [problem] = check(tmp_path, text, "settings.toml")
-    assert (problem.line, problem.key) == (line, "") and "can be read" in problem.expected
+    assert (problem.line, problem.key) == (line, "") and "readable file" in problem.expected
 
 
 def test_a_file_that_is_no_text_is_one_problem_on_its_line(tmp_path: Path) -> None:
@@ -216,13 +216,13 @@ def test_a_file_that_is_no_text_is_one_problem_on_its_line(tmp_path: Path) -> No
 
 def test_a_folder_is_one_problem(tmp_path: Path) -> None:
     [problem] = check_settings(str(tmp_path), {}).problems
-    assert "can be read" in problem.expected
+    assert "readable file" in problem.expected
 
 
 def test_python_without_tomllib_is_one_clear_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tomllib", None)
     [problem] = check(tmp_path, WRONG, "settings.toml")
-    assert problem.expected == "settings.json: this Python cannot read TOML, 3.11 can"
+    assert problem.expected == "settings.json, because TOML needs Python 3.11 or later"
 
 
 def test_a_table_that_is_none_is_one_problem(subtests: pytest.Subtests, tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def test_a_table_that_nobody_reads_is_named_and_hides_no_other_table(tmp_path: P
 
 def test_values_that_do_not_fit_together_are_a_problem_of_one_of_them(tmp_path: Path) -> None:
     [problem] = check(tmp_path, {"monitoring": {"soft_limit": 9, "hard_limit": 5}})
-    assert (problem.line, problem.key, problem.expected) == (3, "monitoring.soft_limit", "at most the hard limit, 5")
+    assert (problem.line, problem.key, problem.expected) == (3, "monitoring.soft_limit", "at most the hard limit (5)")
     [problem] = check(tmp_path, {"monitoring": {"soft_limit": 9, "jobs": {"a": {"hard_limit": 5}}}})
-    assert problem.expected == "at most the hard limit, 5" and problem.key == "monitoring.jobs.a.hard_limit"
+    assert problem.expected == "at most the hard limit (5)" and problem.key == "monitoring.jobs.a.hard_limit"
 
 
 def test_no_secret_is_shown(subtests: pytest.Subtests, tmp_path: Path) -> None:

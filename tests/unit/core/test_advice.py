@@ -114,7 +114,7 @@ def test_a_channel_that_refuses_gets_the_advice_of_its_words(subtests: pytest.Su
         if answer["tool"] in (PROGRAMS, QUESTIONS, "kubectl", "ssh", "vastai"):
             continue
         with subtests.test(said=answer["said"]):
-            error = RestError("it answered 400", status=400, body=answer["said"])
+            error = RestError("it returned HTTP 400", status=400, body=answer["said"])
             assert classes_of(answer["tool"])[0].advise(error) == answer["hint"]
 
 
@@ -125,7 +125,7 @@ def test_unknown_words_are_shown_without_advice_of_another_failure() -> None:
         assert type(error) is TargetUnreachable and said in str(error)
         assert error.hint == "check that kubectl works on its own" and error.hint not in every
         assert not any(find_advice(said, rows) for rows in ADVICE.values())
-        assert classes_of("telegram")[0].advise(RestError("it answered 400", status=400, body=said)) is None
+        assert classes_of("telegram")[0].advise(RestError("it returned HTTP 400", status=400, body=said)) is None
 
 
 def test_no_advice_names_a_command_or_an_option_of_ours() -> None:

@@ -316,7 +316,7 @@ def test_where_no_thread_is_left_starting_says_so_and_may_be_tried_again(monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        with pytest.raises(TrainingMonitorError, match="no thread left to look at the counters"):
+        with pytest.raises(TrainingMonitorError, match="cannot start a thread to watch the counters"):
             engine.start()
     engine.listen(told.set)
     engine.listen(engine.close)

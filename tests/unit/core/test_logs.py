@@ -106,6 +106,6 @@ def test_a_wrong_level_in_the_environment_is_named() -> None:
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, logger: logging.Logger) -> None:
-    with pytest.raises(SettingsError, match="TRAINING_MONITOR_LOG_FILE.*a file that can be written"):
+    with pytest.raises(SettingsError, match="TRAINING_MONITOR_LOG_FILE.*a writable file"):
         setup_logging(log_file=str(tmp_path / "not" / "there"), environ={})
     assert logger.handlers == []

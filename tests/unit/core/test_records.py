@@ -51,7 +51,9 @@ KINDS: dict[str, Any] = {
 } | {"end": tuple[JobState, str]}
 KEPT = [(KINDS[each["kind"]], each["state"]) for each in WROTE]
 TABLES = [(kind, state) for kind, state in KEPT if is_dataclass(kind)]
-NEWER = "was written by a later version \\(moon_phase\\). Try: install that version again to read it"
+NEWER = (
+    "was written by a later version of this package \\(moon_phase\\). Try: install that later version again to read it"
+)
 
 
 def refused(kind: Any, data: object) -> bool:
@@ -134,7 +136,7 @@ def test_damage_is_an_error_and_never_a_default(tmp_path: Path) -> None:
         assert refused(KINDS["end"], data)
     store = Store(str(tmp_path))
     store.save_run("local run", {"key": 5}, finished=False)
-    with pytest.raises(StateError, match=f"{re.escape(store.path)} holds something else than the state of local run"):
+    with pytest.raises(StateError, match=f"{re.escape(store.path)} does not contain a valid state of local run"):
         store.load_run("local run", RunState)
 
 
@@ -203,5 +205,5 @@ def test_where_a_record_is_damaged_is_told_from_its_top_down() -> None:
 
 
 def test_what_json_cannot_hold_is_refused() -> None:
-    with pytest.raises(TypeError, match="JSON cannot hold a set"):
+    with pytest.raises(TypeError, match="JSON cannot represent a set"):
         format_record(Whole((1, "a"), anything={1, 2}))

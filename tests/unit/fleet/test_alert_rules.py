@@ -136,7 +136,7 @@ def test_every_reported_field_can_be_asked_for(subtests: pytest.Subtests) -> Non
 
 def test_per_cent_signs_are_for_what_is_in_per_cent() -> None:
     assert parse_condition("gpu_utilization < 5%").test == parse_condition("gpu_utilization < 5").test
-    with pytest.raises(SettingsError, match="at column 9, where '%' is"):
+    with pytest.raises(SettingsError, match="at column 9, but found '%'"):
         parse_condition("loss > 5%")
 
 
@@ -160,40 +160,40 @@ def test_words_may_be_asked_of_a_field() -> None:
 
 def test_what_is_no_condition_is_refused_with_its_place(subtests: pytest.Subtests) -> None:
     for text, words in [
-        ("", "one of gpu_utilization, .* at column 1, where the end is"),
-        ("   ", "at column 4, where the end is"),
-        ("gpu_utilisation < 5", "expected gpu_utilization at column 1, where 'gpu_utilisation' is"),
-        ("progress_percent > 5", "at column 1, where 'progress_percent' is"),
-        ("LOSS > 3", "at column 1, where 'LOSS' is"),
-        ("5 > loss", "one of .*, status at column 1, where '5' is"),
-        ("loss", "expected < <= > >= == != or `is` at column 5, where the end is"),
-        ("loss = 3", "at column 6, where '=' is"),
-        ("loss <> 3", "a number at column 7, where '>' is"),
-        ("loss < step", "a number at column 8, where 'step' is"),
-        ("loss < nan", "`loss is nan` asks for nan at column 8"),
-        ("loss < 1e999", "a number at column 8, where '1e999' is"),
+        ("", "one of gpu_utilization, .* at column 1, but found the end"),
+        ("   ", "at column 4, but found the end"),
+        ("gpu_utilisation < 5", "expected gpu_utilization at column 1, but found 'gpu_utilisation'"),
+        ("progress_percent > 5", "at column 1, but found 'progress_percent'"),
+        ("LOSS > 3", "at column 1, but found 'LOSS'"),
+        ("5 > loss", "one of .*, status at column 1, but found '5'"),
+        ("loss", "expected < <= > >= == != or `is` at column 5, but found the end"),
+        ("loss = 3", "at column 6, but found '='"),
+        ("loss <> 3", "a number at column 7, but found '>'"),
+        ("loss < step", "a number at column 8, but found 'step'"),
+        ("loss < nan", r"\(for NaN, use `loss is nan`\) at column 8"),
+        ("loss < 1e999", "a number at column 8, but found '1e999'"),
         ("loss < 5 5", "and, or, for, or the end at column 10"),
-        ("loss < 5 AND step > 1", "and, or, for, or the end at column 10, where 'AND' is"),
-        ("loss < 5 and", "at column 13, where the end is"),
-        ("(loss < 5", r"`\)` at column 10, where the end is"),
-        ("loss < 5)", "at column 9, where '\\)' is"),
+        ("loss < 5 AND step > 1", "and, or, for, or the end at column 10, but found 'AND'"),
+        ("loss < 5 and", "at column 13, but found the end"),
+        ("(loss < 5", r"`\)` at column 10, but found the end"),
+        ("loss < 5)", "at column 9, but found '\\)'"),
         ("()", "at column 2"),
         ("loss < 5 for", "a duration such as 30s, 10m, 2h, 1d at column 13"),
-        ("loss < 5 for 10", "a duration .* at column 16, where the end is"),
-        ("loss < 5 for 10min", "at column 16, where 'min' is"),
-        ("loss < 5 for -10m", "a duration .* at column 17, where 'm' is"),
-        ("loss < 5 for 10m and step > 1", "nothing more: .* at column 18, where 'and' is"),
-        ("(loss < 5 for 10m)", "at column 11, where 'for' is"),
+        ("loss < 5 for 10", "a duration .* at column 16, but found the end"),
+        ("loss < 5 for 10min", "at column 16, but found 'min'"),
+        ("loss < 5 for -10m", "a duration .* at column 17, but found 'm'"),
+        ("loss < 5 for 10m and step > 1", "no more text after .* at column 18, but found 'and'"),
+        ("(loss < 5 for 10m)", "at column 11, but found 'for'"),
         ("status < running", "expected == != or `is` at column 8"),
-        ("status == 5", "a status, .* at column 11, where '5' is"),
+        ("status == 5", "a status, .* at column 11, but found '5'"),
         ('status == ""', "a status"),
         ('status == "', "a status"),
-        ("status == unknown", "`status is unknown` asks for that at column 11"),
-        ("status is nan", "known, unknown at column 11, where 'nan' is"),
+        ("status == unknown", "`status is unknown` for this one\\) at column 11"),
+        ("status is nan", "known, unknown at column 11, but found 'nan'"),
         ("loss is broken", "known, unknown, nan at column 9"),
-        ("löss > 3", "expected loss at column 1, where 'löss' is"),
+        ("löss > 3", "expected loss at column 1, but found 'löss'"),
         ("loss > ٣", "a number at column 8"),
-        ("loss > 3; import os", "at column 9, where ';' is"),
+        ("loss > 3; import os", "at column 9, but found ';'"),
         ("__import__('os').system('true')", "at column 1"),
         ("loss > 3\0", "at column 9"),
     ]:
@@ -206,7 +206,7 @@ def test_what_is_no_condition_is_refused_with_its_place(subtests: pytest.Subtest
 def test_conditions_are_bounded() -> None:
     deep = "(" * MOST_DEPTH + "loss > 1" + ")" * MOST_DEPTH
     assert parse_condition(deep).test == Comparison("loss", ">", 1)
-    with pytest.raises(SettingsError, match="at most 20 parentheses"):
+    with pytest.raises(SettingsError, match="at most 20 nested parentheses"):
         parse_condition(f"({deep})")
     with pytest.raises(SettingsError, match="at most 1000 characters") as raised:
         parse_condition("(" * (MOST_TEXT + 1))

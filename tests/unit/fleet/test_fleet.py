@@ -456,7 +456,9 @@ def test_an_instance_is_started_and_rebooted() -> None:
 def test_a_shell_is_opened_on_instances_and_ssh_hosts() -> None:
     world = World(1)
     monitor = fleet(world, MemberSpec("vast://1"), MemberSpec("local"), MemberSpec("ssh://me@box"))
-    with pytest.raises(TrainingMonitorError, match="vast://1: no shell: it is not running, or has no address yet"):
+    with pytest.raises(
+        TrainingMonitorError, match="vast://1: cannot open a shell: the machine is not running, or has no address yet"
+    ):
         monitor.shell_command("vast://1")
     update(monitor, world)
     for key, destination in (("vast://1", "root@"), ("ssh://me@box", "me@box")):
@@ -464,7 +466,7 @@ def test_a_shell_is_opened_on_instances_and_ssh_hosts() -> None:
         assert command[:2] == ["ssh", "-t"] and command[-2] == "--" and command[-1].startswith(destination)
     with pytest.raises(TrainingMonitorError, match="neither an instance nor an ssh host"):
         monitor.shell_command("local")
-    with pytest.raises(TrainingMonitorError, match="no shell"):
+    with pytest.raises(TrainingMonitorError, match="cannot open a shell"):
         monitor.shell_command("nobody")
 
 

@@ -75,7 +75,7 @@ def test_entries_that_were_cut_or_have_no_line_are_left_out() -> None:
 
 def test_without_entries_nothing_is_known() -> None:
     assert read([]).missing and read([], state="missing").missing
-    with pytest.raises(AccessDenied, match=f"no readable entries of {INVOCATION}") as denied:
+    with pytest.raises(AccessDenied, match=f"no readable entries for {INVOCATION}") as denied:
         read([], state="denied")
     assert "systemd-journal" in str(denied.value)
     assert read(ENTRIES, state="denied").text.startswith(STEPS)  # of the user's own journal

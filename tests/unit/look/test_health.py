@@ -130,7 +130,9 @@ def test_other_pods_are_spoken_of_only_where_there_are_pods(has_none: bool, in_p
     assert remedy in found.remedy and ("pods" in found.remedy) == in_pods
 
 
-@pytest.mark.parametrize("error", ["gpu: still running after 10 s, ended", "Driver/library version mismatch"])
+@pytest.mark.parametrize(
+    "error", ["gpu: still running after 10 s, so it was killed", "Driver/library version mismatch"]
+)
 def test_a_node_that_could_not_be_read_is_unknown_although_the_others_work(error: str) -> None:
     only(judge_gpus([node(gpu(97)), node(error=error)]), "unknown", error)
 

@@ -99,7 +99,7 @@ def test_a_channel_gets_as_many_lines_of_a_log_as_its_setting_allows() -> None:
 
 def test_a_channel_that_breaks_in_an_unknown_way_is_only_passed_over() -> None:
     broken = Line("broken", [ZeroDivisionError("the token is s3cr3t")])
-    assert TrainingNotifier([broken, Line()]).notify(None, "x").error == "broken: it failed with ZeroDivisionError"
+    assert TrainingNotifier([broken, Line()]).notify(None, "x").error == "broken: failed with ZeroDivisionError"
 
 
 def test_an_unknown_user_or_priority_is_refused() -> None:

@@ -49,7 +49,7 @@ def test_everything_can_be_done_again_after_a_crash_and_counts_once(ledger: Cred
 
 
 def test_what_is_not_there_cannot_be_reserved(ledger: Credits) -> None:
-    with pytest.raises(InsufficientCredits, match="needs \\$10.01, anna has \\$10.00"):
+    with pytest.raises(InsufficientCredits, match="needs \\$10.01, but anna has only \\$10.00"):
         ledger.reserve("anna", "job", 10.01)
     with pytest.raises(InsufficientCredits):
         ledger.reserve("nobody", "job", 0.01)
@@ -65,7 +65,7 @@ def test_a_job_that_spent_more_is_charged_as_far_as_the_balance_goes(ledger: Cre
 
 def test_another_sum_for_the_same_job_is_refused(ledger: Credits) -> None:
     ledger.reserve("anna", "job", 4.0)
-    with pytest.raises(InvalidTransition, match="has reserved"):
+    with pytest.raises(InvalidTransition, match="has already reserved"):
         ledger.reserve("anna", "job", 5.0)
     ledger.settle("anna", "job", 1.0, "finished")
     with pytest.raises(InvalidTransition, match="a different amount"):
@@ -87,14 +87,14 @@ def test_amounts_are_above_zero_and_can_be_kept(ledger: Credits, amount: float) 
         lambda: ledger.withdraw("anna", amount, "x"),
         lambda: ledger.reserve("anna", "job", amount),
     ):
-        with pytest.raises(SettingsError, match="dollars, from 0.000001 to 1000000000"):
+        with pytest.raises(SettingsError, match="an amount in dollars from 0.000001 to 1000000000"):
             change()
     assert len(ledger.movements("anna")) == 1
 
 
 def test_a_balance_stays_within_what_the_store_can_add_up(ledger: Credits) -> None:
     ledger.deposit("bert", 1e9, "much")
-    with pytest.raises(SettingsError, match="leaves bert at most 1000000000"):
+    with pytest.raises(SettingsError, match="bert can contain at most 1000000000"):
         ledger.deposit("bert", 0.01, "more")
     assert ledger.balance("bert") == 1e9
 
@@ -127,7 +127,7 @@ def test_a_wrong_deposit_is_corrected_once_and_never_by_what_is_reserved(ledger:
 
 
 def test_amounts_that_differ_in_fractions_of_a_cent_are_told_apart(ledger: Credits) -> None:
-    with pytest.raises(InsufficientCredits, match=r"needs \$10.000001, anna has \$10.00"):
+    with pytest.raises(InsufficientCredits, match=r"needs \$10.000001, but anna has only \$10.00"):
         ledger.reserve("anna", "job", 10.000001)
 
 

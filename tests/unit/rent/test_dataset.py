@@ -333,7 +333,7 @@ def test_the_number_of_texts_and_of_files_is_bounded(folder: Path, monkeypatch: 
     assert (len(report.errors), report.errors[-1]) == (101, "and 30 more")
     monkeypatch.setattr(file_lists, "MOST_FILES", 20)
     assert look(folder).errors[0] == (
-        "it cannot be copied to a machine: expected a folder with at most 20 files: pack larger ones into archives"
+        "it cannot be copied to a machine: expected a folder with at most 20 files; pack the files into archives"
     )
 
 

@@ -60,12 +60,12 @@ def test_what_is_no_listing_is_an_error_and_never_an_empty_folder(subtests: pyte
         ("sh: not found", "no listing"),
         ("file 1 1 ./a", "no listing"),
         ("state=it cannot be entered: Permission denied", "Permission denied"),
-        ("state=folder", "path is missing"),
-        ("state=folder\nroot=", "path is missing"),
-        ("state=folder\nroot=relative", "path is missing"),
-        ("state=folder\nroot=-e evil", "path is missing"),
-        ("state=folder\nroot=/not \ufffd text", "path is missing"),
-        ("state=folder\nfile 1 1 ./a", "path is missing"),
+        ("state=folder", "no valid UTF-8 path"),
+        ("state=folder\nroot=", "no valid UTF-8 path"),
+        ("state=folder\nroot=relative", "no valid UTF-8 path"),
+        ("state=folder\nroot=-e evil", "no valid UTF-8 path"),
+        ("state=folder\nroot=/not \ufffd text", "no valid UTF-8 path"),
+        ("state=folder\nfile 1 1 ./a", "no valid UTF-8 path"),
     ]:
         with subtests.test(text=text, said=said):
             with pytest.raises(ParseError, match=said):

@@ -255,7 +255,7 @@ def test_a_model_that_cannot_be_written_here_is_not_destroyed_with_its_machine(w
     (tmp_path / "state" / "jobs").write_text("in the way")
     world.jobs.checkpoints[50] = None
     context = world.context(world.job(JobState.UPLOADING))
-    with pytest.raises(TrainingMonitorError, match="the model exists only on the machine"):
+    with pytest.raises(TrainingMonitorError, match="the model exists only on the rented machine"):
         finishing_steps.upload(context)
     assert context.job.state is JobState.UPLOADING
     assert "could not be copied" in context.job.work.warnings[0]

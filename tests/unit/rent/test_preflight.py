@@ -96,7 +96,7 @@ def test_the_disk_of_a_folder_is_that_of_the_nearest_one_that_is_there() -> None
 def test_an_unknown_free_disk_matters_only_when_needed() -> None:
     assert check(disk="\n--\n").free_disk_gb is None
     assert check(disk="\n--\n").ok
-    with pytest.raises(CommandFailed, match="disk cannot be read"):
+    with pytest.raises(CommandFailed, match="disk of the rented machine cannot be read"):
         check(disk="\n--\n", min_disk_gb=1)
 
 

@@ -52,7 +52,7 @@ def test_times_are_seconds_above_zero(subtests: pytest.Subtests) -> None:
     for value in [0, -1, "60", "0s", "-5m", "5min", True, float("nan"), float("inf"), [60], 10**400]:
         for key in ["lease_seconds", "sweep_interval", "max_runtime", "orphan_grace", "retry_delay"]:
             with subtests.test(value=value, key=key):
-                with pytest.raises(SettingsError, match=f"{key}: got .*seconds, above 0"):
+                with pytest.raises(SettingsError, match=rf"{key}: got .*seconds \(above 0\)"):
                     read({key: value})
 
 

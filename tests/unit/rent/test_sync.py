@@ -244,7 +244,7 @@ def test_links_on_the_other_side_are_not_written_through(here: Path) -> None:
 
 @pytest.mark.parametrize("local", ["/nowhere/at/all", "", "a\0b", "/etc/hostname"])
 def test_what_is_no_folder_here_cannot_be_pushed(local: str) -> None:
-    with pytest.raises(SettingsError, match="a folder that can be read"):
+    with pytest.raises(SettingsError, match="a readable folder"):
         push_folder(local, "local", "/far", transport=FarFolder(succeed).transport, clock=FakeClock())
 
 

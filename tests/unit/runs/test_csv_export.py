@@ -284,7 +284,7 @@ def test_a_full_disk_is_reported_once_and_leaves_no_partial_row(tmp_path: Path) 
     size = (tmp_path / "llama_matrix.csv").stat().st_size
     for at in (1, 10):
         with files_of_at_most(size + 20):
-            with pytest.raises(TrainingMonitorError, match="rows are lost: .*llama_matrix.csv"):
+            with pytest.raises(TrainingMonitorError, match="rows could not be written: .*llama_matrix.csv"):
                 file.write(shot(row(), at=at))
             file.write(shot(row(), at=at + 1))
             assert (tmp_path / "llama_matrix.csv").stat().st_size == size

@@ -35,7 +35,7 @@ def test_any_text_comes_back_as_it_is() -> None:
 
 @pytest.mark.parametrize("status", ["FINISHED", "KILLED", None])
 def test_a_run_that_has_ended_takes_no_edits(status: str | None) -> None:
-    with pytest.raises(TrainingMonitorError, match=f"is {status or 'UNKNOWN'}: the edit would never be read"):
+    with pytest.raises(TrainingMonitorError, match=f"is {status or 'UNKNOWN'}, so it would never read the edit"):
         check_edits(run(status=status), {})
 
 

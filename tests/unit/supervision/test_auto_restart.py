@@ -182,11 +182,11 @@ def test_the_delay_before_a_restart_doubles_up_to_its_cap(bench: Bench) -> None:
 
 
 def test_a_refused_start_counts_as_a_restart(bench: Bench) -> None:
-    bench.jobs.refuse_starts = "there is no working directory /nowhere"
+    bench.jobs.refuse_starts = "the working directory /nowhere does not exist"
     report = bench.restart(max_retries=2)
     assert (report["success"], report["total_retries"], bench.jobs.starts) == (False, 2, [])
     assert report["reason"].startswith("max_retries_reached: ")
-    assert "there is no working directory /nowhere" in (report["attempts"][-1]["reason"] or "")
+    assert "the working directory /nowhere does not exist" in (report["attempts"][-1]["reason"] or "")
 
 
 def test_a_process_that_appears_late_is_watched_and_not_doubled(bench: Bench) -> None:
@@ -333,7 +333,7 @@ def test_a_job_that_survives_a_stop_is_stopped_again(bench: Bench) -> None:
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
     assert bench.jobs.starts[0].stop_tries == 4
-    assert sum("not even SIGKILL ended pid 4242 D" in text for text in bench.said("detected")) == 3
+    assert sum("SIGKILL did not end pid 4242 D" in text for text in bench.said("detected")) == 3
 
 
 def test_an_unkillable_job_ends_supervision_without_a_second_job(bench: Bench) -> None:

@@ -360,7 +360,7 @@ def test_a_handle_that_waits_for_something_else_is_refused(tmp_path: Path) -> No
     world.wait("step=100")
     for condition, timeout in (("step=101", None), ("step=100", 60.0)):
         with pytest.raises(
-            SettingsError, match=r"another name: this one is taken by a wait for step=100 of local process:tr"
+            SettingsError, match=r"another name, because this one belongs to a wait for step=100 of local process:tr"
         ):
             world.wait(condition, timeout=timeout)
 

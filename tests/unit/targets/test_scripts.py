@@ -34,7 +34,7 @@ def test_what_is_quoted_already_is_read_by_the_shell() -> None:
 
 
 def test_a_variable_that_no_file_names_is_refused() -> None:
-    with pytest.raises(TypeError, match="host.sh does not take other"):
+    with pytest.raises(TypeError, match="host.sh does not accept other"):
         format_call("host", "show_disks", other=1)
 
 

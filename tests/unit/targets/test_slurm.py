@@ -130,7 +130,7 @@ def test_without_accounting_a_job_that_was_known_is_unknown_and_another_is_not_t
 def test_an_array_asks_for_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [line(), line(id="4").replace("ArrayTaskId=0", "ArrayTaskId=1")]
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=f'[ "$2" = hostnames ] || {shows(*tasks)}')
-    with pytest.raises(SettingsError, match="a task of the array: 1_0, 1_1"):
+    with pytest.raises(SettingsError, match="one task of the array: 1_0, 1_1"):
         SlurmTarget("1").resolve(None)
 
 
@@ -185,7 +185,7 @@ def test_nodes_are_asked_by_ssh_where_that_is_set(monkeypatch: pytest.MonkeyPatc
     assert words.words(["sh", "-s"])[-2:] == ["n1", "sh -s"]
     assert target.own_processes == {"SLURM_JOB_ID": "3", "SLURMD_NODENAME": "n1"}
     monkeypatch.setenv(STEPS, "no")
-    with pytest.raises(TargetUnreachable, match="not queried"):
+    with pytest.raises(TargetUnreachable, match="are disabled"):
         target.connect(None)
     assert not target.find_siblings(None)
 

@@ -80,7 +80,7 @@ def _longest(document: Table) -> tuple[str, Any, Any]:
     """Return the longest part that can be cut: where it is, what holds it, and its key there."""
     found = max(_parts(document, ""), key=lambda part: _size(part[1][part[2]]), default=None)
     if found is None:
-        raise TrainingMonitorError("the answer is too long", hint="raise max_characters, or request less data")
+        raise TrainingMonitorError("the answer is too long", hint="increase max_characters, or request less data")
     return found
 
 

@@ -86,7 +86,7 @@ def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
     """
     given = tuple(words)
     if any("\0" in word for word in given):
-        raise SettingsError("arguments", "a zero byte", "texts without one")
+        raise SettingsError("arguments", "a NUL byte", "text without NUL bytes")
     if redact_argv(given) != given:
         raise SettingsError(
             "arguments",

@@ -68,7 +68,7 @@ def _check_depth(value: Any) -> None:
         level = [part for each in level if isinstance(each, (list, dict)) for part in _parts(each)]
         if not level:
             return
-    raise ProtocolError(INVALID_REQUEST, f"more than {MOST_DEPTH} levels of lists and tables")
+    raise ProtocolError(INVALID_REQUEST, f"lists and objects are nested more than {MOST_DEPTH} levels deep")
 
 
 def _parts(value: list[Any] | Table) -> list[Any]:

@@ -132,7 +132,7 @@ class Server:
             return reply(protocol.format_error(request_id, refused))
         except Exception:
             get_logger().exception("a message could not be answered")
-            defect = ProtocolError(protocol.INTERNAL_ERROR, "unexpected error; the server's log has more")
+            defect = ProtocolError(protocol.INTERNAL_ERROR, "unexpected error; see the server's log")
             return reply(protocol.format_error(request_id, defect))
         reply(protocol.format_result(message.id, _in_era(message, result)))
 
@@ -191,9 +191,7 @@ class Server:
                     protocol.INVALID_REQUEST, "a request with this id is still pending: ids must be unique"
                 )
             if len(self._waiting) >= MOST_WAITING:
-                raise ProtocolError(
-                    protocol.INTERNAL_ERROR, f"{MOST_WAITING} calls are pending: send this one again later"
-                )
+                raise ProtocolError(protocol.INTERNAL_ERROR, f"{MOST_WAITING} calls are pending: retry this one later")
             self._calls[message.id] = call
             self._waiting.append(call)
             wants_thread = self._idle < len(self._waiting) and self._threads < MOST_AT_ONCE

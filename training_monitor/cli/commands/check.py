@@ -36,7 +36,7 @@ def declare(command: CommandParser) -> None:
         "value is known",
     )
     command.time_limit(16)
-    command.flag("--forget", "forget the trainings that earlier checks found on TARGET and that have ended since")
+    command.flag("--forget", "forget trainings from earlier checks of TARGET that have ended since")
 
 
 def run(args: Namespace) -> int:

@@ -208,7 +208,7 @@ def _write_file(args: Namespace) -> int:
 
     path, text = _new_path(args.init or args.file), settings_template()
     if not path.endswith(".toml"):
-        raise SettingsError("--init", path, "a name that ends with .toml: JSON has no comments")
+        raise SettingsError("--init", path, "a file name ending in .toml, because JSON has no comments")
     parse_settings(path, text)  # a file that this Python cannot read would stop every command
     _write_new(path, text)
     if not print_json(args, {"file": path}):
@@ -224,7 +224,7 @@ def _new_path(named: str | None) -> str:
         return os.path.abspath(os.path.expanduser(named))
     for file in settings_files():
         if os.path.lexists(file):
-            raise SettingsError("--init", file, "no settings file exists yet; to write one elsewhere: --init PATH")
+            raise SettingsError("--init", file, "no existing settings file (use --init PATH to write another one)")
     return settings_files()[0]
 
 
@@ -235,16 +235,16 @@ def _write_new(path: str, text: str) -> None:
         number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError as error:
         raise SettingsError(
-            "--init", path, "a file that does not exist yet: existing files are not overwritten"
+            "--init", path, "the path of a new file, because existing files are not overwritten"
         ) from error
     except OSError as error:
-        raise SettingsError("--init", path, f"a file that can be written: {error.strerror}") from error
+        raise SettingsError("--init", path, f"a writable file ({error.strerror})") from error
     try:
         with open(number, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         os.unlink(path)
-        raise SettingsError("--init", path, f"a file that can be written: {error.strerror}") from error
+        raise SettingsError("--init", path, f"a writable file ({error.strerror})") from error
 
 
 def _summary(check: SettingsCheck) -> str:

@@ -21,7 +21,7 @@ def declare(command: CommandParser) -> None:
     command.add_argument(
         "--only",
         choices=("efa", "ray"),
-        help="report only whether NCCL uses EFA or fell back to TCP, or only the GPUs and CPUs of the Ray cluster",
+        help="efa: report only whether NCCL uses EFA or TCP; ray: only the GPUs and CPUs of the Ray cluster",
     )
 
 

@@ -57,7 +57,7 @@ def _moment(text: str) -> float:
             return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
         except (ValueError, OverflowError, OSError):
             pass
-    raise argparse.ArgumentTypeError(f"{text!r}: expected 90m, 1h30m, 7d or 2030-01-31T12:00")
+    raise argparse.ArgumentTypeError(f"{text!r}: expected an age (90m, 1h30m, 7d) or a time (2030-01-31T12:00)")
 
 
 def declare(command: CommandParser) -> None:
@@ -171,7 +171,7 @@ def _cost_in_words(cost: CostProjection) -> str:
 def compare(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print a comparison of members over the steps that all have reached. Raises SettingsError for too many."""
     if len(members) > MANY:
-        raise SettingsError("--compare", f"{len(members)} members", f"the names of at most {MANY}")
+        raise SettingsError("--compare", f"{len(members)} members", f"at most {MANY} members")
     runs = compare_runs(
         {member.key: kept.read(member.key, args.since, args.until, fields=COMPARED) for member in members}
     )
@@ -288,7 +288,7 @@ def _opened(option: str, path: str) -> Iterator[IO[str]]:
         with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             yield file
     except OSError as error:
-        raise SettingsError(option, path, f"a file that can be written: {error.strerror}") from error
+        raise SettingsError(option, path, f"a writable file ({error.strerror})") from error
 
 
 def _row(key: str, sample: FleetSample, fields: Sequence[str]) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def _check(args: Namespace) -> None:
     if args.until is not None and args.until < args.since:
         raise SettingsError("--until", args.until, "a time after --since")
     if (args.csv == "-" or args.jsonl == "-") and (args.json or args.csv == args.jsonl):
-        raise SettingsError("--csv, --jsonl", "-", "only one of them to write to standard output")
+        raise SettingsError("--csv, --jsonl", "-", "standard output for at most one of these options")
 
 
 def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
@@ -382,7 +382,7 @@ def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
     if len(found) == 1:
         return found[0]
     candidates = [repr(member.key[:100]) for member in found or members]
-    what = "more of the key; it may be" if found else "(a part of) one of"
+    what = "a longer part of the key, to choose one of" if found else "one of these keys, or a part of it:"
     meant = "" if found else did_you_mean(wanted, [member.key for member in members])
     raise SettingsError("MEMBER", wanted, f"{what} {name_some(candidates, NAMED)}{meant}")
 

@@ -29,7 +29,7 @@ def declare(command: CommandParser) -> None:
         FOLDERS,
         action="append",
     )
-    command.flag("--text", "also return each result as text, for clients that show nothing else")
+    command.flag("--text", "also return each result as text, for clients that show only text")
 
 
 def _check(words: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     from training_monitor.fleet import FleetConfig, load_fleet_config
 
     if args.json:
-        args.parser.error("--json: metrics are a text for Prometheus; `fleet --once --json` prints the members as JSON")
+        args.parser.error("metrics has no JSON output; use `fleet --once --json`")
     config = changed_config(FleetConfig() if args.mock else load_fleet_config(), args)
     with open_meant(args, config) as monitor:
         if args.textfile and not args.once:
@@ -108,10 +108,10 @@ def write_textfile(path: str, text: str) -> None:
 
     try:
         if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-            raise SettingsError("--textfile", path, "a regular file, or a new one")
+            raise SettingsError("--textfile", path, "a regular file, or the path of a new file")
         write_atomically(path, text, public=True)
     except OSError as error:
-        raise SettingsError("--textfile", path, f"a file that can be written: {error.strerror}") from error
+        raise SettingsError("--textfile", path, f"a writable file ({error.strerror})") from error
 
 
 COMMAND = Command(

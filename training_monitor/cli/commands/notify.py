@@ -27,7 +27,7 @@ def declare(command: CommandParser) -> None:
     command.flag("--test", "send a test notice through every channel")
     command.flag("--list", "list recent notices")
     command.value("--channel", "NAME", "use only this channel (may be repeated)", action="append")
-    command.value("--user", "NAME", "recipient: a user of the settings file (default: the channels' own)", USERS)
+    command.value("--user", "NAME", "recipient: a user in the settings file (default: the channels' own)", USERS)
     command.value(
         "--priority",
         "P",

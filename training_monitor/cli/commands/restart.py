@@ -16,11 +16,11 @@ def declare(command: CommandParser) -> None:
     command.target()
     named = "name of the training; jobs are named NAME or NAME-attempt-N (default: the scheduler's job ID or name)"
     command.value("job_name", "NAME", named, nargs="?")
-    command.value("--job", "JOB", "start by supervising the job with this submission ID")
+    command.value("--job", "JOB", "first supervise the existing job with this submission ID")
     command.value(
         "--entrypoint", "COMMAND", "command that starts the training (default: that of the latest Ray job of this name)"
     )
-    again = "let the scheduler run the same job again: it keeps its id, and cannot be given a checkpoint"
+    again = "requeue the same job, which keeps its ID but cannot be passed a checkpoint"
     command.flag("--requeue", f"{again} (default: submit its script as a new job)")
     add_supervision(command)
 

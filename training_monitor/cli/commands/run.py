@@ -30,7 +30,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--env",
         "NAME[=VALUE]",
-        "environment variable; NAME alone passes on its value",
+        "environment variable; NAME alone passes its current value",
         action="append",
     )
     add_supervision(command)
@@ -73,7 +73,7 @@ def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:  # NAME alone keeps a secret off the command line
         if name not in os.environ:
-            raise SettingsError("--env", text, "NAME=VALUE, or the NAME of a variable that is set in this environment")
+            raise SettingsError("--env", text, "NAME=VALUE, or the NAME of a variable that is set here")
         value = os.environ[name]
     return name, value
 

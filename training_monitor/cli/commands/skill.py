@@ -50,9 +50,9 @@ class Installation:
 def run(args: Namespace) -> int:
     """Run the command; exit status 1 when a folder holds files that somebody edited."""
     if args.force and args.install is None:
-        args.parser.error("--force goes with --install")
+        args.parser.error("--force needs --install")
     if args.page and args.install is not None:
-        args.parser.error("--install puts the whole skill there: leave PAGE out")
+        args.parser.error("--install writes the whole skill: use it without PAGE")
     source = skill_folder()
     return _show(source, args) if args.install is None else _install(source, args)
 
@@ -132,7 +132,7 @@ def install_skill(files: Files, folder: str, *, force: bool = False) -> Installa
         if ours != (sums := {name: _sum(text) for name, text in files.items()}) and not os.path.islink(folder):
             _write(folder, SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
     except OSError as error:
-        raise SettingsError("--install", folder, f"a folder that can be written: {error.strerror}") from error
+        raise SettingsError("--install", folder, f"a writable folder ({error.strerror})") from error
     new = not any(text is not None for text in before.values())
     return Installation(folder, "installed" if new else "updated" if changed or gone else "unchanged", changed + gone)
 
@@ -150,7 +150,9 @@ def _write(folder: str, name: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     write_atomically(path, text)
     if read_text(path) != text:
-        raise StateError(f"{path} does not contain what was written", hint="check the disk, or name another folder")
+        raise StateError(
+            f"{path} does not contain the text that was written to it", hint="check the disk, or name another folder"
+        )
 
 
 def _remove_unedited(folder: str, name: str, digest: str) -> bool:

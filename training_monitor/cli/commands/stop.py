@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     if args.upload or args.destroy or args.destroy_without_upload or args.notify is not None:
         return _stop_and_save(args)
     if args.tag or args.reason:
-        raise SettingsError("--tag, --reason", args.reason, "--upload, --destroy or --notify too")
+        raise SettingsError("--tag, --reason", args.reason, "--upload, --destroy or --notify as well")
     return _stop(args)
 
 
@@ -53,7 +53,7 @@ def _stop(args: Namespace) -> int:
         see_job(site, job.job_id)
         status = said = end_job(site, job.job_id, grace=grace, on_progress=hint)
     elif left := TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(grace):
-        raise CommandFailed(f"{job.label}: not even SIGKILL ended {', '.join(left)}", target=args.target)
+        raise CommandFailed(f"{job.label}: SIGKILL did not end {', '.join(left)}", target=args.target)
     report = TerminationReport(
         success=True,
         end="terminated",

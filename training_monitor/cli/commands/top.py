@@ -97,9 +97,9 @@ def look_twice_if_needed(collector: RunCollector) -> RunsSnapshot:
 def _check(args: Namespace, is_screen: bool) -> None:
     """End with status 2 when the options contradict one another."""
     if args.headless and not (args.csv_interval or args.json):
-        args.parser.error("--headless shows nothing: it needs --csv-interval, or --json")
+        args.parser.error("--headless needs --csv-interval or --json, because it shows no screen")
     if args.csv_interval and not (args.headless or is_screen):
-        args.parser.error("--csv-interval needs --headless, or a terminal for the screen")
+        args.parser.error("--csv-interval needs --headless or a terminal")
 
 
 def _verdict_of(snapshot: RunsSnapshot) -> str:

@@ -28,16 +28,16 @@ def declare(command: CommandParser) -> None:
         "--for",
         "CONDITION",
         "finished, failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), checkpoint (new and complete) "
-        "or log=REGEX (new line); if repeated, the first to hold",
+        "or log=REGEX (new line); if repeated, waits for any",
         action="append",
         dest="conditions",
     )
-    command.value("--handle", "NAME", "name of the wait; without --for, resumes it")
+    command.value("--handle", "NAME", "name of the wait; without --for, resumes this wait")
     command.flag("--list", "list the saved waits")
     command.duration("--timeout", "maximum time to wait (default: no limit)")
     command.duration(
         "--leave-after",
-        "end this call, but not the wait, after this time; resume it with --handle (default condition: finished)",
+        "return after this time; --handle resumes the wait (default condition: finished)",
         type=SECONDS_ABOVE_ZERO,
     )
     command.duration("--interval", "time between looks (default: 30s; with --for it grows from 2s to 1m)")
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
     if args.list:
         return _list_waits(args)
     if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
-        raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint too")
+        raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint as well")
     if args.conditions or args.handle or args.leave_after or args.json:
         return _wait_for_conditions(args)
     return _wait_for_end(args)
@@ -107,7 +107,7 @@ def _wait(args: Namespace, handle: str) -> WaitReport:
     if args.handle and not (args.conditions or begins):
         return continue_wait(handle, on_look=news.tell, stopping=stopping)
     if args.handle and not (args.conditions or args.leave_after):
-        raise SettingsError("--for", None, "a condition; --handle alone resumes a wait")
+        raise SettingsError("--for", None, "a condition (or only --handle, to resume a wait)")
     return wait_for(
         args.target,
         args.what,

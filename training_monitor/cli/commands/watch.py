@@ -71,7 +71,7 @@ def declare(command: CommandParser) -> None:
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="read the log at intervals (default without a terminal)")
     mode.add_argument("--once", action="store_true", help="exit after one look, with the exit status of `check`")
-    command.flag("--plain", "print one line instead of the screen")
+    command.flag("--plain", "print one status line instead of a screen")
     command.heartbeat()
     command.outage_after()
     command.flag("--terminate", "end the training when it has stalled for the grace period")
@@ -81,16 +81,14 @@ def declare(command: CommandParser) -> None:
         "--terminate-busy",
         action="store_const",
         const=True,
-        help="with --terminate: also end the training when it makes no steps, even if its GPUs are busy or its log "
-        "grows",
+        help="with --terminate: also end the training if it makes no steps but its GPUs are busy or its log grows",
     )
     command.add_argument(
         "--terminate-eta",
         dest="terminate_on_eta",
         action="store_const",
         const=True,
-        help="with --terminate: also end the training when its ETA does not converge "
-        "(by default its speed must have halved too)",
+        help="with --terminate: also end the training when its ETA does not converge, even if its speed has not halved",
     )
     command.flag("--no-stall-detection", "never report the training as stalled")
     command.duration("--interval", "time between looks (default: 1m)")
@@ -118,10 +116,10 @@ def run(args: Namespace) -> int:
     stream = args.stream or (sys.stdout.isatty() and not args.poll)
     plan = make_plan(args) if args.terminate else None
     if plan is None and (args.upload or args.destroy or args.destroy_without_upload or args.hard_limit):
-        raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
+        raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate as well")
     for option, given in (("--terminate-busy", args.terminate_busy), ("--terminate-eta", args.terminate_on_eta)):
         if plan is None and given:
-            raise SettingsError(option, True, "--terminate with it")
+            raise SettingsError(option, True, "--terminate as well")
     follow = _follow_on_screen if _wants_screen(args) else _follow
     with explained(watcher):
         report = follow(watcher, plan, args, stream=stream)

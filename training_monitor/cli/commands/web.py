@@ -55,7 +55,9 @@ def run(args: Namespace) -> int:
     token = _read_token(args.token_file)
     if not is_loopback(args.host):
         if token is None:
-            raise SettingsError("--host", args.host, "--token-file too: other machines can reach this address")
+            raise SettingsError(
+                "--host", args.host, "--token-file as well, because other machines can reach this address"
+            )
         hint("warning: there is no TLS: anyone who can read the network traffic can read the token and the page")
     _check_names(args)
     config = changed_config(FleetConfig() if args.mock else load_fleet_config(), args)
@@ -163,10 +165,10 @@ def _read_private(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
-                raise SettingsError("--token-file", path, "a file that only you can read: chmod 600")
+                raise SettingsError("--token-file", path, "a file that only you can read (run chmod 600 on it)")
             return file.read(4096)
     except OSError as error:
-        raise SettingsError("--token-file", path, f"a file that can be read ({error.strerror})") from error
+        raise SettingsError("--token-file", path, f"a readable file ({error.strerror})") from error
 
 
 COMMAND = Command(

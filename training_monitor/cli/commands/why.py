@@ -27,7 +27,7 @@ def declare(command: CommandParser) -> None:
         "--also", "TARGET", "another host of the same training (may be repeated)", TARGETS, action="append", default=[]
     )
     command.time_limit(20)
-    command.value("--py-spy", "FILE", "the py-spy program to copy to the hosts temporarily", FILES)
+    command.value("--py-spy", "FILE", "py-spy executable, copied to the hosts temporarily", FILES)
     command.flag("--stacks", "print the stacks of all threads")
 
 

@@ -22,7 +22,7 @@ KINDS: Mapping[str, Kind] = {
     "ssh": Kind("ssh:SshTarget", "ssh://[user@]host[:port]", "a machine"),
     "docker": Kind("container:DockerTarget", "docker://[user@host/]NAME", "a Docker container", ":"),
     "podman": Kind("container:PodmanTarget", "podman://[user@host/]NAME", "a Podman container", ":"),
-    "slurm": Kind("slurm:SlurmTarget", "slurm://[user@host/]JOB", "a job of Slurm, by its id or name", ":"),
+    "slurm": Kind("slurm:SlurmTarget", "slurm://[user@host/]JOB", "a Slurm job, by its ID or name", ":"),
     "vast": Kind("vast:VastTarget", "vast://ID", "a rented vast.ai instance"),
 }
 BARE = "k8s"

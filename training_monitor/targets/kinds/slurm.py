@@ -112,11 +112,13 @@ class SlurmTransport(Through):
         """Wait for `timeout` seconds at most until no other command of this user runs on the node, and run it."""
         with _turn(self.lock, timeout) as is_free:
             if not is_free:
-                raise CommandTimedOut(f"node {self.node}: other queries to it took more than {timeout:g} s")
+                raise CommandTimedOut(
+                    f"node {self.node}: waited more than {timeout:g} s for other queries to this node"
+                )
             return self.inner.run(self.words(argv), timeout=min(timeout, STEP_SECONDS), input=input)
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        raise TargetUnreachable(f"node {self.node}: a query may take at most {STEP_SECONDS:g} s")
+        raise TargetUnreachable(f"node {self.node}: a stream would exceed the limit of {STEP_SECONDS:g} s per query")
 
     def words(self, argv: Sequence[str]) -> list[str]:
         return ["srun", f"--jobid={self.number}", f"--nodelist={self.node}", *_STEP, *argv]
@@ -194,11 +196,11 @@ class SlurmTarget(Target):
         if not jobs and self.job:
             return replace(self, job=replace(self.job, state="FORGOTTEN"), known_at=time.monotonic())
         if not jobs:
-            hint = "list yours: squeue --me; of one that Slurm no longer lists, name its log"
+            hint = "list your jobs with `squeue --me`; for a job that Slurm no longer lists, specify its log"
             raise JobNotFound(f"{self}: Slurm has no such job", hint=hint)
         if len(jobs) > 1 and self.name.isdigit():
             names = name_some([each.task for each in jobs if each.task], _MOST_NAMED)
-            raise SettingsError("job", self.name, f"a task of the array: {names}")
+            raise SettingsError("job", self.name, f"one task of the array: {names}")
         job = max(jobs, key=lambda each: (each.phase == "Running", int(each.number)))
         return replace(self, job=job, known_at=time.monotonic())
 
@@ -217,7 +219,9 @@ class SlurmTarget(Target):
         if job.phase != "Running" or node is None:
             raise TargetUnreachable(f"job {self.name} is not running: Slurm reports {job.state}", target=str(self))
         if _are_steps_off():
-            raise TargetUnreachable("the nodes of jobs are not queried", target=str(self), hint=f"unset {STEPS}")
+            raise TargetUnreachable(
+                "queries to the nodes of jobs are disabled", target=str(self), hint=f"unset {STEPS}"
+            )
         if os.environ.get(STEPS) == "ssh":
             return SshTarget(node).connect(self.machine.connect(transport))
         lock = shared_socket(f"step-{md5(f'{self.machine}/{node}'.encode(), usedforsecurity=False).hexdigest()}")
@@ -307,7 +311,7 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     lines = [(word, rest) for word, _, rest in (line.partition(" ") for line in reply.output.splitlines())]
     first = lines[0] if lines else ("", "")
     if first[0] == "missing":
-        raise ToolNotFound("Slurm's commands were not found", hint="name a login node: slurm://USER@HOST/JOB")
+        raise ToolNotFound("Slurm's commands were not found", hint="use a login node: slurm://USER@HOST/JOB")
     if first[0] == "refused":
         raise TargetUnreachable(f"Slurm does not respond: {last_lines(reply.output.partition(' ')[2], 2)}")
     if ("end", "") not in lines:

@@ -71,7 +71,7 @@ class VastTarget(Target):
             return ways[0]
         found = next(filter(here._is_open, ways), None)
         if found is None and here.status:
-            raise here._unreachable("it does not respond over ssh", here.status)
+            raise here._unreachable("no response over ssh", here.status)
         return found or ways[0]
 
     def _way(self, inner: Transport, address: str | None, port: int | None) -> SshTransport:
@@ -103,7 +103,9 @@ class VastTarget(Target):
         if row is None and result.exit_code:  # the CLI fails so for a row without a start date; the list has the row
             row = _listed_row(int(self.name), inner, timeout)
         if row == {"instances": None}:
-            raise InstanceNotFound(f"{self}: no such instance in this account", hint="vastai show instances")
+            raise InstanceNotFound(
+                f"{self}: no such instance in this account", hint="list the instances with `vastai show instances`"
+            )
         if not isinstance(row, dict):
             raise explain_failure(result, str(self))
         return self.at_address(row)
@@ -113,7 +115,7 @@ class VastTarget(Target):
         usable = (SshTarget.parse(f"root@{host}:{port}", None) for host, port in addresses_of(row))
         found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
         if not found:
-            raise self._unreachable("it has no usable ssh address", status)
+            raise self._unreachable("no usable ssh address", status)
         stated = None if status in (None, "running") else f"{status}"
         return replace(self, address=found[0][0], port=found[0][1], direct=next(iter(found[1:]), None), status=stated)
 

@@ -59,14 +59,14 @@ list() {
 }
 
 take() {
-  mkdir -p "$dir" || { echo "error=cannot make $dir on the target (disk full, or no permission)"; return; }
+  mkdir -p "$dir" || { echo "error=cannot create $dir on the target (disk full, or no permission)"; return; }
   { format_claim held "$new_token" "$new_lease" "$(date +%s) $new_owner" >"$dir/new.$new_token"; } 2>/dev/null || {
     rm -f "$dir/new.$new_token"
     echo "error=cannot write to $dir on the target (disk full?)"
     return
   }
   ln "$dir/new.$new_token" "$dir/$new_number" 2>/dev/null || [ -e "$dir/$new_number" ] ||
-    echo "error=the file system of $dir makes no links"
+    echo "error=the file system of $dir does not support hard links"
   rm -f "$dir/new.$new_token"
   read_claim
   if [ "$number" = "$new_number" ] && [ "$token" = "$new_token" ]; then

@@ -5,18 +5,18 @@
 # The same $_starter, asked again, has started it too.
 start() {
   umask 077
-  cd -- "$_folder" 2>/dev/null || { echo "error=there is no working directory $_folder"; return; }
-  mkdir -p "$_base" || { echo "error=cannot make $_base on the target"; return; }
+  cd -- "$_folder" 2>/dev/null || { echo "error=the working directory $_folder does not exist"; return; }
+  mkdir -p "$_base" || { echo "error=cannot create $_base on the target"; return; }
   _open=$([ -z "$_shared" ] || show_openness)
   [ -z "$_open" ] || { echo "open=$_open: $_base"; return; }
   [ -d "$_dir" ] || [ -z "$(list_members)" ] || [ -d "$_dir" ] || {
-    echo "error=processes of it run, although $_dir is not there"; return
+    echo "error=processes of this job are running, but $_dir is missing"; return
   }
   if mkdir "$_dir" 2>/dev/null; then
     fill || { rm -rf "$_dir"; echo "error=cannot write to $_dir (disk full?)"; return; }
     launch </dev/null >/dev/null 2>&1 &
   else
-    [ -d "$_dir" ] || { echo "error=cannot make $_dir on the target (disk full, or no permission)"; return; }
+    [ -d "$_dir" ] || { echo "error=cannot create $_dir on the target (disk full, or no permission)"; return; }
     _found=''; read -r _found 2>/dev/null <"$_dir/starter"
     [ "$_found" = "$_starter" ] || { echo state=exists; return; }
   fi

@@ -153,7 +153,7 @@ keep() {
   umask 077
   [ -s "$_dir/script" ] && [ -s "$_dir/job" ] || {
     mkdir -p "$_dir" && _said=$(scontrol write batch_script "$_number" - 2>"$_dir/script.said") || {
-      printf 'error=its batch script cannot be read: %s\n' "$(head -c 300 "$_dir/script.said" | tr '\n' ' ')"; return
+      printf 'error=the batch script of the job cannot be read: %s\n' "$(head -c 300 "$_dir/script.said" | tr '\n' ' ')"; return
     }
     printf '%s\n' "$_said" >"$_dir/script.new" && mv "$_dir/script.new" "$_dir/script" || echo "error=cannot write to $_dir"
     rm -f "$_dir/script.said"
@@ -183,7 +183,7 @@ list_others() {
 # others, which were never released, are cancelled.
 start() { # WORDS of sbatch...
   find_job
-  cd -- "$_folder" 2>/dev/null || { echo "error=there is no folder $_folder"; return; }
+  cd -- "$_folder" 2>/dev/null || { echo "error=the folder $_folder does not exist"; return; }
   reserve || return
   _said=$(list_submitted) || { refuse; return; }
   _is=exists

@@ -441,15 +441,15 @@ def _continue(give_back: Callable[[], None], take: Callable[[], None]) -> None:
 def check_terminal() -> None:
     """Raise TrainingMonitorError if stdin or stdout is not a terminal, or it cannot move its cursor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        hint = Hint("{once=True}, or {json=True}").spell("shell")  # where screens are
+        hint = Hint("use {once=True} or {json=True}").spell("shell")  # where screens are
         raise TrainingMonitorError("the screen needs a terminal on stdin and stdout", hint=hint)
-    name, hint = os.environ.get("TERM", ""), Hint("TERM=xterm, or {once=True}").spell("shell")
+    name, hint = os.environ.get("TERM", ""), Hint("set TERM=xterm, or use {once=True}").spell("shell")
     try:
         curses.setupterm(name or "unknown", sys.stdout.fileno())
     except curses.error:
-        raise TrainingMonitorError(f"TERM={name!r} is not known here", hint=hint) from None
+        raise TrainingMonitorError(f"TERM={name!r} is an unknown terminal type", hint=hint) from None
     if not curses.tigetstr("cup"):
-        raise TrainingMonitorError(f"TERM={name!r} cannot move its cursor", hint=hint)
+        raise TrainingMonitorError(f"TERM={name!r} does not support moving the cursor", hint=hint)
 
 
 @contextmanager

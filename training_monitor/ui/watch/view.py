@@ -14,7 +14,7 @@ from training_monitor.ui.kit.view import View
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """What is known of the processes of a training; None is unknown.
+    """What is known of the processes of a training; None means unknown.
 
     `cpu_cores` are used between the last two looks, or during the first one. `since` is when it began, in epoch
     seconds. `blocked` of its `processes` wait for a disk.
@@ -31,7 +31,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True)
 class WatchSnapshot:
-    """All that is shown of a watched training; None is unknown, times are epoch seconds of this machine.
+    """All that is shown of a watched training; None means unknown, times are epoch seconds of this machine.
 
     Attributes:
         now: the time of the snapshot.

@@ -23,7 +23,7 @@ FORECAST_KEYS = {"dollars_per_hour": "cost_per_hour", "unknown": "cost_unknown"}
 def declare(command: CommandParser) -> None:
     command.value("account", "ACCOUNT", "local ledger account (default: vast.ai's credit)", nargs="?")
     change = command.add_mutually_exclusive_group()
-    change.add_argument("--deposit", type=dollars, metavar="DOLLARS", help="amount to deposit to ACCOUNT")
+    change.add_argument("--deposit", type=dollars, metavar="DOLLARS", help="amount to deposit into ACCOUNT")
     change.add_argument(
         "--withdraw",
         type=dollars,
@@ -41,12 +41,12 @@ def run(args: Namespace) -> int:
         raise SettingsError(
             "--deposit or --withdraw",
             None,
-            "--deposit or --withdraw too: --reason and --payment describe its amount",
+            "one of these options, because --reason and --payment describe its amount",
         )
     if amount is not None and (args.account is None or not (args.reason or "").strip()):
-        raise SettingsError(option, amount, "an ACCOUNT and --reason TEXT")
+        raise SettingsError(option, amount, "an ACCOUNT and a --reason as well")
     if args.payment is not None and not args.payment.strip():
-        raise SettingsError("--payment", args.payment, "the id of the payment, such as the number of an invoice")
+        raise SettingsError("--payment", args.payment, "the ID of the payment, such as an invoice number")
     return _show_balance(args) if args.account is None else _show_account(args)
 
 

@@ -26,7 +26,9 @@ def run(args: Namespace) -> int:
     path = args.path or vast_key_path()
     if not args.setup and not os.path.lexists(path):
         more = "" if args.path is None else f" --path {shlex.quote(path)}"
-        error = TrainingMonitorError(f"there is no ssh key {path}", hint=f"training-monitor rent keys --setup{more}")
+        error = TrainingMonitorError(
+            f"the ssh key {path} does not exist", hint=f"training-monitor rent keys --setup{more}"
+        )
         return refuse(error, args, BAD if args.path is None else USAGE)
     report = setup_ssh_key(args.path) if args.setup else check_ssh_keys(args.path)
     good = report.registered and not report.open_to_others

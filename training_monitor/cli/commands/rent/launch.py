@@ -35,7 +35,7 @@ _LIMITS = {"soft_limit": "soft_timeout", "hard_limit": "hard_timeout", "max_mach
 def declare(command: CommandParser) -> None:
     command.value("--name", "NAME", "name of the job and its model")
     command.value("--dataset", "DIR", "a folder of images and captions on this machine", FOLDERS)
-    command.value("--trigger", "WORD", "the caption word that stands for the subject")
+    command.value("--trigger", "WORD", "the caption word for the subject")
     command.value("--steps", "N", "training steps (default: 4000)", type=positive_count)
     command.value("--save-every", "N", "number of steps between checkpoints (default: 250)", type=positive_count)
     command.value("--learning-rate", "X", "learning rate (default: 0.0001)", type=positive_number)
@@ -73,7 +73,7 @@ def declare(command: CommandParser) -> None:
         "--hard-limit", "save and end the job after this time on rented machines (default: 4h)", type=SECONDS_ABOVE_ZERO
     )
     command.value("--num-gpus", "N", "number of GPUs (default: 1)", type=positive_count)
-    command.flag("--bid", "rent an interruptible machine: cheaper, but can be taken away")
+    command.flag("--bid", "rent an interruptible machine: cheaper, but others can outbid you")
     command.value("--max-machines", "N", "maximum number of machines to try (default: 3)", type=positive_count)
     command.value(
         "--upload",
@@ -82,13 +82,15 @@ def declare(command: CommandParser) -> None:
         action="append",
     )
     command.value(
-        "--samples", "LINE", "command to run on the machine with the finished model in $MODEL; it writes to $SAMPLES"
+        "--samples",
+        "LINE",
+        "command that makes samples on the machine: it reads $MODEL (the finished model) and writes to $SAMPLES",
     )
-    command.value("--register", "LINE|URL", "command to run here, or URL to call, with the finished model")
+    command.value("--register", "LINE|URL", "command to run here, or URL to call, when the model is finished")
     command.add_argument(
         "--on-finish",
         choices=("destroy", "stop", "keep"),
-        help="what happens to the machine of a completed job (default: destroy)",
+        help="what to do with the machine when the job completes (default: destroy)",
     )
     command.value("--account", "NAME", "ledger account that pays for the job (default: none)")
     command.value("--id", "ID", "job ID; reuse it to resume that job (default: derived from NAME)")
@@ -109,7 +111,9 @@ def run(args: Namespace) -> int:
         need_tools()
     elif args.heartbeat is not None:
         raise SettingsError(
-            "--heartbeat", None, "--watch too: without it a worker runs the job and prints its progress"
+            "--heartbeat",
+            None,
+            "--watch as well; without --watch a worker runs the job, so use the worker's --heartbeat",
         )
     try:
         job = _submit_request(args)
@@ -210,7 +214,7 @@ def _ask_market(request: TrainingRequest, *, force: bool) -> None:
     if not force and found.obstacles:
         raise NoOffers(
             f"the job was not queued: {'; '.join(found.obstacles)}",
-            hint="change the request, or add --force: the job is queued and waits for a matching offer",
+            hint="change the request, or add --force to queue the job until an offer matches",
         )
     for obstacle in found.obstacles:
         hint(f"queued anyway: {obstacle}")
@@ -239,7 +243,9 @@ def read_request(args: Namespace) -> TrainingRequest:
     chosen = {key: getattr(args, key) for key in _SPEC if getattr(args, key) is not None}
     if given.get("command") is not None and chosen:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in chosen)
-        raise SettingsError("--command", given["command"], f"either a command, or a LoRA training with {options}")
+        raise SettingsError(
+            "--command", given["command"], f"either a command or the options of a LoRA training ({options}), not both"
+        )
     if not given.get("name"):
         raise SettingsError("--name", None, "a name for the job and its model")
     if given.get("spec") is not None or given.get("command") is None:
@@ -261,7 +267,7 @@ def _spec(given: dict[str, Any], chosen: dict[str, Any]) -> Any:
         return spec
     spec = {**spec, **chosen}
     if not spec.get("trigger"):
-        raise SettingsError("--trigger", None, "the caption word that stands for the subject, or --command LINE")
+        raise SettingsError("--trigger", None, "the caption word for the subject, or else --command LINE")
     return {"name": given.get("name"), **spec}
 
 
@@ -286,7 +292,7 @@ def _read_file(path: str) -> tuple[str, dict[str, Any]]:
     except (OSError, ValueError, RecursionError) as error:
         raise SettingsError("--from", path, f"a JSON file with the fields of TrainingRequest ({error})") from None
     if not isinstance(values, dict):
-        raise SettingsError("--from", path, "a table with the fields of TrainingRequest")
+        raise SettingsError("--from", path, "a JSON object with the fields of TrainingRequest")
     return text, values
 
 

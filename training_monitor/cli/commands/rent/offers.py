@@ -35,7 +35,7 @@ def declare(command: CommandParser) -> None:
     command.value("--disk", "GB", "disk space to rent (default: 64, or VASTAI_DEFAULT_DISK_GB)", type=amount)
     command.value("--reliability", "SHARE", "minimum reliability, from 0 to 1 (default: 0.95)", type=amount)
     command.value("--country-not", "XX", "exclude these countries (default: CN HK)", nargs="*")
-    command.flag("--bid", "list interruptible machines: cheaper, but can be taken away")
+    command.flag("--bid", "list interruptible machines: cheaper, but others can outbid you")
     command.value("--limit", "N", "maximum number of offers (default: %(default)s)", type=count, default=20)
 
 

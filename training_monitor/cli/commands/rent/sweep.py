@@ -44,9 +44,13 @@ def run(args: Namespace) -> int:
 
     config = load_service_config()
     if args.all and args.every:
-        raise SettingsError("--all", "--every", "only one of them: --all needs a confirmation each time")
+        raise SettingsError(
+            "--all", "--every", "only one of --all and --every, because --all needs a confirmation each time"
+        )
     if args.confirm is not None and not (args.all and args.force):
-        raise SettingsError("--confirm", args.confirm, "--all and --force too: nothing else needs a confirmation")
+        raise SettingsError(
+            "--confirm", args.confirm, "--all and --force as well, because only they need a confirmation"
+        )
     try:
         return _sweep(args, config)
     except KeyboardInterrupt as interrupt:
