@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from training_monitor.cli.keys import event_keys
-from training_monitor.cli.output import hint, paint, print_json, put, say
+from training_monitor.cli.output import hint, paint, print_json, put, put_report, say, wrapped
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.models import Event, JobStatus, JobView, Progress
@@ -41,6 +41,7 @@ _COLOURS = {
 _PLAIN_SECONDS = 30.0
 _SILENT_SECONDS = 5.0
 _BAR_WIDTH = 16
+_BESIDE = 21  # cells of the time and the kind before the text of an event
 _REDRAW = "\r\x1b[K"  # return to the first column and clear the line
 SAID_EVERY = 30.0  # seconds of silence
 
@@ -74,7 +75,7 @@ class LiveLine:
     def print_event(self, event: Event, elapsed: float | None = None) -> None:
         """Print the event's time, kind and text in place of the live line; `elapsed` seconds, or those until now."""
         kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
-        line = f"{self._elapsed(elapsed)}  {kind} {shown_lines(event.text)}\n"
+        line = f"{self._elapsed(elapsed)}  {kind} {wrapped(shown_lines(event.text), _BESIDE)}\n"
         put(_REDRAW + line if self._terminal else line)
 
 
@@ -145,14 +146,15 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
         parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else begun]
         parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")
         parts += [f"{plural(attempt['steps_lost'], 'step')} lost"] if attempt["steps_lost"] else []
-        say(f"  attempt {attempt['number']}: {attempt['status']}, {', '.join(parts)}")
+        label = f"  attempt {attempt['number']}: "
+        put(f"{label}{wrapped(shown_lines(', '.join([attempt['status'], *parts])), len(label))}\n")
         for text in (attempt["resume_problem"], attempt["reason"], attempt["explanation"]):
             if text:
-                say(f"    {text}")
+                put_report(f"    {text}")
         if attempt["roll_call"]:
-            say(f"    all that was seen of its ranks: {attempt['roll_call']}")
+            put_report(f"    all that was seen of its ranks: {attempt['roll_call']}")
         for refused in attempt["refused_checkpoints"]:
-            say(f"    refused {refused}")
+            put_report(f"    refused {refused}")
     lost = "an unknown number of steps" if report["steps_lost"] is None else plural(report["steps_lost"], "step")
     goodput = "unknown: too little was seen" if report["goodput"] is None else f"{report['goodput']:.0%}"
     say(

@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import sys
-import textwrap
 import threading
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -27,6 +26,7 @@ from training_monitor.core.errors import (
     spell,
 )
 from training_monitor.core.masking import plain, redact
+from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import plural
 
@@ -50,6 +50,7 @@ _COLOUR_OF = {  # by style of a screen's lines
     "dim": "dim",
     "bold": "bold",
 }
+_LABEL_OF = regex(r" *(?:! |\S+ {2,})?")
 _OUT, _ERR = threading.Lock(), threading.Lock()  # two locks: a blocked reader of stdout must not block stderr
 
 
@@ -93,9 +94,32 @@ def wrapped(text: str, indent: int = 0) -> str:
     """Break lines between words at the terminal's width, further ones indented; for a pipe, keep them as they are."""
     lines = text.split("\n")
     if width := table_width(piped=0):
-        wrapper = textwrap.TextWrapper(max(20, width - indent), break_long_words=False, break_on_hyphens=False)
-        lines = [part for line in lines for part in wrapper.wrap(line) or [""]]
-    return f"\n{' ' * indent}".join(lines)
+        lines = [part for line in lines for part in _rows(line, max(20, width - indent))]
+    first, *more = lines
+    return "\n".join((first, *(f"{' ' * indent}{line}" if line else "" for line in more)))
+
+
+def _rows(line: str, width: int) -> Iterator[str]:
+    """Yield the parts of a line that take at most `width` cells; a longer word is a part of its own."""
+    from training_monitor.ui.kit.text import cells
+
+    row, *words = line.split(" ")
+    begun = True
+    for word in words:
+        if row.strip() and cells(f"{row} {word}") > width:
+            yield row.rstrip()
+            row, begun = word, False
+        else:
+            row = f"{row} {word}" if row or begun else word
+    yield row.rstrip()
+
+
+def put_report(text: str) -> None:
+    """Print a report; the further lines of a long one begin below the text behind its label."""
+    for line in shown_lines(text).split("\n"):
+        label = _LABEL_OF.match(line)
+        indent = label.end() if label else 0
+        put(f"{line[:indent]}{wrapped(line[indent:], indent)}\n")
 
 
 def put_lines(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
@@ -198,19 +222,30 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_w
 
     Output to a file or another program is not cut, unless COLUMNS is set.
     """
+    from training_monitor.ui.kit.text import cells
+
     lines = [tuple(one_line(cell) for cell in row) for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
+    widths = [max(map(cells, column)) for column in zip(*lines)]
     over = sum(widths) + 2 * (len(widths) - 1) - terminal_columns(UNCUT)
     for place in gives_way:
         less = max(0, min(over, widths[place] - max(LEAST_WIDTH, len(header[place]))))
         widths[place], over = widths[place] - less, over - less
     for line in lines:
-        say("  ".join(cut(cell, width).ljust(width) for cell, width in zip(line, widths)).rstrip())
+        say("  ".join(padded(cut(cell, width), width) for cell, width in zip(line, widths)).rstrip())
 
 
 def cut(text: str, width: int) -> str:
-    """Cut a text to at most `width` characters."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    """Cut a text to at most `width` cells: a single word, such as an address, in its middle, for its end differs."""
+    from training_monitor.ui.kit.text import UNICODE, clip, clip_middle
+
+    return clip(text, width, UNICODE) if " " in text else clip_middle(text, width, UNICODE)
+
+
+def padded(text: str, width: int) -> str:
+    """Pad a text to at least `width` cells of the terminal."""
+    from training_monitor.ui.kit.text import cells
+
+    return text + " " * (width - cells(text))
 
 
 def one_line(text: str) -> str:

@@ -73,3 +73,19 @@ def test_what_the_last_roll_call_said_is_told_with_its_age_and_its_attempt(
     at = next(index for index, line in enumerate(lines) if line.startswith("  why "))
     assert lines[at] == f"  why        5m ago, before {whose} was ended: rank 1 is late"
     assert lines[at + 1] == f"{' ' * 13}RUNNING"  # foreign text makes no line that looks like one of ours
+
+
+def test_several_trainings_fit_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "64")
+    monkeypatch.setenv("NO_COLOR", "1")
+    named = {**RUNNING, "name": "訓練-" + "long-name" * 6}
+    assert shown(capsys, named, RUNNING) == [
+        f"RUNNING   {named['name']}",
+        "          step 9/90          4 steps/s, last step 3s ago",
+        "          (/tmp/train.log)",
+        "RUNNING   pid 8              step 9/90          4 steps/s, last",
+        "          step 3s ago (/tmp/train.log)",
+    ]

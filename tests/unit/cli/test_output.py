@@ -16,10 +16,22 @@ import pytest
 from tests.fakes import FakeClock
 from training_monitor.cli import live
 from training_monitor.cli.live import LiveDisplay, LiveLine
-from training_monitor.cli.output import complain, hint, interrupted_status, print_json, put, put_masked, say, wrapped
+from training_monitor.cli.output import (
+    complain,
+    hint,
+    interrupted_status,
+    print_json,
+    print_table,
+    put,
+    put_masked,
+    put_report,
+    say,
+    wrapped,
+)
 from training_monitor.cli.rented_jobs import ServiceDisplay
 from training_monitor.core import masking
 from training_monitor.core.models import Event, JobStatus, JobView, Progress, RunOutcome
+from training_monitor.ui.kit.text import cells
 
 THREADS, LINES = 8, 40
 JSON_ARGS = Namespace(subcommand="run", json=True)
@@ -210,3 +222,38 @@ def test_an_event_as_json_tells_by_a_key_how_the_run_ended(capsys: pytest.Captur
 )
 def test_an_interrupt_is_the_status_of_its_signal(said: tuple[object, ...], status: int) -> None:
     assert interrupted_status(KeyboardInterrupt(*said)) == status
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> io.StringIO:
+    stdout = listen(monkeypatch)
+    monkeypatch.setattr(stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    return stdout
+
+
+def test_report_continues_below_text_behind_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = on_terminal(monkeypatch, 40)
+    put_report("  Ray          no dashboard and no answer of ray\n  ! GPU 2 idle with memory in use by others")
+    assert stdout.getvalue().splitlines() == [
+        "  Ray          no dashboard and no",
+        "               answer of ray",
+        "  ! GPU 2 idle with memory in use by",
+        "    others",
+    ]
+
+
+def test_wrapped_counts_wide_characters_and_keeps_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_terminal(monkeypatch, 20)
+    assert wrapped("  a  b") == "  a  b"
+    assert wrapped("漢字漢字漢字 漢字漢字") == "漢字漢字漢字\n漢字漢字"
+    assert wrapped(f"see {'x' * 30} and", 2) == f"see\n  {'x' * 30}\n  and"
+
+
+def test_table_columns_align_wide_characters_and_names_keep_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = on_terminal(monkeypatch, 26)
+    print_table(
+        ("NAME", "N"), [("訓練🚀", "1"), (f"vast://{'0' * 30}7", "2"), (f"no {'method ' * 9}", "3")], gives_way=(0,)
+    )
+    lines = stdout.getvalue().splitlines()
+    assert {cells(line[: line.rindex(line[-1])]) for line in lines} == {25}
+    assert lines[2].split()[0].endswith("07") and lines[3].split("  ")[0].endswith("…")

@@ -10,7 +10,22 @@ from collections.abc import Iterator
 
 from training_monitor.cli.argument_types import STALLS, CommandParser, left_to_look
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.output import EXITS, OK, UNKNOWN, USAGE, hint, paint, print_json, put, refuse, say, wrapped
+from training_monitor.cli.output import (
+    EXITS,
+    OK,
+    UNCUT,
+    UNKNOWN,
+    USAGE,
+    hint,
+    padded,
+    paint,
+    print_json,
+    put,
+    refuse,
+    say,
+    table_width,
+    wrapped,
+)
 from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
@@ -20,7 +35,7 @@ from training_monitor.verdict.judge import ENDS
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
-_LABEL, _LONGEST_NAME = 11, 48
+_LABEL, _VERDICT, _LONGEST_NAME, _REACHED = 11, 10, 48, 18
 _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 
 
@@ -80,14 +95,17 @@ def show(report: CheckReport) -> None:
     if len(jobs) == 1:
         put("".join(f"{line}\n" for line in _block(jobs[0])))
     else:
-        width = max((len(_name(job)) for job in jobs), default=0)
-        put("".join(f"{_line(job, min(width, _LONGEST_NAME))}\n" for job in jobs))
+        from training_monitor.ui.kit.text import cells
+
+        room = (table_width(piped=UNCUT) - _VERDICT - _REACHED) // 2  # as much is left for what is said
+        width = min(_LONGEST_NAME, room, max((cells(_name(job)) for job in jobs), default=0))
+        put("".join(f"{_line(job, width)}\n" for job in jobs))
     if not jobs:
         put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {shown(report['reason'])}\n")
     for each in report["not_seen"]:
         put(f"? {_indented(str(NotSeen(**each)), 2)}\n")
     for remedy in report["remedies"]:
-        hint(f"try: {remedy}")
+        hint(f"try: {_indented(remedy, 5)}")
 
 
 def _verdict(job: JobCheckReport) -> str:
@@ -104,8 +122,9 @@ def _line(job: JobCheckReport, width: int) -> str:
     """Format one training on one line: position, reason of the verdict, and log."""
     is_well = job["state"] == "running" and job["verdict"] == "ok"
     said = ", ".join([*_numbers(job), *_last_step(job)]) if is_well else job["reason"]
-    text = shown(f"{_name(job):<{width}} {_reached(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
-    return f"{_verdict(job)} {text.rstrip()}"
+    begun = f"{padded(shown(_name(job)), width)} {_reached(job):<{_REACHED}} "
+    text = f"{begun}{shown(said)}" + (f" ({shown(job['log'])})" if job["log"] else "")
+    return f"{_verdict(job)} {wrapped(text, _VERDICT).rstrip()}"
 
 
 def _last_step(job: JobCheckReport) -> Iterator[str]:
@@ -120,7 +139,7 @@ def _reached(job: JobCheckReport) -> str:
 
 
 def _block(job: JobCheckReport) -> Iterator[str]:
-    yield f"{_verdict(job)} {_indented(job['reason'], 10)}"
+    yield f"{_verdict(job)} {_indented(job['reason'], _VERDICT)}"
     for label, text in _facts(job):
         yield f"  {label:<{_LABEL}}{_indented(text)}"
     if job["explanation"]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.output import EXITS, hint, print_json, say
+from training_monitor.cli.output import EXITS, hint, print_json, put_report, say
 from training_monitor.core.errors import TrainingMonitorError
 
 _COUNTS: Final = ("gpus_used", "gpus_available", "cpus_used", "cpus_available")
@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     folder = args.checkpoint_dir or _found_folder(args)
     report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
     if not print_json(args, report):
-        say(format_training_health(report))
+        put_report(format_training_health(report))
     return EXITS[report["verdict"]]
 
 

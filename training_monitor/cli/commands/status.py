@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from training_monitor.cli.keys import progress_keys, verdict_keys
-from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, print_json, say
+from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, print_json, put_report, say
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.units import format_duration
@@ -49,7 +49,7 @@ def _list_jobs(args: Namespace) -> int:
     for view, verdict in [] if args.json else judged:
         said = verdict.reason if view.status is JobStatus.RUNNING else view.message or ""
         position = "not started" if view.status is JobStatus.PENDING else format_position(job_progress(view.progress))
-        say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {position}  {said}".rstrip())
+        put_report(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {position}  {said}".rstrip())
         if not view.status.is_terminal:
             _say_supervisor(claims, view)
     for each in listing.odd:

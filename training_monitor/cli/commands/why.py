@@ -56,13 +56,13 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
         if len(report["ranks"]) > _MOST_ROWS:
             hint(f"{len(report['ranks']) - _MOST_ROWS} more ranks: --json has them all")
     if report["findings"]:
-        put("\n" + "".join(f"! {shown(each['text'])}\n" for each in report["findings"]))
+        put("\n" + "".join(f"! {wrapped(shown(each['text']), 2)}\n" for each in report["findings"]))
     if with_stacks:
         put("".join(f"{line}\n" for each in report["ranks"] for line in _stacks(each)))
     for unknown in report["unknown"]:
-        hint(f"unknown: {shown(unknown)}")
+        hint(f"unknown: {wrapped(shown(unknown), 2)}")
     for remedy in report["remedies"]:
-        hint(f"try: {shown(remedy)}")
+        hint(f"try: {wrapped(shown(remedy), 5)}")
 
 
 def _row(report: ExplanationReport, each: Mapping[str, Any]) -> tuple[str, ...]:
