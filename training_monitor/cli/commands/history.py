@@ -137,15 +137,18 @@ def _print_member(
     status = f", {samples[-1].status}" if samples[-1].status else ""
     span = f"{_when(samples[0].timestamp)} to {_when(samples[-1].timestamp)}"
     say(f"{name}  {span}  {plural(len(samples), 'sample')}{status}")
-    rows, width = [], _cells(68, 1)
+    header, found = ("FIELD", "", "FIRST", "LAST", "LOW", "HIGH", "PER HOUR"), []
     for field in args.field or FIELDS:
         each = trend(samples, field)
         if each.known == 0.0 and not args.field:
             continue
         numbers = [_number(field, value) for value in (each.first, each.last, each.low, each.high)]
-        rows.append((field, _sparkline(samples, field, width, args.until), *numbers, _change(field, each.per_hour)))
-    if rows:
-        print_table(("FIELD", "", "FIRST", "LAST", "LOW", "HIGH", "PER HOUR"), rows, gives_way=())
+        found.append((field, "", *numbers, _change(field, each.per_hour)))
+    if found:
+        others = sum(max(map(len, column)) + 2 for column in zip(header, *found)) - 2
+        width = _cells(others, 1)
+        rows = [(field, _sparkline(samples, field, width, args.until), *numbers) for field, _, *numbers in found]
+        print_table(header, rows, gives_way=())
     say(f"cost  {_cost_in_words(cost) if cost else _why_not(samples)}")
 
 
@@ -238,7 +241,13 @@ def _number(field: str, value: float | None) -> str:
         return format_duration(value)
     if isinstance(value, int) and abs(value) < 1e8:
         return str(value)
-    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}" if abs(value) < 1000 else f"{value:.2g}"
+    digits = ".0f" if 1000 <= abs(value) < 1e7 else ".4g" if abs(value) < 1000 else ".2g"
+    return _short(f"{value:{digits}}")
+
+
+def _short(number: str) -> str:
+    """Return a number without the zero of its exponent: 5.2e-5."""
+    return number.replace("e-0", "e-").replace("e+0", "e+")
 
 
 def _change(field: str, per_hour: float | None) -> str:
@@ -247,7 +256,7 @@ def _change(field: str, per_hour: float | None) -> str:
         return "-"
     if field in _DURATIONS and per_hour:
         return f"{'+' if per_hour > 0 else '-'}{format_duration(abs(per_hour))}"
-    return f"{per_hour:+.3g}"
+    return _short(f"{per_hour:{'+.0f' if 1000 <= abs(per_hour) < 1e7 else '+.3g'}}")
 
 
 def plain(value: object) -> object:
