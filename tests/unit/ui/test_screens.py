@@ -176,6 +176,45 @@ def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
     ]:
         with subtests.test(snapshot=snapshot, view=view, said=said):
             assert said in text_of(view, snapshot)
+    assert "? members" in text_of(START, FleetSnapshot(NOW, error="401", stale_since=NOW))
+    assert "0 members" in text_of(START, FleetSnapshot(NOW, listed_at=NOW))
+    nobody = text_of(replace(START, words="zzz"))
+    assert "\n0 of 8 members  credit" in nobody and "no log lines yet" not in nobody
+
+
+def test_age_is_not_cut_beside_filter_on_eighty_columns() -> None:
+    first = text_of(replace(START, words="train llama"), replace(SNAPSHOT, refreshing=True)).splitlines()[0]
+    assert first.endswith("filter: train llama  refreshed 02:39:57, 3s ago")
+
+
+def test_gpu_name_is_cut_between_words() -> None:
+    for name, width, said in [
+        ("8x H100 80GB HBM3", 8, "8x H100"),
+        ("8x NVIDIA GeForce RTX 4090", 12, "8x 4090"),
+        ("8x InstinctMI300X", 8, "8x Inst…"),
+    ]:
+        shown_rows = (member(1, gpu_type=name), *ROWS[1:])
+        text = text_of(START, replace(SNAPSHOT, rows=shown_rows), 80 if width == 8 else 200)
+        assert f" {said} " in text
+
+
+def test_help_has_whole_sections_side_by_side_on_wide_screen() -> None:
+    lines = text_of(replace(START, screen="help"), width=200, height=50).splitlines()
+    assert re.fullmatch(r"the table +on every screen +the order, after s", lines[2])
+    assert "more lines below" not in lines[1]
+
+
+def test_columns_of_totals_stand_side_by_side_on_wide_screen() -> None:
+    wide = text_of(replace(START, screen="totals"), width=200)
+    assert max(len(line) for line in wide.splitlines()[2:8]) <= 80 and wide.count("DONE IN") == 1
+
+
+def test_comparison_shows_whole_names_where_ids_do_not_fit() -> None:
+    assert "\nrun-1  " in text_of(VIEWS["comparison"])
+    assert "\nrun-1 30007001  " in text_of(VIEWS["comparison"], width=200)
+    alike = replace(SNAPSHOT, rows=tuple(replace(row, name="run") for row in ROWS))
+    lines = text_of(VIEWS["comparison"], alike).splitlines()
+    assert "run 30007001" in lines[3] and "run 30007002" in lines[4]
 
 
 def test_the_cursor_is_always_on_the_screen() -> None:
@@ -287,7 +326,9 @@ def test_one_look_is_no_curve() -> None:
 def told(*alerts: FleetAlert, screen: str = "alerts", width: int = 120) -> list[str]:
     """The lines of the alerts on a screen."""
     text = text_of(replace(START, screen=screen), replace(SNAPSHOT, alerts=alerts), width, 40)
-    return [line.strip() for line in text.splitlines() if re.search(r"^[> ]*[0-9:-]+ ?[0-9:]+ (info|warn|error)", line)]
+    return [
+        line.strip() for line in text.splitlines() if re.search(r"^[> ]*[0-9:-]+ ?[0-9:]+ +(info|warn|error)", line)
+    ]
 
 
 def alert(number: int, text: str, kind: str = "rule:idle", ago: float = 60.0, **more: object) -> FleetAlert:
@@ -308,6 +349,7 @@ def test_alerts_of_one_kind_about_several_members_are_one_line() -> None:
 
 def test_an_old_alert_has_its_date_and_one_that_is_over_says_after_how_long() -> None:
     assert told(alert(1, "it idles", ago=200_000)) == ["> 01-30 19:06 warning run-1 30007001: it idles"]
+    assert told(alert(2, "b", ago=200_000), alert(1, "a"))[0].startswith("> 02:39:00    warning")
     over = alert(1, "it idles", ago=700.0, ended=NOW - 100)
     assert told(over) == ["> 02:28:20 warning run-1 30007001: over after 10m: it idles"]
 

@@ -28,6 +28,7 @@ from training_monitor.ui.fleet.view import (
 from training_monitor.ui.kit.page import header
 from training_monitor.ui.kit.text import (
     UNICODE,
+    UNKNOWN_WORD,
     Glyphs,
     Line,
     Piece,
@@ -45,6 +46,7 @@ from training_monitor.ui.kit.view import Frame, heading_line, place_headings
 
 LOW = 12  # below this many lines only the table is shown
 _TALL = 37  # from this many lines on the summary may take three
+_WIDE = 100  # cells from which the header has room for a filter and the order
 _LEAST_LOG = 3
 _LEAST_CURVES, _MOST_CURVES = 4, 14
 _LEAST_NAME = 20
@@ -58,14 +60,16 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
     """Draw group, number of members, filter, and the age of the data."""
     shown, total = len(filtered_rows(snapshot, view)), len(snapshot.rows)
     counted = plural(total, "member") if shown == total else f"{shown} of {plural(total, 'member')}"
+    counted = counted if total or _is_empty(snapshot) else f"{UNKNOWN_WORD} members"
     group = "all" if view.group is None else f"group {view.safe(view.group)}"
     seen = [row.last_updated for row in snapshot.rows if row.last_updated is not None]
     newest = max([*seen, *([] if snapshot.listed_at is None else [snapshot.listed_at])], default=None)
     now, age = snapshot.timestamp, "nothing seen yet"
     if newest is not None:
         age = f"refreshed {format_moment(newest, now)}, {format_age(now - newest)} ago"
-    order = "" if view.sort or view.reverse else "  worst first"
-    tail = [(order, "dim"), (f"  {age}", ""), ("  refreshing" if snapshot.refreshing else "", "dim")]
+    has_room = view.width >= _WIDE or not view.words  # else the age would be cut
+    order = "  worst first" if has_room and not view.sort and not view.reverse else ""
+    tail = [(order, "dim"), (f"  {age}", ""), ("  refreshing" if snapshot.refreshing and has_room else "", "dim")]
     filters = [f"filter: {view.words}" if view.words else "", snapshot.lateness]
     return header(view, f"{group}, {counted}", snapshot.paused, filters, tail)
 
@@ -79,10 +83,10 @@ def draw_main(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     told = sorted(told[-alerts:], key=lambda group: group[0].timestamp) if alerts else []
     view = TABLE.scrolled(snapshot, view, rows, max(1, table - 1))
     layout = table_columns(snapshot.rows, view.width)
-    names = member_names(snapshot)
+    names, width = member_names(snapshot), moment_width(told, snapshot.timestamp)
     lines = (
         *_table_lines(snapshot, view, rows[view.top : view.top + view.page], table),
-        *(alert_line(group, names, view, snapshot.timestamp) for group in told),
+        *(alert_line(group, names, view, snapshot.timestamp, width=width) for group in told),
         *_log_panel(snapshot, view, rows, log),
         *_summary_lines(snapshot, view, summary),
     )
@@ -134,11 +138,14 @@ def _why_empty(snapshot: FleetSnapshot, view: FleetView) -> str:
         return f"nothing matches {view.safe(view.words)}: Esc takes the filter away"
     if snapshot.rows:
         return f"nobody is in the group {view.safe(view.group)}: Tab goes to the next"
-    if snapshot.error is not None:
-        return "nothing is known yet: the last try failed"
-    if snapshot.listed_at is None:
-        return "asking ..."
-    return "no instance is to be shown: none runs"
+    if _is_empty(snapshot):
+        return "no instance is to be shown: none runs"
+    return "asking ..." if snapshot.error is None else "nothing is known yet: the last try failed"
+
+
+def _is_empty(snapshot: FleetSnapshot) -> bool:
+    """Return whether there is no member, as far as the last look could see."""
+    return not snapshot.rows and snapshot.error is None and snapshot.listed_at is not None
 
 
 # ---------------------------------------------------------------- alerts and logs
@@ -149,22 +156,28 @@ def member_names(snapshot: FleetSnapshot) -> dict[str, str]:
     return {row.key: label(row) for row in snapshot.rows}
 
 
+def moment_width(groups: Sequence[Sequence[FleetAlert]], now: float) -> int:
+    """Return the cells of the longest time of some alerts."""
+    return max((len(format_moment(group[0].timestamp, now)) for group in groups), default=0)
+
+
 def alert_line(
     group: Sequence[FleetAlert],
     names: Mapping[str, str],
     view: FleetView,
     now: float,
     *,
+    width: int,
     margin: str = "",
     base: str = "",
 ) -> Line:
-    """Format the time, level, member and text of an alert, or of alerts of one kind about several members."""
+    """Format the time, in `width` cells, level, member and text of an alert, or of those of one kind on several."""
     first, over = group[0], max((alert.ended or 0.0 for alert in group), default=0.0)
     past = f"over after {format_duration(over - first.timestamp)}: " if over else ""
     style = base or ("dim" if past or first.acknowledged else _ALERT_STYLES.get(first.level, ""))
     who, said = _who_and_what(group, names, view)
     pieces = [
-        (f"{margin}{format_moment(first.timestamp, now)} ", base or "dim"),
+        (f"{margin}{format_moment(first.timestamp, now):<{width}} ", base or "dim"),
         (f"{view.safe(first.level):<7} ", style),
         (f"{who}: " if who else "", base or "bold"),
         (f"{past}{'acknowledged: ' if first.acknowledged else ''}{said}", style),
@@ -201,7 +214,7 @@ def _log_panel(
     else:
         title = [("log", "bold")] if row is None else _about(row, snapshot, view)
         lines = [] if row is None else [view.line(line) for line in _known(row, snapshot, view, height - 1)]
-    lines = lines or [view.line([(_NO_LOG, "dim")])]
+    lines = lines or [view.line([(_NO_LOG if rows else "", "dim")])]
     return fill([rule(title, view.width, glyphs), *lines], view.width, height)
 
 
@@ -239,7 +252,7 @@ def _summary_lines(snapshot: FleetSnapshot, view: FleetView, height: int) -> tup
     if view.group is not None or view.words:
         rows = filtered_rows(snapshot, view)
         summary = summary_of(rows, snapshot, view)
-        scope = [(f"{len(rows)} of {plural(len(snapshot.rows), 'member')}:", "dim")]
+        scope = [(f"{len(rows)} of {plural(len(snapshot.rows), 'member')}{':' if rows else ''}", "dim")]
     segments = [scope, _counts(summary), *([(text, "")] for text in _money(summary))]
     return fill(flow([each for each in segments if each], view.width, height, view.glyphs), view.width, height)
 

@@ -13,7 +13,7 @@ from training_monitor.fleet.rows import is_rented
 from training_monitor.fleet.trends import RunComparison, compare_runs, describe_compared
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.ui.fleet.facts import Body, curves_of, facts_of, words_of
-from training_monitor.ui.fleet.main import alert_line, at_least, member_names, summary_of
+from training_monitor.ui.fleet.main import alert_line, at_least, member_names, moment_width, summary_of
 from training_monitor.ui.fleet.view import (
     FleetView,
     Member,
@@ -144,7 +144,11 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     layout = fit_columns(_COLUMNS, _STEPS, view.width, needs, _CURVE)
     styles = {"MEMBER": "bold", _CURVE: "good"}
     body: Body = [heading_line(layout, view, margin="")]
-    body += [row_line("", layout, each, styles, view) for each in compared]
+    short = {row.key: row.name or str(row.instance_id) for row in marked_rows(snapshot, view)}
+    if longest > layout[0][1] and len({*short.values()}) == len(short):
+        body += [row_line("", layout, replace(each, name=short[each.run.key]), styles, view) for each in compared]
+    else:
+        body += [row_line("", layout, each, styles, view) for each in compared]
     told = [f"compared steps: {describe_compared(runs)}", _ALONE]
     told += [f"left out, as they are not known of any: {_reasons(of_all)}"] if of_all else []
     shown = {column.title for column, _ in layout}
@@ -171,6 +175,7 @@ def _reasons(titles: Sequence[str]) -> str:
 def draw_alerts(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw all alerts, newest first; those about several members that belong together on one line."""
     names, groups, room = member_names(snapshot), shown_alerts(snapshot), max(1, view.height - 1)
+    width = moment_width(groups, snapshot.timestamp)
     chosen = max(0, min(view.alert, len(groups) - 1))
     body: Body = [
         alert_line(
@@ -178,6 +183,7 @@ def draw_alerts(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
             names,
             view,
             snapshot.timestamp,
+            width=width,
             margin="> " if number == chosen else "  ",
             base="selected" if number == chosen else "",
         )
@@ -229,6 +235,7 @@ _TOTALS: tuple[Column[_Total], ...] = (
 _TOTAL_STEPS = """
     GROUP 12, ERROR 5, WARN 5, $/H 8, UNKNOWN 7, OK 5, MEMBERS 7, SPENT 8, TO GO 8, DONE IN 8, GROUP 40
 """
+_LEAST_GROUP, _SUMS = 10, 70  # cells of the group, and of all columns beside it
 _PLUS = "+"  # not all are known: at least so much
 
 
@@ -239,7 +246,8 @@ def draw_totals(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     totals = [_Total(name, len(rows), summary_of(rows, snapshot, view), view.glyphs) for name, rows in parts if rows]
     totals.append(_Total("all", len(snapshot.rows), summary_of(snapshot.rows, snapshot, view), view.glyphs))
     longest = max(cells(total.name) for total in totals)
-    layout = fit_columns(_TOTALS, _TOTAL_STEPS, view.width, {"GROUP": longest}, "GROUP")
+    width = min(view.width, max(longest, _LEAST_GROUP) + _SUMS)
+    layout = fit_columns(_TOTALS, _TOTAL_STEPS, width, {"GROUP": longest}, "GROUP")
     body: Body = [heading_line(layout, view, margin="")]
     body += [row_line("", layout, total, _total_styles(total), view) for total in totals]
     return page(view, [("groups", "bold")], [*body, [], [(f"{_PLUS}: at least, not all is known", "dim")]])

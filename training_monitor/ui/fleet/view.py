@@ -44,7 +44,7 @@ _Order = Callable[[TrainingMetrics, Health | None], Any]
 LEVEL_STYLES = {"healthy": "good", "warning": "warn", "error": "bad"}
 LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
 _BAR_FROM = 15  # cells that the progress column needs to show a bar
-_PROGRESS_TEXT = 8
+_PROGRESS_TEXT = 9
 _STEPPING = ("running", "slow", "stalled", "suspended", "NaN")  # states
 _REASON_FROM = 28  # cells that the health column needs to show a part of the whole reason
 _LEVEL_SIGNS = {"healthy": "", "warning": "! ", "error": "!! "}  # of ASCII; "? " for all else
@@ -293,7 +293,10 @@ def show_status(member: Member, width: int) -> str:
 
 def _show_gpu(member: Member, width: int) -> str:
     text = safe(member.row.gpu_type or NOT_KNOWN, member.glyphs)
-    return text if cells(text) <= width else _GPU_MAKERS.sub("", text)
+    text = text if cells(text) <= width else _GPU_MAKERS.sub("", text)
+    while cells(text) > width and text.count(" ") > text.count("x "):  # the model is before its memory, after `8x `
+        text = text.rpartition(" ")[0]
+    return text
 
 
 def _show_progress(member: Member, width: int) -> str:

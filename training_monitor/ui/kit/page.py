@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from training_monitor.core.units import plural
 from training_monitor.ui.kit.keys import App, keys_of
@@ -24,7 +25,8 @@ from training_monitor.ui.kit.view import Frame, S, Snapshot, V, View
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 LOW = 16  # below this many lines a message takes the place of the keys
-LABEL, _LEAST_TEXT = 12, 24  # cells
+_MOST_STALE = 3  # lines
+LABEL, _LEAST_TEXT, _HELP = 12, 24, 66  # cells; the last of a column of the help
 _RULE = 5  # cells of a rule before its title, of the space after it, and of the ellipsis
 
 Body = Sequence[Sequence[Piece]]
@@ -93,7 +95,10 @@ def stale_line(snapshot: Snapshot, view: View) -> tuple[Line, ...]:
     if snapshot.error is None:
         return ()
     since = "" if snapshot.stale_since is None else f"stale since {format_clock(snapshot.stale_since)}: "
-    return (view.line([(since + view.safe(snapshot.error), "bad")]),)
+    first, *more = wrap(since + view.safe(snapshot.error), view.width, view.glyphs)
+    most = _MOST_STALE if view.height >= LOW else 1
+    rows = [first, *more][: most - 1] + [" ".join([first, *more][most - 1 :])]
+    return tuple(view.line([(row, "bad")]) for row in rows if row)
 
 
 def _footer(app: App[V, S], view: V) -> tuple[Line, ...]:
@@ -168,11 +173,34 @@ def question(view: V, title: str, body: Body) -> Frame[V]:
 
 def help_page(app: App[V, S], view: V) -> Frame[V]:
     """Draw what every key does, from the tables that `update` uses."""
-    body: list[Sequence[Piece]] = []
+    count = max(1, view.width // _HELP)
+    its_view = replace(view, width=view.width // count - 2) if count > 1 else view
+    sections: list[Body] = []
     for title, rows in (*_help_sections(app, view), *([("columns", app.notes)] if app.notes else [])):
-        body.append([(title, "bold")])
-        body += [line for name, text in rows for line in fact(f"  {name}", text, view, "good")]
-    return page(view, [("keys", "bold")], body)
+        lines = [line for name, text in rows for line in fact(f"  {name}", text, its_view, "good")]
+        sections.append([[(title, "bold")], *lines])
+    columns = _packed(sections, count)
+    beside = zip_longest(*columns, fillvalue=())
+    return page(view, [("keys", "bold")], [_beside(each, its_view) for each in beside])
+
+
+def _packed(sections: Sequence[Body], count: int) -> list[list[Sequence[Piece]]]:
+    """Return at most `count` columns of whole sections, in their order and as low as possible."""
+    height = max(map(len, sections))
+    while True:
+        columns: list[list[Sequence[Piece]]] = [[]]
+        for section in sections:
+            if columns[-1] and len(columns[-1]) + len(section) > height:
+                columns.append([])
+            columns[-1] += section
+        if len(columns) <= count:
+            return columns
+        height += 1
+
+
+def _beside(lines: Body, view: View) -> Sequence[Piece]:
+    """Return lines of different columns, each as wide as the view, as one."""
+    return [piece for line in lines for piece in (*view.line(line), ("  ", ""))]
 
 
 def _help_sections(app: App[V, S], view: V) -> Iterator[tuple[str, list[tuple[str, str]]]]:
