@@ -26,6 +26,7 @@ from tests.unit.ui.top_runs import (
     text_of,
 )
 from tests.unit.ui.top_screens import TABLES, keys_of, render_top, update
+from training_monitor.core.values import Verdict
 from training_monitor.runs.values import (
     FAILED,
     FINISHED,
@@ -250,6 +251,13 @@ def test_a_failed_look_is_told_in_red_with_since_when_and_why() -> None:
     assert "llama" in drawn(frame)
 
 
+def test_unreachable_folder_shows_whole_error_and_no_count_of_runs() -> None:
+    words = "ssh://me@gpu1: " + "the key was refused by " * 4 + "the server"
+    lines = shown(START, replace(EMPTY, error=words, stale_since=NOW)).splitlines()
+    assert lines[0].startswith(" /data/progress   ? runs")
+    assert " ".join(lines[1:3]) == f"stale since 02:40:00: {words}"
+
+
 def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
     view = replace(START, title="top", read_only=True, status="RUNNING", words="llama")
     view = replace(view, sort="Loss", reverse=True, paused=True)
@@ -452,6 +460,23 @@ def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
     assert not any("…" in line for line in text.splitlines()[1:])
 
 
+def test_detail_page_shows_reason_of_failure_once() -> None:
+    failed = run("bad", status=FAILED, error_message="CUDA error")
+    verdict = Verdict("failed", "failed", "failed at step 9: CUDA error")
+    for reason, count in (("", 1), ("its host restarted", 2)):
+        snapshot = replace(EMPTY, rows=(RunRow(failed, FAILED, reason, verdict=verdict),))
+        text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
+        assert text.count("CUDA error") == count and "failed: failed" not in text
+
+
+def test_detail_page_aligns_metrics_and_breaks_between_values() -> None:
+    measured = run("a", metrics={"loss": 0.5, "eval/accuracy": 0.25}, history={})
+    snapshot = replace(EMPTY, rows=(RunRow(measured, "RUNNING", processes=3, threads=15),))
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, 64, 60)
+    assert "\n  loss          0.5000\n  eval/accuracy 0.2500\n" in text
+    assert "  3 processes\n            15 threads\n" in text
+
+
 def test_the_page_of_a_run_shows_ages_and_whole_counts() -> None:
     counted = run("a", metrics={"samples": 123456, "loss": 0.5}, step_at=NOW - 90)
     snapshot = replace(EMPTY, rows=(RunRow(counted, "RUNNING"),))
@@ -580,6 +605,11 @@ def test_a_long_value_is_shown_whole_where_there_is_room() -> None:
     assert "pending" in shown(view, snapshot, 60)
 
 
+def test_pending_column_is_narrow_without_pending_values() -> None:
+    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=(Variable("note", "x" * 30, "str"),)), "RUNNING"),))
+    assert "x" * 30 in shown(after(replace(START, selected=Place()), "e", snapshot=snapshot), snapshot)
+
+
 def test_a_value_that_cannot_be_edited_is_shown_and_called_so() -> None:
     fixed = row("llama", {"variables": (Variable("betas", "(0.9, 0.999)", "tuple"),)})
     text = shown(VIEWS["editor"], replace(SNAPSHOT, rows=(fixed, *ROWS[1:])))
@@ -613,12 +643,12 @@ def output(**changes: Any) -> TopView:
 def test_the_viewer_shows_the_end_of_the_window_and_where_it_is() -> None:
     text = shown(output())
     assert "\nstep 100 loss=0.0100\n" in text
-    assert "── llama stdout  100%  4.8 MiB of 4.7 GiB  following  hidden: stderr (Tab)" in text
+    assert "── llama stdout  100% of 4.7 GiB  following  hidden: stderr (Tab)" in text
 
 
 def test_both_outputs_share_the_screen_and_neither_is_hidden() -> None:
     text = shown(output(shown="both"))
-    assert "llama stdout" in text and "llama stderr  found  0%  0 B of 200 B" in text and "hidden" not in text
+    assert "llama stdout" in text and "llama stderr  found  0%  from 0 B of 200 B" in text and "hidden" not in text
 
 
 def test_what_came_of_a_search_is_seen_beside_a_long_name_on_eighty_columns() -> None:

@@ -64,6 +64,7 @@ def draw_header(snapshot: RunsSnapshot, view: TopView) -> Line:
     """Draw the number of runs, the filters, the time of the look, and the place."""
     shown, total = len(filter_rows(snapshot.rows, view.status, view.words)), len(snapshot.rows)
     counted = plural(total, "run") if shown == total else f"{shown} of {plural(total, 'run')}"
+    counted = f"{UNKNOWN_WORD} runs" if snapshot.error is not None and not total else counted
     filters = (view.status or "", f"name: {view.words}" if view.words else "")
     where = "" if snapshot.where == view.title else f"  {view.safe(snapshot.where)}"
     tail = [(f"  {format_clock(snapshot.timestamp)}", ""), (where, "dim")]
@@ -158,8 +159,9 @@ def problem_of(row: RunRow) -> str:
 
 
 def problem_says_verdict(row: RunRow) -> bool:
-    """Return whether the problem of a run includes the reason of its verdict."""
-    return row.status == UNKNOWN or status_word(row) in _SAID
+    """Return whether the problem of a run includes the reason of its verdict, or the error that is that reason."""
+    is_same_failure = row.status == FAILED and row.verdict.state == "failed" and not row.reason
+    return is_same_failure or row.status == UNKNOWN or status_word(row) in _SAID
 
 
 def whereabouts(row: RunRow) -> str:

@@ -11,7 +11,17 @@ from dataclasses import replace
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural
 from training_monitor.runs.progress_file import convert
 from training_monitor.runs.rows import MIB, describe_attempts
-from training_monitor.runs.values import UNKNOWN, Estimate, MetricHistory, Run, RunRow, RunSize, RunsSnapshot, Variable
+from training_monitor.runs.values import (
+    FAILED,
+    UNKNOWN,
+    Estimate,
+    MetricHistory,
+    Run,
+    RunRow,
+    RunSize,
+    RunsSnapshot,
+    Variable,
+)
 from training_monitor.ui.kit.charts import draw_curve
 from training_monitor.ui.kit.page import LABEL, fact, newest_first, page, question, wrapped
 from training_monitor.ui.kit.text import (
@@ -24,6 +34,8 @@ from training_monitor.ui.kit.text import (
     cells,
     clip_middle,
     fill,
+    fit,
+    flow,
     format_date,
     format_memory,
     format_moment,
@@ -48,6 +60,7 @@ from training_monitor.ui.top.view import (
     TopView,
     run_row,
 )
+from training_monitor.verdict.judge import ENDS
 
 GONE = "this run is there no more: its file was deleted"
 _NO_PATH = (
@@ -110,20 +123,31 @@ def _about(row: RunRow, snapshot: RunsSnapshot, view: TopView) -> list[Sequence[
     body: list[Sequence[Piece]] = []
     problem, verdict = problem_of(row), row.verdict
     body += wrapped(problem, "warn", view) if problem else []
-    facts = [] if problem_says_verdict(row) else [("verdict", f"{verdict.state}: {verdict.reason}")]
-    facts += [("try", remedy) for remedy in verdict.remedies]
-    facts += [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
-    facts += [(name, text) for name, text in _facts(row, snapshot) if text]
-    body += [line for name, text in facts for line in fact(name, text, view)]
+    if not problem_says_verdict(row):
+        state = "" if verdict.state in ENDS else f"{verdict.state}: "  # the judge begins with it
+        body += fact("verdict", f"{state}{verdict.reason}", view)
+    body += [line for remedy in verdict.remedies for line in fact("try", remedy, view)]
+    numbers = (("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run))
+    body += [line for name, text in numbers for line in _flowed(name, text, view)]
+    body += [line for name, text in _facts(row, snapshot) if text for line in fact(name, text, view)]
     body += [[("metrics", "bold")]] if run.metrics else []
-    metrics = ((f"  {view.safe(name)}", _metric(run, name, view)) for name in run.metrics)
-    return body + [line for name, text in metrics for line in fact(name, text, view)]
+    names = {name: f"  {view.safe(name)}" for name in run.metrics}
+    label = max(LABEL, min(view.width // 2, max(map(cells, names.values()), default=0) + 1))
+    metrics = ((text, _metric(run, name, view, label)) for name, text in names.items())
+    return body + [line for name, text in metrics for line in fact(name, text, view, least=label)]
 
 
-def _metric(run: Run, name: str, view: TopView) -> str:
-    """Format the value of a metric, and beside it its course over the run."""
+def _flowed(name: str, text: str, view: TopView) -> list[Sequence[Piece]]:
+    """Format a name, and beside it values with two spaces between, none of them broken."""
+    values = [[(view.safe(each), "")] for each in text.split("  ")]
+    rows = flow(values, view.width - LABEL, len(values), view.glyphs)
+    return [[(fit("" if number else name, LABEL, view.glyphs), "dim"), *row] for number, row in enumerate(rows)]
+
+
+def _metric(run: Run, name: str, view: TopView, label: int) -> str:
+    """Format the value of a metric, and beside it its course over the run, behind a label of so many cells."""
     value, values = _shown(run.metrics[name]), run.history.get(name, MetricHistory()).values
-    room = min(len(values), view.width - LABEL - _METRIC)
+    room = min(len(values), view.width - label - _METRIC)
     return f"{value.ljust(_METRIC)}{draw_curve(values, room, view.glyphs)}" if room > 1 else value
 
 
@@ -167,7 +191,7 @@ def _facts(row: RunRow, snapshot: RunsSnapshot) -> tuple[tuple[str, str], ...]:
         ("attempt", describe_attempts(run)),
         ("config", ", ".join(f"{name}={value}" for name, value in run.config.items())),
         ("differs", _differences(run, [each.run for each in snapshot.rows])),
-        ("error", run.last_words or ""),
+        ("error", "" if row.status == FAILED else run.last_words or ""),  # there the problem has it
         ("file", run.path),
         ("folder", run.folder or ""),
         ("stdout", run.stdout_path or ""),
@@ -228,7 +252,9 @@ def _variable_lines(variables: Sequence[Variable], chosen: Variable | None, view
         return [[], [("it has none to edit: monitor.track_variables({...}) in the script names some", "dim")]]
     needs = {"NAME": max(10, *(cells(each.name) for each in variables))}
     needs["VALUE"] = max(_USUAL, *(cells(view.safe(each.value)) for each in variables))
-    needs["PENDING"] = max(_USUAL, *(cells(view.safe(each.pending)) for each in variables))
+    pending = [cells(view.safe(each.pending)) for each in variables if each.pending is not None]
+    needs["PENDING"] = max(_USUAL, *pending) if pending else len("PENDING")
+    needs["STATE"] = max(10, *(cells(view.safe(state_of(each)[0])) for each in variables))
     layout = fit_columns(_FIELDS, _STEPS, view.width - MARGIN, needs, "STATE")
     lines = [heading_line(layout, view)]
     for each in variables:
@@ -390,11 +416,13 @@ def _searching_text(search: Searching) -> str:
 
 
 def _position_text(pane: Pane) -> str:
-    """Format where the window begins, in per cent and bytes."""
+    """Format how far the window is in the file, which it shows to its end while it follows that."""
     if pane.start is None or pane.size is None:
         return ""
-    percent = 100 if pane.follows or not pane.size else min(100, 100 * pane.start // pane.size)
-    return f"{percent}%  {format_bytes(pane.start)} of {format_bytes(pane.size)}"
+    if pane.follows or not pane.size:
+        return f"100% of {format_bytes(pane.size)}"
+    percent = min(100, 100 * pane.start // pane.size)
+    return f"{percent}%  from {format_bytes(pane.start)} of {format_bytes(pane.size)}"
 
 
 def _window(pane: Pane, view: TopView, room: int) -> tuple[Line, ...]:
