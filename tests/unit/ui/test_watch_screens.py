@@ -133,6 +133,8 @@ def test_only_the_cells_of_a_gpu_that_are_wrong_are_coloured() -> None:
 def test_gpus_with_a_problem_come_first_if_not_all_fit() -> None:
     many = replace(RUNNING, gpus=tuple(gpu(number, utilization=0.0 if number == 50 else 90.0) for number in range(64)))
     assert "GPU 50" in shown(many) and "more GPUs: 90 % used" in shown(many)
+    numbers = [int(line.split()[1]) for line in shown(many).splitlines() if line.startswith("GPU ")]
+    assert numbers == sorted(numbers)
     bad = replace(RUNNING, gpus=tuple(gpu(number, error="lost") for number in range(64)))
     assert "of them with a problem" in shown(bad)
 
@@ -183,7 +185,7 @@ def test_the_newest_complete_checkpoint_is_named_or_that_there_is_none(
 
 def test_events_of_another_day_have_their_date() -> None:
     text = shown(RUNNING, PAGES["events"])
-    assert "01-31 22:53 progress" in text and "02:28:20 reached" in text
+    assert "\n01-31 22:53 progress" in text and "\n02:28:20    reached" in text
     assert text.index("02:28:20") < text.index("02:25:00") < text.index("01-31 22:53")
 
 
@@ -210,6 +212,8 @@ def test_a_loss_that_is_no_number_stands_out() -> None:
     status = replace(STATUS, loss=LossAnalysis("nan", "the loss is nan", nan, 0.4))
     odd = replace(RUNNING, progress=replace(PROGRESS, loss=nan), losses=(1.0, 0.5, nan), status=status)
     assert styles_of("nan", odd) == {"bad", "warn"} and "nan: the loss is nan" in shown(odd)
+    judged = replace(status, verdict=replace(STATUS.verdict, verdict="failed", reason="the loss is nan; step 9"))
+    assert shown(replace(odd, status=judged)).count("the loss is nan") == 1
 
 
 # ---------------------------------------------------------------- the page of the log

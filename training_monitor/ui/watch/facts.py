@@ -82,7 +82,8 @@ def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
         body += _fact("", f"it is ended {when}, unless it makes a step", view, style="bad")
     for remedy in verdict.remedies[:_MOST_REMEDIES]:
         body += _fact("try", remedy, view)
-    if status.loss is not None and status.loss.kind is not None:
+    is_told = verdict.verdict == "failed" and status.loss is not None and status.loss.kind == "nan"
+    if status.loss is not None and status.loss.kind is not None and not is_told:
         body += _fact("loss", f"{status.loss.kind}: {status.loss.reason}", view, style="warn")
     for error in status.errors:
         body += _fact("unknown", error, view, style="warn")
@@ -201,9 +202,9 @@ def gpu_lines(snapshot: WatchSnapshot, view: WatchView, most: int) -> Body:
         return _fact("GPU", NOT_KNOWN if reason is None else f"{NOT_KNOWN}  {reason}", view, style="dim")
     if len(gpus) <= max(1, most):
         return [gpu_line(gpu, view) for gpu in gpus]
-    first = sorted(gpus, key=lambda gpu: not is_odd(gpu))[: max(1, most - 1)]
-    rest = [gpu for gpu in gpus if gpu not in first]
-    return [*(gpu_line(gpu, view) for gpu in first), _rest_line(rest, view)]
+    chosen = sorted(range(len(gpus)), key=lambda at: not is_odd(gpus[at]))[: max(1, most - 1)]
+    rest = [gpu for at, gpu in enumerate(gpus) if at not in chosen]
+    return [*(gpu_line(gpus[at], view) for at in sorted(chosen)), _rest_line(rest, view)]
 
 
 def _rest_line(gpus: Sequence[Gpu], view: WatchView) -> Sequence[Piece]:

@@ -105,9 +105,9 @@ def _greyed(body: Body) -> Body:
 # ---------------------------------------------------------------- events
 
 
-def _event_lines(at: float, event: Event, now: float, view: WatchView) -> Body:
-    """Format one event: its time and kind, and beside them its text, or below them on a narrow screen."""
-    head: list[Piece] = [(f"{format_moment(at, now)} ", "dim")]
+def _event_lines(at: float, event: Event, now: float, view: WatchView, width: int) -> Body:
+    """Format one event: its time, in `width` cells, kind, and beside them its text, below them on a narrow screen."""
+    head: list[Piece] = [(f"{format_moment(at, now):<{width}} ", "dim")]
     head.append((fit(view.safe(event.kind), _KIND, view.glyphs), _KIND_STYLES.get(event.kind, "")))
     indent = sum(cells(text) for text, _ in head)
     if view.width < NARROW:
@@ -116,14 +116,19 @@ def _event_lines(at: float, event: Event, now: float, view: WatchView) -> Body:
     return [[*head, (first[0][0][indent:], "")], *rest]
 
 
+def _moments_width(snapshot: WatchSnapshot, newest: int) -> int:
+    """Return the cells of the longest time of so many of the newest events."""
+    return max((len(format_moment(at, snapshot.now)) for at, _ in snapshot.events[-newest:]), default=0)
+
+
 def _events(snapshot: WatchSnapshot, view: WatchView, most: int) -> Body:
     """Format the newest events, in `most` lines with the rule above them; the oldest of them may be cut."""
     lines: Body = []
-    shown = 0
+    shown, width = 0, _moments_width(snapshot, most - 1)
     for at, event in reversed(snapshot.events):
         if len(lines) >= most - 1:
             break
-        lines += _event_lines(at, event, snapshot.now, view)
+        lines += _event_lines(at, event, snapshot.now, view, width)
         shown += 1
     if not lines:
         return []
@@ -134,7 +139,8 @@ def _events(snapshot: WatchSnapshot, view: WatchView, most: int) -> Body:
 
 def draw_events(snapshot: WatchSnapshot, view: WatchView) -> Frame[WatchView]:
     """Draw all events, newest first."""
-    entries = [_event_lines(at, event, snapshot.now, view) for at, event in snapshot.events]
+    width = _moments_width(snapshot, len(snapshot.events))
+    entries = [_event_lines(at, event, snapshot.now, view, width) for at, event in snapshot.events]
     return newest_first(view, "event", entries, "nothing happened so far")
 
 
