@@ -146,6 +146,8 @@ def test_gpu_prints_a_line_each(pod: Pod) -> None:
     give_gpus(pod, 97, 95)
     done = cli("gpu", "head")
     assert done.returncode == 0 and done.stdout.count("H100") == 2 and "97 %" in done.stdout and "pid 77" in done.stdout
+    give_gpus(pod, 100, 3)
+    assert len({line.index("%") for line in cli("gpu", "head").stdout.splitlines() if line.startswith("GPU")}) == 1
 
 
 def test_health_is_0_1_or_3_by_its_verdict(pod: Pod, job: str) -> None:

@@ -96,6 +96,17 @@ def test_how_a_time_changes_is_told_as_a_time(cli: Cli, folder: str) -> None:
     assert (rows["eta_seconds"][-1], rows["runtime_seconds"][-1]) == ("-1h00m", "+1h00m")
 
 
+def test_member_with_wide_numbers_fits_80_columns(cli: Cli, folder: str) -> None:
+    history, begin = History(Store(folder)), math.floor(time.time()) - 1200.0
+    for second in range(0, 1200, 60):
+        values = {"learning_rate": 1.23456e-4 / (1 + second), "memory_utilization": 73.66, "step": 5 * second}
+        history.add({"vast://7001": FleetSample(begin + second, values, "running")})
+    done = cli("7001")
+    rows = table(done.stdout)
+    assert fits(done.stdout) and rows["step"][-1] == "+18000" and "e-0" not in done.stdout
+    assert len(rows["learning_rate"][0]) >= 8
+
+
 def test_of_many_members_the_last_minutes_are_shown(cli: Cli, folder: str) -> None:
     history, now = History(Store(folder)), math.floor(time.time()) - 60.0
     keys = [f"vast://{number:02}" for number in range(25)]
