@@ -162,7 +162,7 @@ PAGES: Keys = (
     ("!", r"alerts?, the newest first"),
     ("Escape", r"^ +NAME "),
     ("?", "^  PgUp +a page up|forget the log lines"),
-    ("G", r"^  Esc +cancel"),
+    ("G", r"  Esc +cancel"),
     ("g", "^the table"),
     ("Down", "^  c +forget"),
     ("Escape", r"^ +NAME "),

@@ -131,8 +131,8 @@ def test_a_narrow_gpu_keeps_what_tells_it_from_others() -> None:
 
 def test_progress_has_a_bar_where_there_is_room() -> None:
     assert shown("PROGRESS", member(1), 8) == "E1/3 70%"
-    assert shown("PROGRESS", member(1), 19) == "███████░░░ E1/3 70%"
-    assert shown("PROGRESS", member(1), 19, ASCII) == "#######... E1/3 70%"
+    assert shown("PROGRESS", member(1), 19) == "██████▎░░ E1/3 70%"
+    assert shown("PROGRESS", member(1), 19, ASCII) == "######... E1/3 70%"
     assert shown("PROGRESS", member(1, epoch=12.0, total_epochs=30), 8) == "70%"
     assert shown("PROGRESS", unseen(1, "running"), 19) == "-"
 
