@@ -376,3 +376,14 @@ def test_lines_that_were_there_before_are_no_steps_made_now(local: Place, stream
             assert silence is not None and silence > 890
         finally:
             process.kill()
+
+
+def test_the_first_verdict_of_a_resumed_watch_is_of_the_present_log(local: Place) -> None:
+    log = local.folder / "train.log"
+    for last in (60, 900):
+        with log.open("a") as file:
+            file.write(f"step {last}/1000 loss 0.5\n")
+        watcher = TrainingWatcher("local", {"log_file": str(log)})
+        with streaming(watcher, lambda update: None):
+            first = watcher.poll()
+        assert first.step == last and first.verdict and f"step {last} of 1000" in first.verdict.reason

@@ -111,7 +111,8 @@ class TrainingWatcher:
     def poll(self) -> TrainingStatus:
         """Look at the run once, in one round trip.
 
-        While the log is streamed, this reads the log only until its first lines have arrived.
+        While the log is streamed, this reads the log only until the stream has read it up to its end once: the state of
+        an earlier watch is not what is there now.
 
         Raises:
             JobNotFound: there is no such job.
@@ -122,9 +123,9 @@ class TrainingWatcher:
             if stream is None:
                 self.state = self._load()
             cursor = self.state.cursor
-            look = self.look(with_log=stream is None or cursor is None)
+            look = self.look(with_log=stream is None or cursor is None or not stream.has_read)
         if stream and look.log:
-            stream.deliver(look.log, cursor, look.log_tail)
+            stream.take(look, cursor)
         if stream and look.is_running is False:
             stream.read_to_the_end()  # the last lines decide the verdict
         if self.job.pid is not None and self.state.identity is None:
@@ -343,7 +344,7 @@ class _Streaming:
         self._watcher, self._callback, self._polls = watcher, callback, polls
         self._stopping, self._handing = threading.Event(), threading.RLock()
         self._log: Following | None = None
-        self._saved_at = 0.0
+        self._saved_at, self.has_read = 0.0, False
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -383,12 +384,15 @@ class _Streaming:
             watcher.clock.wait(self._stopping, wait)
 
     def _read(self) -> bool:
-        """Deliver the log behind the cursor; False if another thread was faster.
-
-        If it does not fit into one answer, nothing is delivered: the stream brings it.
-        """
+        """Read the log behind the cursor, and `take` it."""
         cursor = self._watcher.state.cursor
-        look = self._watcher.look(with_log=True)
+        return self.take(self._watcher.look(with_log=True), cursor)
+
+    def take(self, look: Look, cursor: LogCursor | None) -> bool:
+        """Deliver what a look read behind the cursor; False if another thread was faster.
+
+        If it did not fit into one answer, nothing is delivered: the stream brings it.
+        """
         assert look.log
         if look.log.skipped_bytes and not look.log.reset and cursor is not None:
             return False
@@ -413,7 +417,7 @@ class _Streaming:
             with watcher.lock:
                 if self._stopping.is_set() or watcher.state.cursor != after:
                     return False
-                lines = watcher.state.take_log(new, tail)
+                lines, self.has_read = watcher.state.take_log(new, tail), True
                 watcher.state.note_written(new, watcher.clock.time())
                 if watcher.clock.monotonic() - self._saved_at > SAVE_SECONDS:
                     watcher.save()
