@@ -176,7 +176,7 @@ class Wires:
         assert timeout == timeout and timeout > 0, timeout
         out, code = self._answer(argv, input or "")
         if code is None:
-            raise CommandTimedOut(f"{argv[0]} gave no answer within {timeout:g} s", argv=tuple(argv))
+            raise CommandTimedOut(f"{argv[0]} did not respond within {timeout:g} s", argv=tuple(argv))
         return CommandResult(tuple(argv), code, out.decode("utf-8", "replace"), "", 0.1)
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> MemoryStream:

@@ -276,7 +276,7 @@ def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) ->
     assert re.search(r"kubectl v1\.", checks["kubectl"]["found"]) and checks["kubectl"]["remedy"] == ""
     kube.forbidden = {"create pods/exec"}
     done = cli("doctor", "head")
-    assert done.returncode == 1 and "request the verb create on pods/exec" in done.stdout
+    assert done.returncode == 1 and "permission for the verb create on pods/exec" in done.stdout
 
 
 def test_run_keeps_a_command_in_a_pod_going(pod: Pod) -> None:
@@ -308,7 +308,11 @@ def test_a_run_that_sigterm_ends_says_what_is_left(pod: Pod) -> None:
         assert wait_until(lambda: "termed-attempt-1 " in cli("status", "head").stdout)
         child.terminate()
         _, err = child.communicate(timeout=30)
-    assert child.returncode == -signal.SIGTERM and "keeps running, unsupervised" in err and shlex.join(words[:4]) in err
+    assert (
+        child.returncode == -signal.SIGTERM
+        and "keeps running, without supervision" in err
+        and shlex.join(words[:4]) in err
+    )
     assert cli("stop", "head", "process:termed").returncode == 0
 
 

@@ -133,7 +133,7 @@ def test_one_member_is_shown_by_field_with_what_it_will_cost(cli: Cli, watched: 
     assert rows["loss"][1:] == ["4", "2.05", "2.05", "4", "-3"] and rows["step"][1:] == ["0", "390", "0", "390", "+600"]
     assert rows["eta_seconds"][1:3] == ["2h00m", "2h00m"] and "epoch" not in rows
     assert done.stdout.endswith(
-        "cost  $1.32 so far, $0.500 per hour\n      the next 24 hours $12.00, until its last step $1.00\n"
+        "cost  $1.32 so far, $0.500 per hour\n      next 24 hours: $12.00; until its last step: $1.00\n"
     )
 
 
@@ -141,7 +141,7 @@ def test_what_is_not_known_is_not_projected(cli: Cli, watched: float) -> None:
     assert "cost  its price is unknown" in cli("7002").stdout
     old = cli("old", "--since", "8d").stdout
     assert "cost  unknown: it was last seen 7d" in old
-    assert re.search(r"^ssh://old  not recorded in this period, only from \d{4}-", cli("old").stdout)
+    assert re.search(r"^ssh://old  no samples in this period; recorded from \d{4}-", cli("old").stdout)
 
 
 def test_only_the_fields_asked_for_are_shown(cli: Cli, watched: float) -> None:
@@ -164,7 +164,7 @@ def test_runs_are_compared_also_at_the_same_step(cli: Cli, watched: float) -> No
     assert rows["vast://7001"] == ["390", "2.05", "1.325", "2.05", "390", "2.05", "-5", "-", "90", "0.8333"]
     assert rows["vast://7002"] == ["780", "nan", "-", "2.05", "380", "2.025", "-2.5", "-", "90", "-"]
     assert "compared steps: up to 390, which all have reached" in done.stderr and "of each run alone" in done.stderr
-    assert "compared steps: none, since no step is known" in cli("--compare", "old", "--since", "8d").stderr
+    assert "compared steps: none, because no step is known" in cli("--compare", "old", "--since", "8d").stderr
     first, second = only_json(cli("--compare", "7001", "7002", "--json"))["members"]
     assert (first["key"], first["common_step"], first["loss_at_common_step"]) == ("vast://7001", 390, 2.05)
     assert second["last_loss"] is None and second["total_cost"] is None
@@ -317,7 +317,7 @@ def test_of_very_many_members_the_last_seen_are_priced_and_the_sum_says_what_it_
     done = cli("--cost")
     rows = money(done)
     assert "vast://99" in rows and "vast://100" not in rows and len(rows) == 1 + 100 + 1
-    assert "3 members last seen earlier left out" in done.stderr and rows["all"][-1] == "$0.00+"
+    assert "3 members not seen recently left out" in done.stderr and rows["all"][-1] == "$0.00+"
 
 
 # ---------------------------------------------------------------- the mock's

@@ -51,7 +51,7 @@ def test_instances_are_listed_with_what_they_cost_together(vast: VastApi) -> Non
     assert "* anna/" in seven and seven.endswith("ssh5.vast.ai:10007")
     assert nine.split()[1] == "stopped" and nine.endswith("-")
     assert "8x RTX" in big and "web" in big and "*" not in big
-    assert total == "3 instances: $2.760 per hour, 1 stopped: only for the disk"
+    assert total == "3 instances: $2.760 per hour, of which 1 stopped (disk cost only)"
     assert legend.startswith("* 1 of training_monitor")
 
 
@@ -78,7 +78,7 @@ def test_no_instances_are_no_instances(vast: VastApi) -> None:
 def test_a_listing_that_cannot_be_had_is_unknown_and_no_empty_table(vast: VastApi, status: int) -> None:
     vast.fail_with = status
     done = cli("rent", "instances")
-    assert (done.returncode, done.stdout) == (3, "") and "the rented instances are unknown" in done.stderr
+    assert (done.returncode, done.stdout) == (3, "") and "the rented instances could not be listed" in done.stderr
     assert set(ask("rent", "instances", status=3)) == {"schema", "error", "kind", "hint"}
 
 
@@ -109,7 +109,12 @@ def test_one_instance_is_described(vast: VastApi) -> None:
     vast.add_instance(7, label=format_label("anna", "portrait-1", 2), status_msg="success, running")
     done = cli("rent", "instances", "7")
     assert done.returncode == 0
-    for told in ("vast://7", "success, running", "portrait-1, machine 2 of it, queued by anna", "ssh5.vast.ai:10007"):
+    for told in (
+        "vast://7",
+        "success, running",
+        "portrait-1, machine 2 of this job, queued by anna",
+        "ssh5.vast.ai:10007",
+    ):
         assert told in done.stdout
     assert ask("rent", "instances", "7")["instances"][0]["job"]["job_id"] == "portrait-1"
 
@@ -184,7 +189,7 @@ def test_where_no_single_wish_is_in_the_way_it_says_that(vast: VastApi) -> None:
 def test_a_market_that_cannot_be_asked_is_unknown(vast: VastApi, status: int) -> None:
     vast.fail_with = status
     done = cli("rent", "offers")
-    assert (done.returncode, done.stdout) == (3, "") and "the offers are unknown" in done.stderr
+    assert (done.returncode, done.stdout) == (3, "") and "the offers could not be listed" in done.stderr
 
 
 @pytest.mark.parametrize(

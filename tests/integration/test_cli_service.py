@@ -97,10 +97,10 @@ DEMO = ("rent", "launch", "--name", "demo", "--command", "true")
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (["--gpu", "RTX 4O90"], "no RTX 4O90 is for rent now, but RTX 4090"),
+        (["--gpu", "RTX 4O90"], "no RTX 4O90 is offered now; similar: RTX 4090"),
         (["--max-price", "0.1"], "no offer costs at most $0.1 per hour: allow $0.42 or more"),
         (["--budget", "0.001"], "a budget of $0.001 is too low"),
-        (["--account", "anna"], "anna has $0.00, and $1.65 must be reserved"),
+        (["--account", "anna"], "anna has $0.00, but $1.65 must be reserved"),
     ],
 )
 def test_what_the_market_cannot_do_is_queued_only_when_that_is_insisted_on(
@@ -127,7 +127,7 @@ def test_a_market_that_cannot_be_asked_refuses_nothing(vast: VastApi) -> None:
 def test_a_job_that_is_queued_already_goes_on_whatever_the_market_has(vast: VastApi) -> None:
     vast.add_offer(1)
     done = cli(*DEMO, "--id", "one")
-    assert done.returncode == 0 and "best now: RTX 4090 for $0.413 per hour" in done.stderr
+    assert done.returncode == 0 and "best offer now: RTX 4090 for $0.413 per hour" in done.stderr
     vast.offers.clear()
     assert cli(*DEMO, "--id", "one").returncode == 0 and len(vast.searches) == 1
 
@@ -161,11 +161,11 @@ def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Su
     queued(LONG)
     assert TrainingQueue().claim("busy-worker", 60, LONG)
     done = cli("rent", "queue", LONG, "--cancel", "--reason", "enough")
-    assert done.returncode == 0 and "busy-worker holds it and will end it" in done.stderr
+    assert done.returncode == 0 and "busy-worker holds the job and will end it" in done.stderr
     done = cli("rent", "queue")
     assert done.stdout.splitlines()[1].split()[:2] == [LONG, "QUEUED*"]
     assert "* its worker will end it" in done.stderr
-    assert "its end was requested: enough" in cli("rent", "queue", LONG).stdout
+    assert "a stop was requested: enough" in cli("rent", "queue", LONG).stdout
 
 
 def test_the_queue_shows_a_limit_that_a_job_has_passed(surroundings: Surroundings) -> None:
@@ -209,7 +209,7 @@ def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Sur
     Credits().reserve("anna", "one", 4.0)
     done = cli("rent", "queue", "one", "--cancel", "--reason", "enough")
     assert done.returncode == 0 and done.stdout.splitlines()[:2] == ["one  CANCELLED", "  enough"]
-    assert "it has ended and has no machine; its reservation was returned to anna" in done.stderr
+    assert "the job has ended and has no machine; its reservation was returned to anna" in done.stderr
     assert Credits().balance("anna") == 10.0 and TrainingQueue().claim("w", 60) is None
     again = cli("rent", "queue", "one", "--cancel")
     assert again.returncode == 1 and "one has already ended: CANCELLED" in again.stderr
@@ -273,7 +273,7 @@ def test_a_sweep_says_of_every_machine_what_it_is_and_why_it_stays_or_goes(vast:
         "  1 stays (job busy): its job is TRAINING, step 12 of 40, held by host-1, $0.500 per hour",
         "  3 stays (job nobody): Instance exceeded max runtime (5.00h > 4.0h limit); goes soon if nothing changes, "
         "$0.500 per hour",
-        '  4 is not ours labelled "somebody\'s": left alone, $0.500 per hour',
+        '  4 was not rented by this package labelled "somebody\'s", and is left alone, $0.500 per hour',
     ]
     kept = {each["instance_id"]: each for each in json.loads(cli("rent", "sweep", "--json").stdout)["kept"]}
     assert kept.keys() == {1, 3} and (kept[1]["kind"], kept[1]["seconds_left"]) == ("at_work", None)
@@ -300,7 +300,9 @@ def test_a_command_that_waits_says_for_what(vast: VastApi) -> None:
     ended("done", JobState.FAILED)
     vast.hang = destroy_request(1)
     with started("rent", "worker", "--no-sweep") as worker, started("rent", "sweep", "--force") as sweep:
-        assert wait_until(lambda: "nothing to do: no job is waiting; looking again every 10s" in worker(), 60), worker()
+        assert wait_until(lambda: "nothing to do: no job is waiting; checking again every 10s" in worker(), 60), (
+            worker()
+        )
         assert wait_until(lambda: "destroying instance 1: Training FAILED" in sweep(), 60), sweep()
         assert wait_until(lambda: re.search(r"destroying instance 1: .*: no update for \d+s\n", sweep()), 60), sweep()
 

@@ -114,7 +114,7 @@ def test_json_says_what_goes_on_what_ended_and_what_was_killed(folder: Folder) -
     assert rows["victim"]["status"] == "KILLED" and rows["victim"]["is_alive"] is False
     assert rows["run10"]["is_alive"] is True and rows["run10"]["processes"] == 1 and rows["run10"]["rss_bytes"] > 0
     assert rows["run10"]["tree"][0]["identity"]["pid"] == alive.pid and rows["run10"]["eta_seconds"] == 900.0
-    away = "step 112, 4 steps/s; it runs on gpu-7: not visible from here; its file was written "
+    away = "step 112, 4 steps/s; it runs on gpu-7 and is not visible from here; its file was written "
     assert rows["away"]["reason"].startswith(away) and rows["away"]["cpu_percent"] == 77.0
     assert "no update for 1h" in rows["lost"]["reason"]
 

@@ -86,7 +86,7 @@ def test_what_is_not_there_is_not_watched(surroundings: Surroundings) -> None:
 
 def test_a_run_that_nobody_can_see_is_unknown(surroundings: Surroundings) -> None:
     done = cli("watch", "local", "--log", "/no/such/log", "--once")
-    assert done.returncode == 3 and "not known whether it runs" in done.stdout
+    assert done.returncode == 3 and "unknown whether it is running" in done.stdout
     assert "no sign of activity" in done.stdout and "no such log" in done.stdout
 
 
@@ -127,7 +127,7 @@ def test_a_log_that_is_not_there_yet_is_named_once(start: object, way: str) -> N
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as watching:
         assert watching.stdout
         first = watching.stdout.readline()
-        assert f"waiting     there is no log {log} yet" in first, first
+        assert f"waiting     log {log} does not exist yet" in first, first
         time.sleep(1)  # for further looks
         log.write_text("step 7/40 loss 0.1\n")
         lines = [first]
@@ -135,7 +135,7 @@ def test_a_log_that_is_not_there_yet_is_named_once(start: object, way: str) -> N
             lines.append(watching.stdout.readline())
             assert lines[-1], lines
         watching.send_signal(signal.SIGINT)
-    assert sum("there is no log" in line for line in lines) == 1
+    assert sum("does not exist yet" in line for line in lines) == 1
 
 
 def test_every_line_is_an_object_with_json(start: object) -> None:
@@ -165,7 +165,7 @@ def test_an_interrupted_watch_leaves_the_run_alone(start: object) -> None:
 def test_stop_ends_a_run_and_says_what_is_left(start: object, surroundings: Surroundings) -> None:
     run = start(2, "sleep 301 & sleep 302")  # type: ignore[operator]
     done = cli("stop", "local", *run.options[1:], "--output-dir", str(run.folder), "--stop-grace", "0.5")
-    assert done.returncode == 0 and "no process of it is left" in done.stdout, done.stderr
+    assert done.returncode == 0 and "none of its processes is left" in done.stdout, done.stderr
     assert run.process.wait(10) == -signal.SIGTERM
     assert not [line for line in surroundings.processes().values() if "sleep 30" in line]
 

@@ -61,7 +61,7 @@ def test_without_any_tool_nothing_is_broken(tmp_path: Path) -> None:
     assert done.returncode == 0 and "✗" not in done.stdout
     for name in ("kubectl", "ssh", "rsync", "vastai", "nvidia-smi"):
         assert re.search(rf"^  – missing {name} +not on PATH.*\n +→ ", done.stdout, re.MULTILINE), name
-    assert done.stdout.endswith("missing, which matters only if you need it\n")
+    assert done.stdout.endswith("missing (only a problem if you need them)\n")
 
 
 def test_nvidia_smi_is_found_where_images_have_it(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_when_all_is_well_it_fits_on_a_screen(kube: KubernetesApi, pod: Pod, vas
     screen.shows(r"status=\d")
     shown = screen.text()
     assert "status=0" in shown and re.search(r"^this machine\n  ✓ ok      python", shown, re.MULTILINE), shown
-    assert "all of it works" in shown and "→" not in shown, shown
+    assert "all checks passed" in shown and "→" not in shown, shown
 
 
 def test_a_terminal_without_utf8_gets_plain_marks() -> None:

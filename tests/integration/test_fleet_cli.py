@@ -159,9 +159,9 @@ PAGES: Keys = (
     ("Escape", r"^ +NAME "),
     ("l", "logs of all"),
     ("l", rf"^── {called(FIRST)} "),
-    ("!", r"alerts?, the newest first"),
+    ("!", r"alerts?, newest first"),
     ("Escape", r"^ +NAME "),
-    ("?", "^  PgUp +a page up|forget the log lines"),
+    ("?", "^  PgUp +move one page|clear the log lines"),
     ("G", r"  Esc +cancel"),
     ("g", "^the table"),
     ("Down", "^  c +forget"),
@@ -197,7 +197,7 @@ def press_all_keys(screen: Screen, total: int, named: Sequence[str]) -> None:
     screen.press("Escape")
     screen.hides(r"^.\*\S")
     press_filter(screen, total)
-    press_each(screen, [("g", row(FIRST)), ("p", "PAUSED"), ("c", "the logs shown so far are gone")])
+    press_each(screen, [("g", row(FIRST)), ("p", "PAUSED"), ("c", "cleared the log lines shown so far")])
     screen.shows("no log lines yet")
     screen.press("p")
     screen.hides("PAUSED")
@@ -206,7 +206,7 @@ def press_all_keys(screen: Screen, total: int, named: Sequence[str]) -> None:
 def press_filter(screen: Screen, total: int) -> None:
     screen.press("/")
     screen.type("zzq")
-    screen.shows("^/zzq_", "nothing matches zzq", f" 0 of {total} members")
+    screen.shows("^/zzq_", "no member matches zzq", f" 0 of {total} members")
     press_each(screen, [("BSpace", "^/zz_"), ("C-u", "^/_")])
     screen.shows(f"all, {total} members")
     screen.type("0007003")
@@ -290,7 +290,7 @@ def test_stop_and_destroy_reach_the_account_once_the_words_were_typed(screen: Sc
     press_each(screen, IN_ORDER)
     for key, typed in (("D", f"destroy {FIRST} "), ("D", "y"), ("x", f"Stop {FIRST}"), ("x", "")):
         screen.press(key)
-        screen.shows("To go on, type")
+        screen.shows("To confirm, type")
         screen.type(typed)
         screen.press("Enter")
         screen.shows("cancelled: nothing was done")
@@ -324,7 +324,7 @@ def test_whoever_quits_while_an_instance_is_destroyed_is_told_first(screen: Scre
     screen.press("D")
     screen.type(f"destroy {FIRST}")
     screen.press("Enter", "q")
-    screen.shows("a stop or destroy is under way: wait for its alert, or give it up with Ctrl-C", row(FIRST))
+    screen.shows("an action is in progress: wait for its alert, or press Ctrl-C to quit anyway", row(FIRST))
     screen.shows(f"{FIRST}: it is destroyed")
     assert account.api.gone == [FIRST]
     screen.press("q")
@@ -338,7 +338,7 @@ def test_an_account_that_fails_makes_the_screen_stale_and_keeps_its_rows(screen:
     account.rent(3)
     account.api.fail_with = 401
     screen.start("200x60", *account.vast())
-    screen.shows(r"^stale since \d\d:\d\d.*401", "nothing is known yet: the last try failed", r"all, \? members")
+    screen.shows(r"^stale since \d\d:\d\d.*401", "no data yet: the last query failed", r"all, \? members")
     account.api.fail_with = 0
     screen.press("r")
     screen.shows("3 ok", row(FIRST))
@@ -507,7 +507,7 @@ def test_a_log_that_no_process_writes_is_neither_healthy_nor_stalled(account: Ac
     os.utime(account.log, (days_ago, days_ago))
     told = run("fleet", f"local#{account.log}", "--once")
     assert told.returncode == 3
-    assert " step 10 of 100: no process visible from here has written to its log for 3d00h\n" in told.stdout
+    assert " step 10 of 100: its log has not changed for 3d00h, and none of its processes is visible\n" in told.stdout
     assert " run's 1/training.log " in told.stdout
 
 
@@ -584,7 +584,7 @@ def test_a_mistyped_group_is_no_pod(account: Account) -> None:
     assert done.returncode == 2 and "no group or member has this name; did you mean nightly?" in done.stderr
     assert not account.api.requests
     other = run("fleet", "weekly")
-    assert other.returncode == 3 and "weekly, taken as a pod: " in other.stdout
+    assert other.returncode == 3 and "weekly, assumed to be a pod: " in other.stdout
 
 
 # ---------------------------------------------------------------- ends

@@ -113,9 +113,9 @@ LOOKS = (
     ("l", r"logs of all"),
     ("l", r"^── \w+-\d\d 3000\d{4} "),
     ("p", r"PAUSED"),
-    ("!", r"alerts?, the newest first"),
+    ("!", r"alerts?, newest first"),
     ("Escape", r"^. *NAME "),
-    ("?", r"forget the log lines"),
+    ("?", r"clear the log lines"),
     ("Escape", r"^. *NAME "),
     ("Enter", "gradient norm"),
     ("Right", r"^── vision-01 30007002 "),
@@ -143,7 +143,7 @@ def test_read_only_offers_no_change_and_refuses_it(screen: FleetScreen) -> None:
         screen.press(key)
         screen.shows(f"read-only: {key} would")
     screen.press("?")
-    screen.shows("forget the log lines")
+    screen.shows("clear the log lines")
     assert "destroy" not in screen.text()
     screen.press("q")
     screen.ended(0)
@@ -280,7 +280,7 @@ def test_a_message_leaves_its_line_to_the_keys_after_some_seconds(screen: FleetS
     screen.start("80x24")
     screen.shows(r"^> \w+-\d\d ", "^Tab group")
     screen.press("m")
-    screen.shows("^mark two or more with Space first")
+    screen.shows("^first mark two or more members with Space")
     screen.hides("^Tab group")
     screen.shows("^Tab group", seconds=30)
 

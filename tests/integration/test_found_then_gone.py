@@ -41,7 +41,7 @@ def test_a_wait_ends_with_it(gone: EndingTransport) -> None:
 def test_a_wait_for_its_end_ends_with_it(gone: EndingTransport) -> None:
     job = find_one("local", gone.ending[0].pid, transport=gone).job
     report = monitor_job("local", job, 0.1, timeout=60, transport=gone)
-    assert (report["status"], report["reason"]) == ("UNKNOWN", "it ended; no log shows how")
+    assert (report["status"], report["reason"]) == ("UNKNOWN", "it ended, and no log shows whether it succeeded")
 
 
 def test_a_watch_ends_with_it(gone: EndingTransport) -> None:

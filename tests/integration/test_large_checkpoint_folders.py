@@ -233,7 +233,7 @@ def test_a_checkpoint_with_too_many_files_is_unknown(local: Place, weights: byte
         (folder / "step_2" / f"{number}.txt").touch()
     found, _ = look(local, folder)
     assert {each.step: each.complete for each in found.checkpoints} == {1: True, 2: None}
-    assert found.checkpoints[-1].problem == "not looked into: it has too many files"
+    assert found.checkpoints[-1].problem == "not inspected: it has too many files"
     assert find_latest_checkpoint(str(folder)) == f"{folder}/step_1"
 
 
@@ -246,13 +246,13 @@ def test_unseen_checkpoints_are_unknown_in_a_complete_listing_too(local: Place, 
     assert found.unlisted == 0 and len(found.checkpoints) == 2 * ENOUGH
     assert found.newest_complete and found.newest_complete.step == 2 * ENOUGH - 1
     unknown = [each.problem for each in found.checkpoints if each.complete is None]
-    assert len(unknown) > ENOUGH and set(unknown) == {"not looked into: newer ones come first"}
+    assert len(unknown) > ENOUGH and set(unknown) == {"not inspected: newer checkpoints are inspected first"}
 
 
 def test_the_command_names_what_it_did_not_look_at(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "local", str(many)]) == 0
     shown = capsys.readouterr().out
-    assert "older checkpoints or closed folders, not looked at" in shown and f"* step     {MANY - 1}" in shown
+    assert "older checkpoints or unreadable folders, not inspected" in shown and f"* step     {MANY - 1}" in shown
     assert main(["checkpoints", "local", str(many), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["checkpoint"]["step"] == MANY - 1 and said["unlisted_checkpoints"] + len(said["checkpoints"]) >= MANY

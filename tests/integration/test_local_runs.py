@@ -383,7 +383,7 @@ def send_signals(processes: tuple[Identity, ...], number: int) -> tuple[str, ...
 
 def test_a_signal_ends_the_process_and_says_so(sleeper: subprocess.Popen[bytes]) -> None:
     [said] = send_signals((identify(sleeper.pid),), signal.SIGTERM)
-    assert said == f"process {sleeper.pid} (sleep): SIGTERM was sent, it has ended"
+    assert said == f"process {sleeper.pid} (sleep): SIGTERM was sent, and the process has ended"
     assert sleeper.wait() == -signal.SIGTERM
 
 
@@ -392,14 +392,14 @@ def test_a_process_that_is_gone_at_once_is_still_named(sleeper: subprocess.Popen
     with ThreadPoolExecutor(1) as others:
         others.submit(sleeper.wait)  # the parent leaves no zombie of which the name could be read
         [said] = send_signals((process,), signal.SIGKILL)
-    assert said == f"process {process.pid} (sleep): SIGKILL was sent, it has ended"
+    assert said == f"process {process.pid} (sleep): SIGKILL was sent, and the process has ended"
 
 
 def test_stopping_and_going_on_is_seen(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     process, source = identify(sleeper.pid), LocalRuns(tmp_path)
-    assert source.send_signal((process,), signal.SIGSTOP)[0].endswith("SIGSTOP was sent, it is stopped")
+    assert source.send_signal((process,), signal.SIGSTOP)[0].endswith("SIGSTOP was sent; it is stopped")
     assert source.send_signal((process,), signal.SIGTERM)[0].endswith(
-        "it is stopped, and receives the signal after SIGCONT"
+        "it is stopped, and will receive the signal after SIGCONT"
     )
     assert source.send_signal((process,), signal.SIGCONT)[0].endswith(("it continues", "it has ended"))
     assert sleeper.wait() == -signal.SIGTERM
@@ -411,7 +411,7 @@ def test_a_process_that_ignores_the_signal_is_still_there() -> None:
     try:
         assert child.stdout and child.stdout.readline() == b"ready\n"
         [said] = send_signals((identify(child.pid),), signal.SIGTERM)
-        assert "SIGTERM was sent, it still exists" in said
+        assert "SIGTERM was sent; it still exists" in said
     finally:
         child.kill()
         child.communicate()
@@ -435,14 +435,14 @@ def test_many_are_signalled_before_the_first_is_waited_for() -> None:
         ({"start_ticks": None}, "its start time is unknown"),
         ({"hostname": "gpu-7"}, "it runs on gpu-7"),
         ({"hostname": None}, "an unknown host"),
-        ({"boot_id": "0"}, "its machine was restarted"),
-        ({"boot_id": None}, "its boot is unknown"),
+        ({"boot_id": "0"}, "its machine has restarted"),
+        ({"boot_id": None}, "may have restarted"),
         ({"pid_namespace": "pid:[1]"}, "pid namespace"),
-        ({"pid": NO_PID}, "has ended: nothing was sent"),
-        ({"pid": 2**70}, "never sent a signal"),
-        ({"pid": 1}, "never sent a signal"),
-        ({"pid": 0}, "never sent a signal"),
-        ({"pid": -1}, "never sent a signal"),
+        ({"pid": NO_PID}, "has ended: no signal was sent"),
+        ({"pid": 2**70}, "signals to it are not allowed"),
+        ({"pid": 1}, "signals to it are not allowed"),
+        ({"pid": 0}, "signals to it are not allowed"),
+        ({"pid": -1}, "signals to it are not allowed"),
         ({"pid": os.getpid()}, "has ended; its pid now belongs to another process"),
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(given),
@@ -458,7 +458,7 @@ def test_a_process_that_may_be_another_one_is_sent_nothing(
 def test_whoever_looks_is_sent_nothing() -> None:
     me = identify()
     assert send_signals((me,), signal.SIGKILL) == (
-        f"process {me.pid}: nothing was sent, it is the process that inspects the others",
+        f"process {me.pid}: no signal was sent, because it is the process that runs this inspection",
     )
 
 
@@ -467,7 +467,7 @@ def test_a_zombie_is_told_apart(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     [said] = send_signals((process,), signal.SIGTERM)
-    assert said.endswith("is a zombie: it has ended, and waits for its parent")
+    assert said.endswith("is a zombie: it has ended, but its parent has not collected it")
     assert is_alive(process) is False
 
 
@@ -529,8 +529,8 @@ def test_a_run_that_may_be_alive_is_kept(tmp_path: Path, sleeper: subprocess.Pop
         (process, "RUNNING", f"its process {sleeper.pid} is alive"),
         (process, "FINISHED", f"its process {sleeper.pid} is alive"),
         (old, "RUNNING", "may be its own"),
-        (elsewhere, "RUNNING", "cannot be seen from there"),
-        (None, "RUNNING", "cannot be seen from there"),
+        (elsewhere, "RUNNING", "is not visible from there"),
+        (None, "RUNNING", "is not visible from there"),
     ):
         write(path, one, status=status)
         with pytest.raises(TrainingMonitorError, match=reason):
@@ -583,7 +583,7 @@ def test_a_run_whose_file_cannot_be_read_is_kept_while_its_process_is_alive(
         source.delete(run)
     path.write_text("garbage")
     source = LocalRuns(tmp_path)
-    with pytest.raises(TrainingMonitorError, match="cannot be seen from there"):
+    with pytest.raises(TrainingMonitorError, match="is not visible from there"):
         source.delete(the_run(source))
 
 
@@ -605,6 +605,6 @@ def test_what_cannot_be_deleted_is_told(tmp_path: Path) -> None:
     write(tmp_path / "a.json", status="FINISHED")
     (tmp_path / "control_a.json").mkdir()
     source = LocalRuns(tmp_path)
-    with pytest.raises(TrainingMonitorError, match="or not all of it"):
+    with pytest.raises(TrainingMonitorError, match="or only in part"):
         source.delete(the_run(source))
     assert the_run(source).name == "a"

@@ -1,4 +1,4 @@
-"""What people type for a training of this machine: its script, its PID, a word without a target."""
+"""What people type for a training on this machine: its script, its PID, a word without a target."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_program_that_looks_like_none_is_a_training_when_it_is_named(
     done = run_command("check", *named, "--json", **ELSEWHERE)
     [job] = json.loads(done.stdout)["jobs"]
     assert (job["pid"], job["state"], job["total_steps"]) == (plain.pid, "running", 1000), done
-    assert ("responds: taken as pid" in done.stderr) == (len(words) == 1)
+    assert ("responds: assuming pid" in done.stderr) == (len(words) == 1)
 
 
 WORD_ALONE = {  # and what each command says of it
@@ -63,7 +63,7 @@ def test_a_word_alone_is_a_training_of_this_machine_for_commands_that_read(
 ) -> None:
     done = run_command(command, NAME, *(["--timeout", "5"] if command != "logs" else []), **ELSEWHERE)
     assert WORD_ALONE[command] in done.stdout, done
-    assert done.stderr.startswith(f"no target {NAME} responds: taken as pid {plain.pid} of this machine"), done
+    assert done.stderr.startswith(f"no target {NAME} responds: assuming pid {plain.pid} on this machine"), done
 
 
 def test_whoever_asks_is_not_what_a_word_means(surroundings: Surroundings) -> None:

@@ -167,7 +167,8 @@ LOOKS = {
 }
 SAID = {
     "monitor_job": "no longer watching process:fit, which keeps running",
-    "auto_restart": "only the supervision of fit has ended, not the training; repeat the same call to resume it",
+    "auto_restart": "the supervision of fit has ended, but not the training; repeat the same call to resume "
+    "the supervision",
     "background": "",
 }
 

@@ -166,7 +166,7 @@ def test_telegram_writes_to_the_new_id_of_a_group_and_says_so(
     assert notifier.notify(None, "first").success and notifier.notify(None, "second").success
     sent = [(asked.json["chat_id"], asked.json["text"]) for asked in services.asked]
     assert [chat for chat, _ in sent] == [MOVED_CHAT, NEW_CHAT, NEW_CHAT]
-    assert f"has the id {NEW_CHAT}: put it into the settings" in sent[1][1] and NEW_CHAT not in sent[2][1]
+    assert f"now {NEW_CHAT}: change it in the settings" in sent[1][1] and NEW_CHAT not in sent[2][1]
     assert NEW_CHAT in caplog.text
 
 

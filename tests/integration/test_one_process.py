@@ -72,7 +72,11 @@ def test_a_process_that_a_signal_has_stopped(start: Start) -> None:
     process = start("sleep", "3600")
     os.kill(process.pid, signal.SIGSTOP)
     assert wait_until(lambda: state_of(process.pid) == "T")
-    check(process.pid, "stopped", f"Pid {process.pid} is stopped by a signal: kill -CONT {process.pid} continues it.")
+    check(
+        process.pid,
+        "stopped",
+        f"Pid {process.pid} is stopped by a signal; to continue it, run kill -CONT {process.pid}.",
+    )
 
 
 def test_a_zombie_whose_parent_does_not_wait(start: Start) -> None:
@@ -109,7 +113,7 @@ def test_a_pipe_with_who_should_write_it(start: Start) -> None:
     assert wait_until(lambda: {"sleep", "python"} <= by_name().keys())
     reader, writer = by_name()["python"], by_name()["sleep"]
     assert wait_until(lambda: "pipe" in Path(f"/proc/{reader}/wchan").read_text())
-    check(reader, "pipe", f"Pid {reader} reads a pipe, which pid {writer} (sleep) should write.")
+    check(reader, "pipe", f"Pid {reader} reads a pipe, which pid {writer} (sleep) should write to.")
 
 
 def test_a_pipe_that_nobody_reads(start: Start) -> None:
@@ -144,7 +148,7 @@ def test_a_debugger_of_python_that_waits_for_input(
     process = start(PYTHON, "train.py")  # has no py-spy beside it
     log = surroundings.folder / "0.log"
     assert wait_until(lambda: log.read_text().endswith("(Pdb) "))
-    check(process.pid, "debugger", "waits for input to a debugger")
+    check(process.pid, "debugger", "waits for debugger input")
 
 
 def test_a_process_that_waits_for_its_terminal(start: Start) -> None:

@@ -175,7 +175,7 @@ def test_ranks_of_two_torchrun_jobs_with_one_script_are_not_mixed(
     if has_common_parent:
         report = explain(both.pid)
         assert (report["culprits"], report["confidence"]) == ([], "none")
-        assert "cannot belong to one training: they meet at different places (" in report["explanation"]
+        assert "cannot belong to one training: their rendezvous addresses differ (" in report["explanation"]
 
 
 def test_ranks_with_one_number_and_no_known_place_are_no_answer(start: Start, surroundings: Surroundings) -> None:
@@ -185,7 +185,7 @@ def test_ranks_with_one_number_and_no_known_place_are_no_answer(start: Start, su
     report = explain(pids[0])
     said = report["explanation"]
     assert (report["culprits"], report["confidence"], report["missing_ranks"]) == ([], "none", []), said
-    assert "2 processes are rank 0" in said
+    assert "2 processes have rank 0" in said
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_a_folder_that_is_not_there_is_said(local: Place) -> None:
 
 def test_a_command_that_hangs_is_stopped_with_all_its_processes(place: Place) -> None:
     report = sample(place, "setsid sleep 987 & trap '' TERM; sleep 987; sleep 987", timeout=1, attempts=1)
-    assert report == HookReport(False, 1, "it still ran after 1 s and was stopped", report.said)
+    assert report == HookReport(False, 1, "it was still running after 1 s and was stopped", report.said)
     assert not [line for line in place.surroundings.processes().values() if "987" in line]
 
 

@@ -377,11 +377,11 @@ class TestCheck:
         ("job", "state", "verdict", "reason"),
         [
             ("steady", "running", "ok", r"step \d+ of 100000"),
-            ("frozen", "unknown", "unknown", r"after one look, its log does not show when it made step 40 of 200"),
+            ("frozen", "unknown", "unknown", r"a single check does not show when it reached step 40 of 200"),
             ("good", "finished", "ok", r"finished at step 3 of 3"),
             ("bad", "failed", "failed", r"failed at step 5 of 10: .*3"),
             ("crashed", "failed", "failed", rf"failed at step 40 of 200: .*{CRASH}"),
-            ("waiting", "starting", "unknown", r"^it is waiting to start: 99 GPUs asked, 4 exist$"),
+            ("waiting", "starting", "unknown", r"^it is waiting to start: 99 GPUs requested, 4 exist$"),
         ],
     )
     def test_one_look_says_what_is_known_of_a_job_and_why(
@@ -485,7 +485,7 @@ class TestResources:
     def test_a_job_that_cannot_be_placed_shows_in_the_health_report(self, jobs: RayHead, tmp_path: Path) -> None:
         report = get_training_health(HEAD, str(tmp_path), job_id="waiting")
         assert report["job"] and report["job"]["status"] == "PENDING"
-        assert report["job"]["message"] == "99 GPUs asked, 4 exist"
+        assert report["job"]["message"] == "99 GPUs requested, 4 exist"
         assert wait_until(lambda: "99" in str(verify_ray_resources(HEAD)["pending_demands"]), 120)
 
     def test_a_job_that_waits_says_for_what_wherever_it_is_shown(
@@ -496,14 +496,16 @@ class TestResources:
             return capsys.readouterr().out
 
         jobs.submit("tpu", "true", entrypoint_resources={"tpu": 2}, entrypoint_num_cpus=1)
-        assert said("status", "tpu").startswith("tpu PENDING: 2 tpu asked, 0 exist")
-        assert said("watch", "tpu", "--once").startswith("PENDING: 2 tpu asked, 0 exist\n")
-        assert re.search(r"^tpu +PENDING +starting +not started +2 tpu asked, 0 exist$", said("status"), re.MULTILINE)
-        assert '"message":"2 tpu asked, 0 exist"' in said("status", "tpu", "--json").replace('": "', '":"')
+        assert said("status", "tpu").startswith("tpu PENDING: 2 tpu requested, 0 exist")
+        assert said("watch", "tpu", "--once").startswith("PENDING: 2 tpu requested, 0 exist\n")
+        assert re.search(
+            r"^tpu +PENDING +starting +not started +2 tpu requested, 0 exist$", said("status"), re.MULTILINE
+        )
+        assert '"message":"2 tpu requested, 0 exist"' in said("status", "tpu", "--json").replace('": "', '":"')
         assert stop_job(HEAD, "tpu") == "STOPPED"
         config = {"entrypoint": "true", "entrypoint_num_gpus": 99}
         run = Supervised("pend", tmp_path / "c", job_config=config, stagnation_threshold=1)
-        seen = "pend-attempt-1 PENDING: 99 GPUs asked, 4 exist"
+        seen = "pend-attempt-1 PENDING: 99 GPUs requested, 4 exist"
         assert wait_until(lambda: [each.text for each in run.events].count(seen) > 6, 120), run.texts()
         assert stop_job(HEAD, "pend") == "STOPPED"
         assert run.end(120)["reason"].startswith("stopped")

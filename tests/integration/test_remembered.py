@@ -99,4 +99,4 @@ def test_how_one_without_a_log_ended_is_not_known(surroundings: Surroundings, st
     one.wait()
     (here / "one.log").unlink()
     done = run_command("check", "local", str(one.pid))
-    assert done.returncode == 3 and "it ended; no log shows how" in done.stdout, done
+    assert done.returncode == 3 and "it ended, and no log shows whether it succeeded" in done.stdout, done

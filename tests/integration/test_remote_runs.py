@@ -173,7 +173,7 @@ class TestLooking:
     def test_a_folder_that_is_not_there_is_an_error_and_an_empty_one_is_none(self, folder: Folder) -> None:
         assert folder.runs.look(frozenset()).runs == ()
         folder.path.rmdir()
-        with pytest.raises(CommandFailed, match="there is no folder .*Try: check the path"):
+        with pytest.raises(CommandFailed, match="no such folder: .*Try: check the path"):
             folder.runs.look(frozenset())
         folder.path.write_text("a file")
         with pytest.raises(CommandFailed, match="this is a file, not a folder"):
@@ -354,14 +354,16 @@ class TestSignals:
     def test_what_came_of_a_signal_is_seen(self, folder: Folder, sleeper: subprocess.Popen[bytes]) -> None:
         known = identify(sleeper.pid)
         what = f"process {sleeper.pid} (sleep)"
-        assert folder.runs.send_signal((known,), signal.SIGSTOP) == (f"{what}: SIGSTOP was sent, it is stopped",)
-        assert folder.runs.send_signal((known,), signal.SIGCONT) == (f"{what}: SIGCONT was sent, it continues",)
-        assert folder.runs.send_signal((known,), signal.SIGTERM) == (f"{what}: SIGTERM was sent, it has ended",)
+        assert folder.runs.send_signal((known,), signal.SIGSTOP) == (f"{what}: SIGSTOP was sent; it is stopped",)
+        assert folder.runs.send_signal((known,), signal.SIGCONT) == (f"{what}: SIGCONT was sent; it continues",)
+        assert folder.runs.send_signal((known,), signal.SIGTERM) == (
+            f"{what}: SIGTERM was sent, and the process has ended",
+        )
         [zombie] = folder.runs.send_signal((known,), signal.SIGTERM)
-        assert zombie == f"{what} is a zombie: it has ended, and waits for its parent"
+        assert zombie == f"{what} is a zombie: it has ended, but its parent has not collected it"
         sleeper.wait()
         assert folder.runs.send_signal((known,), signal.SIGTERM) == (
-            f"process {sleeper.pid} has ended: nothing was sent",
+            f"process {sleeper.pid} has ended: no signal was sent",
         )
 
     def test_a_process_that_ignores_it_is_still_there(self, here: Folder) -> None:
@@ -369,7 +371,7 @@ class TestSignals:
         with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as process:
             assert process.stdout and process.stdout.readline() == b"ready\n"
             [said] = here.runs.send_signal((identify(process.pid),), signal.SIGTERM)
-            assert "SIGTERM was sent, it still exists" in said
+            assert "SIGTERM was sent; it still exists" in said
             process.kill()
 
     def test_a_name_with_line_ends_and_brackets_is_still_the_same_process(self, here: Folder, tmp_path: Path) -> None:
@@ -377,7 +379,7 @@ class TestSignals:
         shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
         with subprocess.Popen([str(program), "300"]) as process:
             [said] = here.runs.send_signal((identify(process.pid),), signal.SIGTERM)
-            assert said == f"process {process.pid} (a) Z\n7 (b): SIGTERM was sent, it has ended"
+            assert said == f"process {process.pid} (a) Z\n7 (b): SIGTERM was sent, and the process has ended"
             kill(process.pid)
 
 
@@ -432,7 +434,7 @@ class TestDeleting:
     ) -> None:
         file = folder.write("a", Identity(sleeper.pid, None, identify().hostname), flat=False)
         os.utime(file, (1, 1))
-        with pytest.raises(CommandFailed, match="may be its own: end it first"):
+        with pytest.raises(CommandFailed, match="may belong to it: end the process first"):
             folder.runs.delete(folder.run("a"))
         sleeper.kill()
         sleeper.wait()

@@ -205,7 +205,7 @@ def test_a_node_with_a_fault_of_its_hardware_is_handed_to_the_next_attempt(
     assert report["success"] and report["attempts"][0]["faulty_nodes"] == [node]
     assert report["attempts"][0]["failure"]["action"] == "restart_elsewhere"
     assert f"avoids {node}\n" in get_job_logs("local", "process:hangs-attempt-2")
-    assert any(f"node {node} is suspect" in event.text for _, event in heard.events)
+    assert any(f"avoiding suspect node {node}" in event.text for _, event in heard.events)
 
 
 # ---------------------------------------------------------------- what is kept

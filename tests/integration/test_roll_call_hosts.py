@@ -139,9 +139,9 @@ def test_what_kubernetes_does_not_tell_is_unknown(hung: Training, kube: Kubernet
 
     assert unknown() == ""
     kube.forbidden.add("list events")
-    assert unknown().startswith("the events of the pods are unknown: ")
+    assert unknown().startswith("the events of the pods could not be read: ")
     kube.forbidden.add("list pods")
-    assert unknown().startswith("the other pods of the training are unknown: ")
+    assert unknown().startswith("the other pods of the training could not be listed: ")
 
 
 def test_a_rank_on_a_pod_whose_state_is_unknown_is_not_missing(

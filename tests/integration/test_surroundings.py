@@ -361,7 +361,7 @@ def test_kubernetes_tells_restarts_and_warnings_of_the_pods(in_pod: Place, kube:
     unknown = pod_findings(site, site.target.list_pods(pod.name, transport=site.transport), 30.0)
     assert [each.text for each in unknown.findings] == [each.text for each in found[:1]]
     [unread] = unknown.unread
-    assert unread.startswith("the events of the pods are unknown: ") and "Forbidden" in unread
+    assert unread.startswith("the events of the pods could not be read: ") and "Forbidden" in unread
 
 
 # ---------------------------------------------------------------- tools of GPUs

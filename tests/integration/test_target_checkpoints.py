@@ -217,7 +217,7 @@ class TestCheckpoints:
         assert found.pop(10) is None
         assert {step: word in (found[step] or "") for step, word in words.items()} == dict.fromkeys(words, True)
         (runs / "latest").write_text("global_step50")
-        assert problems(target, runs)[50] == "latest names global_step50, which is missing"
+        assert problems(target, runs)[50] == "latest names global_step50, which does not exist"
         assert find_latest_checkpoint(str(runs), target.address) == f"{runs}/global_step40"
 
     @pytest.mark.parametrize("tracker", ["latest_checkpointed_iteration.txt", "last_checkpoint", "latest-rank0.pt"])

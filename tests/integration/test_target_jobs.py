@@ -276,7 +276,7 @@ class TestJobs:
         start(target, "sleep 300 & echo begun")
         assert wait_until(lambda: look(target).status is JobStatus.SUCCEEDED)
         found = look(target)
-        assert found.survivors == 1 and found.message == "exit status 0, and 1 of its processes are still running"
+        assert found.survivors == 1 and found.message == "exit status 0, but 1 of its processes are still running"
 
     def test_a_relative_jobs_folder_is_the_same_for_all(self, local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(local.folder)

@@ -56,7 +56,7 @@ def test_what_is_under_way_is_done_before_top_has_ended(screen: Screen, sshd: Ss
     screen.press("q")
     screen.shows("status=0")
     assert not own.exists()
-    screen.shows("waiting at most 2 s for: delete llama", "^deleted llama")
+    screen.shows("waiting for at most 2 s for: delete llama", "^deleted llama")
 
 
 def test_what_takes_longer_is_left_and_told(screen: Screen, sshd: SshServer, surroundings: Surroundings) -> None:
@@ -68,7 +68,7 @@ def test_what_takes_longer_is_left_and_told(screen: Screen, sshd: SshServer, sur
     delete(screen)
     screen.press("q")
     screen.shows(
-        "waiting at most 2 s for: delete llama", "error: no response yet: delete llama;", "status=0", seconds=20
+        "waiting for at most 2 s for: delete llama", "error: delete llama: no response yet", "status=0", seconds=20
     )
 
 
@@ -83,7 +83,7 @@ def test_ctrl_c_waits_less_than_a_second_and_tells_what_is_left(
     delete(screen)
     screen.shows("deleting llama")
     screen.press("C-c")
-    screen.shows("waiting at most 0.3 s for: delete llama", "error: no response yet: delete llama;", "status=130")
+    screen.shows("waiting for at most 0.3 s for: delete llama", "error: delete llama: no response yet", "status=130")
     screen.given_back()
 
 

@@ -163,13 +163,13 @@ KEYS = (
     ("p", "PAUSED"),
     ("r", "PAUSED"),
     ("p", "  6 runs  [0-9]"),
-    ("m", "0 messages, the newest first"),
+    ("m", "0 messages, newest first"),
     ("Escape", r"^>\+alive"),
     ("Enter", r"^── alive RUNNING", r"^resources +PID \d+", "rate 4.00/s", r"^ +loss +0.5000 +█", r"learning_rate=0.1"),
     ("Escape", r"^>\+alive"),
     ("e", "1 variable ─", r"^PID \d+  CPU \S+%", r"^> learning_rate +0.1 +float"),
     ("Escape", r"^>\+alive"),
-    ("?", r"^── keys", "only runs of the next status"),
+    ("?", r"^── keys", "show only runs with the next status"),
     ("Escape", r"^>\+alive"),
 )
 
@@ -210,7 +210,7 @@ def test_what_changes_in_the_files_is_seen_without_a_key_and_the_cursor_stays(sc
     screen.shows("1 of 7 runs  RUNNING", r"^>\+aaa")
     process.kill()
     process.wait()
-    screen.shows("0 of 7 runs  RUNNING", "no run is RUNNING: Esc shows all")
+    screen.shows("0 of 7 runs  RUNNING", "no run matches RUNNING: Esc shows all")
     screen.press("q")
     screen.ended(0)
 
@@ -255,7 +255,7 @@ def test_chosen_columns_are_kept_and_an_unusable_state_is_reported(screen: TopSc
     screen.press("v", "Space", "Down", "Space")
     screen.shows(r"^  \[ \] Status", r"^> \[ \] Done", "31 of 33 are shown")
     screen.press("Enter")
-    screen.shows("Run Name +Rate", "columns kept in ")
+    screen.shows("Run Name +Rate", "column choice saved in ")
     screen.press("q")
     screen.ended(0)
     screen.forget()
@@ -268,7 +268,7 @@ def test_chosen_columns_are_kept_and_an_unusable_state_is_reported(screen: TopSc
     screen.open("150x30")
     screen.shows("Run Name +Status +Done")
     screen.press("m")
-    screen.shows("all columns are shown: ")
+    screen.shows("so all are shown: ")
     screen.press("q")
     screen.ended(0)
 
@@ -298,8 +298,8 @@ def test_k_ends_a_run_with_its_whole_tree_once_yes_was_typed(screen: TopScreen) 
     screen.press("Enter")
     assert process.wait(30) == -signal.SIGKILL
     assert wait_until(lambda: int(child) not in pids())
-    ended = rf"process {process.pid} \(sh\): SIGKILL was sent, it has ended"
-    screen.shows(r"^> +alive +KILLED", f"^{ended}; m shows 1 more result")
+    ended = rf"process {process.pid} \(sh\): SIGKILL was sent, and the process has ended"
+    screen.shows(r"^> +alive +KILLED", f"^{ended}; press m to see 1 more result")
     screen.press("m")
     screen.shows("2 messages", rf"^\d\d:\d\d:\d\d  process {child} ", rf"^\d\d:\d\d:\d\d  {ended}")
     screen.press("q")
@@ -315,7 +315,7 @@ def test_k_on_a_process_hits_this_one_alone_with_the_signal_that_was_chosen(scre
     screen.press("Down", "Down", "Down")
     screen.shows(rf"^> +\[P\] sleep +PID {child}", f"alive: process {child} sleep")
     screen.press("k", "Down", "Down")
-    screen.shows("^> SIGKILL", f"a signal to process {child} of run alive")
+    screen.shows("^> SIGKILL", f"send a signal to process {child} of run alive")
     screen.press("Enter")
     screen.type("yes")
     screen.press("Enter")
@@ -336,9 +336,7 @@ def test_k_sends_nothing_on_the_word_of_another_users_file(screen: TopScreen) ->
     screen.press("Enter")
     screen.type("yes")
     screen.press("Enter")
-    screen.shows(
-        f"process {process.pid} .sh.: nothing was sent, the progress file that names it belongs to another user"
-    )
+    screen.shows(f"process {process.pid} .sh.: no signal was sent, because its progress file belongs to another user")
     assert process.poll() is None
     screen.press("q")
     screen.ended(0)
@@ -396,7 +394,7 @@ def test_an_edit_is_pending_until_the_run_answers_and_then_applied_or_refused(sc
     screen.press("C-u")
     screen.type("0.01")
     screen.press("Enter")
-    screen.shows(r"set learning_rate of alive\?", "^now +0.1$", r"^new +0.01  \(0.1 of what it was\)")
+    screen.shows(r"set learning_rate of alive\?", "^now +0.1$", r"^new +0.01  \(0.1 times its old value\)")
     assert not (screen.runs / "alive" / "control.json").exists()
     screen.type("yes")
     screen.press("Enter")
@@ -469,7 +467,7 @@ def test_the_viewer_follows_scrolls_and_searches(screen: TopScreen) -> None:
         ("F", "following(.|\n)*^one more"),
         ("Right", "from column 11"),
         ("Left", "^one more"),
-        ("w", "long lines are broken"),
+        ("w", "long lines are wrapped"),
         ("w", "long lines are cut"),
         ("Tab", "alive stderr(.|\n)*^a warning"),
         ("Tab", "alive stdout(.|\n)*alive stderr"),
@@ -487,9 +485,9 @@ def test_the_viewer_follows_scrolls_and_searches(screen: TopScreen) -> None:
     screen.press("N")
     screen.shows("^alive line 2509$")
     screen.press("g", "n")
-    screen.shows("^alive line 1$", "no LINE 250 before here; searching again begins at the end")
+    screen.shows("^alive line 1$", "no LINE 250 before this position; search again to start from the end")
     screen.press("n")
-    screen.shows("found LINE 250, from the end on", "^alive line 2509$")
+    screen.shows("found LINE 250, starting from the end", "^alive line 2509$")
     screen.press("g", "/")
     screen.type("line 2")
     screen.press("Enter")
@@ -514,9 +512,9 @@ def test_a_log_of_five_gigabytes_is_opened_at_its_end_at_once(screen: TopScreen)
     screen.press("b")
     screen.type("large line 77")
     screen.press("Enter")
-    screen.shows(r"large stdout +\d+%, .* of 4.7 GiB searched for large line 77; Esc ends it")
+    screen.shows(r"large stdout +\d+%, .* of 4.7 GiB searched for large line 77; Esc cancels")
     screen.press("Escape")
-    screen.shows("large stdout +100% .*4.7 GiB +following", "^the last line", "the search was ended")
+    screen.shows("large stdout +100% .*4.7 GiB +following", "^the last line", "search cancelled")
     screen.press("n")
     screen.shows("found large line 77", "^large line 779$", seconds=4 * PATIENCE)
     screen.press("q")

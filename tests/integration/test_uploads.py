@@ -297,7 +297,7 @@ class TestRefusals:
     def test_content_that_changed_on_its_way(self, local: Place, gate: StorageGate) -> None:
         gate.corrupt = True
         report = send(local, model_file(local), gate.storage("k"))
-        assert (report.verified, report.attempts) == (False, 3) and "something else" in (report.error or "")
+        assert (report.verified, report.attempts) == (False, 3) and "a different object" in (report.error or "")
 
     def test_etags_that_are_no_md5(self, local: Place, gate: StorageGate) -> None:
         gate.kms = True

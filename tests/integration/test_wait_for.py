@@ -143,7 +143,7 @@ def test_a_new_line_ends_it_and_is_told_harmless(target: Place) -> None:
     assert done.returncode == 0 and document(done)["line"].startswith("acc=0.93")
     assert "hf_AbC" not in done.stdout and "\x1b" not in document(done)["reason"]
     done = cli("wait", target.address, job, "--for", r"log=acc=0\.9", "--interval", "0.2", "--timeout", "1")
-    assert done.returncode == 3 and "passed without" in done.stdout  # it was there before
+    assert done.returncode == 3 and "was not met within" in done.stdout  # it was there before
 
 
 def test_a_checkpoint_ends_it_once_it_is_complete(target: Place) -> None:
@@ -279,7 +279,7 @@ def test_a_lost_connection_ends_nothing_and_is_told(over_ssh: Place, sshd: SshSe
         sshd.start()
         report = waiter.result()
     assert (report.outcome, report.condition) == ("met", "finished") and report.unseen_seconds >= 2
-    assert "it was not observed" in report.reason
+    assert "it could not be observed" in report.reason
 
 
 def test_a_caller_that_was_killed_misses_nothing(target: Place) -> None:
@@ -408,7 +408,7 @@ def test_an_awaited_wait_that_is_cancelled_ends_its_thread_and_can_be_taken_up(l
 
 
 def test_the_document_shows_what_works(local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program of the section on asyncio, with a training of this machine in place of the one it names."""
+    """The program of the section on asyncio, with a training on this machine in place of the one it names."""
     page = (ROOT / "docs" / "python.md").read_text()
     [program] = re.findall(r"```python\n(import asyncio\n.*?)```", page, re.DOTALL)
     job = start_steps(local, "my-training", count=60)

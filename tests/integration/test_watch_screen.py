@@ -160,9 +160,9 @@ def test_every_page_is_reached_and_left(start: Callable[..., Training], screen: 
     screen.press("End")
     screen.shows("following", "^step 36/40")
     screen.press("e")
-    screen.shows("^── . events?, the newest first", "milestone|50 ?%|75 ?%|Progress")
+    screen.shows("^── . events?, newest first", "milestone|50 ?%|75 ?%|Progress")
     screen.press("?")
-    screen.shows("^── keys", "the log alone, to scroll in")
+    screen.shows("^── keys", "show only the log, with scrolling")
     screen.press("Escape")
     screen.shows("^verdict")
     screen.press("C-c")
@@ -225,7 +225,8 @@ def test_in_the_background_it_draws_a_line_and_is_not_stopped(
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("q", "^left; nothing was stopped"), ("C-c", "^interrupted; nothing was stopped")]
+    ("key", "said"),
+    [("q", "^the screen was closed; nothing was stopped"), ("C-c", "^interrupted; nothing was stopped")],
 )
 def test_leaving_stops_nothing(start: Callable[..., Training], screen: WatchScreen, key: str, said: str) -> None:
     training = start()
@@ -286,7 +287,7 @@ def test_a_stall_is_shown_with_its_silence_and_limit(start: Callable[..., Traini
     training = start()
     screen.watch(training, *SOON, "--grace-period", "1h", "--terminate")
     screen.shows("^── STALLED", r"^last step +\[█{20}\]  .* ago, limit ", "ETA -", "Training Stall Detected")
-    screen.shows(r"it is ended at (..:..:..|..-.. ..:..), in (1h00m|59m(..s)?), unless it makes a step")
+    screen.shows(r"it will be stopped at (..:..:..|..-.. ..:..), in (1h00m|59m(..s)?) unless it makes a step")
     for step in range(6, 12):
         training.write(f"step {step}/40 loss 0.1")
     screen.hides("STALLED")
@@ -300,8 +301,8 @@ def test_a_termination_is_shown_step_by_step_and_ends_the_screen(
 ) -> None:
     training = start(first="trap '' TERM;")
     screen.watch(training, *SOON, "--grace-period", "1", "--terminate", "--terminate-busy")
-    screen.shows("^ending it +stopping +> inventory", "^── events", "stopping +verifying the end of")
-    screen.shows("^terminated at step 5", "processes: no process of it is left", r"^ +\d+\.\ds +stopped ")
+    screen.shows("^ending it +stopping +> inventory", "^── events", "stopping +stopping ")
+    screen.shows("^terminated at step 5", "processes: none of its processes is left", r"^ +\d+\.\ds +stopped ")
     screen.ended(1)
     assert training.process.wait(60) == -signal.SIGKILL
 
@@ -312,12 +313,12 @@ def test_an_interrupted_termination_says_how_it_goes_on(start: Callable[..., Tra
     screen.watch(training, *options)
     screen.shows("^ending it +stopping")
     screen.press("q")
-    screen.shows("interrupted while the run was being ended: run the same command again to continue")
+    screen.shows("interrupted while the training was being stopped: repeat the command to continue")
     screen.ended(130)
     screen.tmux("kill-server")
     words = (sys.executable, "-m", "training_monitor", "watch", "local", *training.options, *options)
     done = subprocess.run(words, capture_output=True, text=True)
-    assert "no process of it is left" in done.stdout and training.process.wait(60)
+    assert "none of its processes is left" in done.stdout and training.process.wait(60)
 
 
 # ---------------------------------------------------------------- another machine
@@ -333,7 +334,7 @@ def test_a_target_that_gives_no_answer_is_grey_until_it_answers_again(
     over_ssh.disconnect()
     screen.shows(
         r"^stale since \d\d:\d\d:\d\d: ",
-        r"^no answer for \d+s, trying again",
+        r"^no response for \d+s, trying again",
         "^── [A-Z]+ when last seen",
         "step 5/40",
     )
@@ -341,7 +342,7 @@ def test_a_target_that_gives_no_answer_is_grey_until_it_answers_again(
     training.write("step 6/40 loss 0.1")
     sshd.start()
     screen.shows("^── [A-Z]+ (for|─)", "step 6/40 loss 0.1", "reached .* responds again after")
-    screen.hides("no answer for")
+    screen.hides("no response for")
     screen.press("q")
     screen.ended(130)
     assert training.process.poll() is None

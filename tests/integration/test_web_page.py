@@ -237,7 +237,7 @@ def test_a_stop_is_confirmed_its_alert_is_shown_and_alerts_are_acknowledged(brow
     number = int(phrase.split()[1])
     page.fleet.act("stop", [f"vast://{number}"])
     page.fleet.act("stop", [f"vast://{number}"])  # is refused: the first one is under way
-    browser.wait("a toast", lambda: "another action on it is in progress" in browser.text("#toast"))
+    browser.wait("a toast", lambda: "another action on this member is in progress" in browser.text("#toast"))
     browser.wait("the title", lambda: browser.driver.title.startswith("⚠ vision-10: refused"))
     browser.one("#toast button").click()
     browser.wait("it is gone", lambda: not browser.text("#toast") and "⚠" not in browser.driver.title)
@@ -339,7 +339,7 @@ def test_the_attempts_of_a_training_are_shown_with_their_evidence(
         assert "Attempt 2" in said and "evidence (oom, user): CUDA out of memory <b>" in said
         assert "70 steps lost" in said and "steps 0 to 70" in said and "? unknown" not in said
         assert f"Why: {why}" in said and "nodes to avoid: node-b" in said and "null" not in said
-        assert "nodes: node-b (fault of its hardware), node-a (its rank was waited for)" in said
+        assert "nodes: node-b (hardware fault), node-a (others waited for its rank)" in said
         assert browser.text("h1") and browser.all(".badge.unknown") and browser.complaints() == []
 
 

@@ -54,9 +54,9 @@ _RANKS = (
 _RANK = regex(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")
 _SURE_RANK = regex(r"zero|expp|.p_rank|ba")  # others may be of one node of several, or a LoRA's rank
 _SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
-_NOT_LOOKED_AT = "not looked into: newer ones come first"
-_TOO_LARGE = "not looked into: it has too many files"
-_SHUT = "not looked into: no permission to enter it, or a folder in it"
+_NOT_LOOKED_AT = "not inspected: newer checkpoints are inspected first"
+_TOO_LARGE = "not inspected: it has too many files"
+_SHUT = "not inspected: no permission to read it, or a folder in it"
 _ITERATION = "latest_checkpointed_iteration.txt"
 
 
@@ -131,14 +131,20 @@ def _judge(
             or _missing_shards(group, listing)
             or _missing_ranks(group)
             or _tracker_problem(group, listing.trackers)
-            or next((f"{lost} is missing, which others have" for lost in sorted(markers[kind] - {*group.files})), None)
+            or next(
+                (
+                    f"{lost} is missing, but other checkpoints have it"
+                    for lost in sorted(markers[kind] - {*group.files})
+                ),
+                None,
+            )
             or _lost_files(group, good.get(kind, group))
         )
         if problem is None:
             problem = _shrunk_file(group, whole.get(kind, group))
             whole[kind] = group
         if problem is None and age is not None and age < quiet_seconds:
-            problem = f"written {age:.0f} s ago: may not be finished"
+            problem = f"written {age:.0f} s ago, so it may be unfinished"
         if problem is None:
             good[kind] = group
         is_known = problem is not None or _is_looked_into(group, listing)
@@ -293,7 +299,7 @@ def _unfinished(group: _Group, marked: set[str]) -> str | None:
         if _UNFINISHED.search(name.rsplit("/", 1)[-1]) or _UNFINISHED_INSIDE.search(name[len(group.folder) :]):
             return f"unfinished: {name}"
     stem = re.sub(r"\.(ckpt|nemo)$", "", group.root)
-    return f"unfinished: {stem}-unfinished is there" if stem in marked else None
+    return f"unfinished: the file {stem}-unfinished exists" if stem in marked else None
 
 
 def _damage(group: _Group) -> str | None:
@@ -307,12 +313,12 @@ def _damage(group: _Group) -> str | None:
         return "only empty files"
     for layout in LAYOUTS:
         if layout.last and _lacks_last(group, layout):
-            return f"no {layout.last}: {layout.made_by} writes it last"
+            return f"unfinished: {layout.last}, which {layout.made_by} writes last, is missing"
     if "" not in group.files and not any(file.path.startswith((f"{group.root}/", f"{group.root}.")) for file in files):
         is_alone = group.root.endswith("_steps.zip") or any(map(_PAIR.search, (file.path for file in files)))
         return f"{group.root} is missing" if is_alone else None
     if "" not in group.files and all(map(_WITHOUT_WEIGHTS.search, group.files)):
-        return "it has no weights"
+        return "it contains no weights"
     return _tensorflow_damage(group)
 
 
@@ -344,10 +350,10 @@ def _missing_shards(group: _Group, listing: Listing) -> str | None:
         shards = sorted(listing.shards.get(path, ()))
         for shard in shards:
             if f"{folder}/{shard}" not in sizes:
-                return f"{shard} is named in {path} and missing"
+                return f"{shard} is missing, but {path} lists it"
         total, there = listing.totals.get(path, 0), sum(sizes[f"{folder}/{shard}"] for shard in shards)
         if shards and there < total:
-            return f"the shards have {there} of the {total} bytes that {path} says"
+            return f"the shards have {there} bytes, but {path} says {total}"
     numbered = {(found[1], found[3], found[4]) for found in map(_SHARD.match, sizes) if found}
     for stem, count, extension in sorted(numbered):
         for number in range(1, int(count) + 1):
@@ -373,10 +379,10 @@ def _missing_ranks(group: _Group) -> str | None:
             continue
         lengths = [max(numbers) + 1 for numbers in zip(*sizes)]
         if len(sizes) < prod(lengths):
-            return f"{len(sizes)} of {prod(lengths)} files {family}"
+            return f"{len(sizes)} of {prod(lengths)} files {family} exist"
         small, large = min(sizes.values()), max(sizes.values())
         if re.search("zero_pp_rank.*optim", family) and large >= LARGE and small < 0.9 * large:
-            return f"one of {family} has {small} bytes, another {large}"
+            return f"the sizes of {family} differ: {small} and {large} bytes"
         for label, length in zip(labels[family], lengths):
             if re.search("model|optim", family):
                 counts[family.rpartition("/")[0], label].add((length, family))
@@ -390,16 +396,16 @@ def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
     """Check against trackers, which are written last: newer is unfinished. DeepSpeed's may be in a checkpoint."""
     content = trackers.get(f"{group.folder}/{_ITERATION}".lstrip("/"), "")
     if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
-        return f"newer than {_ITERATION}, which says {content}"
+        return f"newer than the step in {_ITERATION}: {content}"
     tag = trackers.get(f"{group.folder}/latest".lstrip("/"), "")
     said = step_of(tag)
     if said is not None and _kind(tag) == _kind(group.root.rpartition("/")[2]) and group.step > said:
-        return f"newer than latest, which says {tag}"
+        return f"newer than the checkpoint that latest names: {tag}"
     paths = [file.path for file in group.files.values()]
     for path, tag in trackers.items():
         if tag and path.endswith("/latest") and path.startswith(f"{group.root}/"):
             if not any(other.startswith(f"{path.removesuffix('latest')}{tag}/") for other in paths):
-                return f"{path} names {tag}, which is missing"
+                return f"{path} names {tag}, which does not exist"
     return None
 
 
@@ -416,7 +422,7 @@ def _lost_files(group: _Group, before: _Group) -> str | None:
     for name in sorted(before.files.keys() - group.files.keys()):
         if name.endswith(WEIGHTS) and _without_step(name, before.step) not in there:
             if not kept or not (_RANK.search(name) or _SHARD.match(name) or name.endswith(".distcp")):
-                return f"{name} is missing, which the one before has"
+                return f"{name} is missing, but the previous checkpoint has it"
     return None
 
 
@@ -427,7 +433,7 @@ def _shrunk_file(group: _Group, before: _Group) -> str | None:
     for name, file in group.files.items():
         had = sizes.get(_without_step(name, group.step), 0)
         if had >= LARGE and file.size_bytes < 0.9 * had and _SAME_SIZES.search(name) and file.path.endswith(WEIGHTS):
-            return f"{file.path}: {file.size_bytes} bytes, where the one before has {had}"
+            return f"{file.path} has {file.size_bytes} bytes, but {had} in the previous checkpoint"
     return None
 
 
@@ -449,5 +455,5 @@ def _named_and_missing(listing: Listing, groups: Iterable[_Group]) -> Iterator[C
         else:
             step = None if content.isdigit() else file_step(EXTENSION.sub("", name))
         if step is not None and (folder, step) not in there and not path.startswith(roots):
-            problem = f"{tracker} names {content}, which is missing"
+            problem = f"{tracker} names {content}, which does not exist"
             yield Checkpoint(f"{folder}/{name}".lstrip("/"), step, 0, False, problem)

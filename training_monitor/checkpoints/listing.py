@@ -149,7 +149,7 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
             size, on_disk, path = int(found[1]), 512 * int(found[3] or 0), found[4][:4096]
             listing.files.append(CheckpointFile(path, size, float(found[2])))
             if local and found[3] and size >= LARGE and on_disk < 0.9 * size and path.endswith(WEIGHTS):
-                problems[path] = f"has a hole: {on_disk} of {size} bytes are on the disk"
+                problems[path] = f"only {on_disk} of its {size} bytes are on disk"
         elif kind == "bad":
             problem, _, path = rest.partition(" ./")
             problems[path] = problem.replace("_", " ")

@@ -59,7 +59,7 @@ def find_candidates(words: Sequence[str]) -> _Found:
     if not before:
         titles = {name.partition(" ")[0]: title for title, group in GROUPS.items() for name in group}
         named = {word: commands.get(word, title) for word, title in titles.items()}
-        return "words", {**named, "--help": "show how it is used", "--version": "print the version"}
+        return "words", {**named, "--help": "show the usage", "--version": "print the version"}
     if command not in commands:
         group = "".join(f"{word} " for word in before)
         return "words", {name[len(group) :]: help for name, help in commands.items() if name.startswith(group)}

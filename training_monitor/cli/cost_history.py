@@ -65,9 +65,11 @@ def list_costs(
     elif lines:
         _print([*lines, *(Line(f"group {line.name}", line.costs) for line in sums), together], days)
         if begin < days[0]:
-            hint(f"only the last {MOST_DAYS} days; --until shows earlier ones")
+            hint(f"only the last {MOST_DAYS} days are shown; use --until to see earlier ones")
         if len(members) > MOST_MEMBERS:
-            hint(f"{plural(len(members) - MOST_MEMBERS, 'member')} last seen earlier left out; name some to see them")
+            hint(
+                f"{plural(len(members) - MOST_MEMBERS, 'member')} not seen recently left out; name members to see them"
+            )
 
 
 def machine_of(key: str) -> str:
@@ -153,7 +155,7 @@ def _print(lines: Sequence[Line], days: Sequence[float]) -> None:
     header = ("MEMBER", *["before"] * bool(earlier), *names[earlier:], "TOTAL")
     print_table(header, [_cells(line, earlier) for line in lines], gives_way=(0,))
     if any(line.total.at_least and line.total.dollars is not None for line in lines):
-        hint("+: at least; not every machine was watched all the time, or its cost is unknown")
+        hint("+: at least this much; some machines were not watched all the time, or their cost is unknown")
 
 
 def _cells(line: Line, earlier: int) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
     verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
     put(f"\nTraining {verdict}: {shown_lines(report['reason'])}\n")
     for attempt in report["attempts"]:
-        begun = "where it began is unknown" if attempt["start_step"] is None else "from the start"
+        begun = "from an unknown step" if attempt["start_step"] is None else "from the start"
         parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else begun]
         parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")
         parts += [f"{plural(attempt['steps_lost'], 'step')} lost"] if attempt["steps_lost"] else []
@@ -152,11 +152,11 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
             if text:
                 put_report(f"    {text}")
         if attempt["roll_call"]:
-            put_report(f"    all that was seen of its ranks: {attempt['roll_call']}")
+            put_report(f"    the inspection of its ranks is saved in {attempt['roll_call']}")
         for refused in attempt["refused_checkpoints"]:
             put_report(f"    refused {refused}")
     lost = "an unknown number of steps" if report["steps_lost"] is None else plural(report["steps_lost"], "step")
-    goodput = "unknown: too little was seen" if report["goodput"] is None else f"{report['goodput']:.0%}"
+    goodput = "unknown (not watched for long enough)" if report["goodput"] is None else f"{report['goodput']:.0%}"
     say(
         f"  {plural(len(report['attempts']), 'attempt')}, {plural(report['total_retries'], 'restart')}, "
         f"{lost} lost, goodput {goodput}, {format_duration(report['duration'])}"

@@ -181,7 +181,7 @@ def _refuse_defect(error: Exception, args: Namespace) -> int:
 
     hint(traceback.format_exc())
     what = f"unexpected {type(error).__name__}: {error}"
-    return refuse(Defect(what, hint="report it with the lines above"), args, UNKNOWN)
+    return refuse(Defect(what, hint="report this error with the lines above"), args, UNKNOWN)
 
 
 def _read_alone(args: Namespace) -> None:
@@ -210,7 +210,7 @@ def _namespace_of_context(args: Namespace) -> str:
 
 
 def _means_training_here(args: Namespace, error: Exception) -> bool:
-    """Take a single word that is no target for a training of this machine, if it names one; say so.
+    """Take a single word that is no target for a training on this machine, if it names one; say so.
 
     Only for commands that read: those that act never guess.
     """
@@ -232,12 +232,12 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
     from training_monitor.look.meant import find_one
 
     try:
-        found = f"{find_one('local', word).name} of this machine"
+        found = f"{find_one('local', word).name} on this machine"
     except SettingsError:  # there are several: the command names them
-        found = "a training of this machine"
+        found = "a training on this machine"
     except TrainingMonitorError:
         return False
-    hint(f"no target {word} responds: taken as {found}")
+    hint(f"no target {word} responds: assuming {found}")
     args.target = "local"
     setattr(args, name, word)
     return True

@@ -37,7 +37,7 @@ def open_outbox(user: str | None, store: Store | None = None) -> Iterator[Outbox
     store = store or BestEffortStore()
     notifier = load_notifier(store=store)
     if [channel.name for channel in notifier.channels] == ["web"]:
-        hint("no channel is configured: notices are only listed, see training-monitor notify --list")
+        hint("no channel is configured: notices are only listed by training-monitor notify --list")
     outbox, patience = Outbox(notifier, store, user or None), INTERRUPTED_SECONDS
     outbox.start()  # an earlier command may have left notices
     try:

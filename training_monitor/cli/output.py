@@ -260,4 +260,5 @@ def number(value: float | None, digits: int = 0, unit: str = "") -> str:
 
 def format_unlisted(count: int) -> str:
     """Format how many entries of a checkpoint folder were not examined."""
-    return f"{plural(count, 'older checkpoint or closed folder', 'older checkpoints or closed folders')}, not looked at"
+    entries = plural(count, "older checkpoint or unreadable folder", "older checkpoints or unreadable folders")
+    return f"{entries}, not inspected"

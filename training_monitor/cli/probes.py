@@ -93,7 +93,9 @@ def _python() -> Iterator[Check]:
 
     found = f"{sys.version.split()[0]} {sys.executable}"
     if missing := [name for name in _OPTIONAL_MODULES if find_spec(f"_{name}") is None]:
-        yield Check("python", BROKEN, f"{found} was built without {', '.join(missing)}", "use a Python that has it")
+        yield Check(
+            "python", BROKEN, f"{found} was built without {', '.join(missing)}", "use a Python build that includes it"
+        )
     else:
         yield Check("python", WORKS, found)
 
@@ -108,7 +110,9 @@ def _system() -> Iterator[Check]:
 def _settings() -> Iterator[Check]:
     check = check_settings()
     if not check.file:
-        yield Check("settings file", MISSING, "none: all settings are the defaults", "training-monitor config --init")
+        yield Check(
+            "settings file", MISSING, "none: all settings have their defaults", "training-monitor config --init"
+        )
     elif check.problems:
         lines = [f"line {each.line}" for each in check.problems if each.line]
         found = f"{plural(len(check.problems), 'problem')} ({name_some(lines, _NAMED) or 'of the whole'}): {check.file}"
@@ -131,7 +135,7 @@ def _state() -> Iterator[Check]:
     else:
         yield Check("state folder", WORKS, f"{folder}, {format_bytes(free)} free")
     if free < LEAST_FREE:
-        found = f"{format_bytes(free)} free where the state is kept"
+        found = f"{format_bytes(free)} free on the disk of the state folder"
         remedy = f"free some space on the disk of {folder}, or set TRAINING_MONITOR_STATE_DIR"
         yield Check("disk space", BROKEN, found, remedy)
 
@@ -155,7 +159,7 @@ def _terminal() -> Iterator[Check]:
 def _completion() -> Iterator[Check]:
     shell = os.path.basename(os.environ.get("SHELL", ""))
     if (remedy := how_to_complete(shell)) is None:
-        yield Check("completion", MISSING, f"the shell {shell or '?'} has none; bash, zsh and fish have")
+        yield Check("completion", MISSING, f"not available for the shell {shell or '?'}, only for bash, zsh and fish")
     elif file := find_completion(shell):
         yield Check("completion", WORKS, f"{shell}, by {file}")
     else:
@@ -211,7 +215,12 @@ def _exec() -> Iterator[Check]:
     if answer.strip() == "yes":
         yield Check("kubectl exec", WORKS, f"allowed in {now}")
     elif answer.strip() == "no":
-        yield Check("kubectl exec", BROKEN, "not allowed", "request the verb create on pods/exec in your namespace")
+        yield Check(
+            "kubectl exec",
+            BROKEN,
+            "not allowed",
+            "request permission for the verb create on pods/exec in your namespace",
+        )
     else:
         yield Check("kubectl exec", BROKEN, said, "check that the cluster is up and you are logged in")
 
@@ -237,7 +246,9 @@ def _ssh() -> Iterator[Check]:
 
 def _rsync() -> Iterator[Check]:
     if not (path := _path_of("rsync")):
-        yield Check("rsync", MISSING, "not on PATH: rented machines get files by tar", "apt-get install rsync")
+        yield Check(
+            "rsync", MISSING, "not on PATH: files are copied to rented machines with tar", "apt-get install rsync"
+        )
         return
     works, version, said = _run("rsync", "--version")
     number = re.search(r"version (\S+)", version)
@@ -298,11 +309,11 @@ def _notices() -> Iterator[Check]:
     for channel, obstacle in wrong:
         yield Check(channel.name, BROKEN, obstacle, "training-monitor notify --test")
     if not channels:
-        remedy = "export TRAINING_MONITOR_NTFY=https://ntfy.sh/TOPIC, or another of docs/notifications.md"
+        remedy = "export TRAINING_MONITOR_NTFY=https://ntfy.sh/TOPIC, or another channel of docs/notifications.md"
         yield Check("channels", MISSING, "none: notices are only listed here", remedy)
     elif len(wrong) < len(channels):
         names = dict.fromkeys(channel.name for channel in channels if channel not in [each for each, _ in wrong])
-        yield Check("channels", WORKS, f"{', '.join(names)}; `notify --test` sends through each")
+        yield Check("channels", WORKS, f"{', '.join(names)}; `notify --test` sends a notice through each")
 
 
 def _obstacle(channel: Channel, users: Sequence[NotifiedUser]) -> str | None:

@@ -122,7 +122,7 @@ def say_left(job: QueuedJob) -> None:
     machine = job.work.instance_id
     costs = f"; instance {machine} still costs money" if machine is not None else ""
     if machine is None and job.state is JobState.RENTING and job.work.asked_at is not None:
-        costs = "; a machine was requested, and may exist and cost money"
+        costs = "; a machine was requested, so it may exist and cost money"
     hint(f"\n{job.id} is {job.state.value.lower()}{costs}. Resume it, or end it:")
     hint(f"  training-monitor rent worker --until-empty\n  training-monitor rent queue {job.id} --cancel")
 
@@ -134,11 +134,11 @@ def need_tools() -> None:
             raise ToolNotFound(f"{tool} is not installed here", hint=remedy)
     key = find_vast_key()
     if key is None:
-        hint("there is no ssh key here, and rented machines need one (training-monitor rent keys --setup creates one)")
+        hint("no ssh key was found here, but rented machines need one (training-monitor rent keys --setup creates one)")
     elif not os.path.isfile(key):
         raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor rent keys --setup creates one)")
     elif key != vast_key_path():
-        hint(f"rented machines get the key {key} (training-monitor rent keys --setup creates one only for them)")
+        hint(f"rented machines get the key {key} (training-monitor rent keys --setup creates a separate key for them)")
     try:
         account_balance()
     except AccessDenied:
@@ -163,7 +163,7 @@ def print_job(job: QueuedJob) -> None:
     if work.reason:
         say(f"  {work.reason}")
     if job.to_end and is_to_end(job):
-        say(f"  its end was requested: {job.to_end[1]}")
+        say(f"  a stop was requested: {job.to_end[1]}")
     if work.last_step is not None:
         say(f"  step {work.last_step} of {work.total_steps or '?'}")
     for rental in work.rentals:
@@ -173,7 +173,7 @@ def print_job(job: QueuedJob) -> None:
     for line, times in Counter(_upload_line(upload) for upload in work.uploads).items():
         say(f"  {line}{f' ({times} times)' if times > 1 else ''}")
     if work.saved_path:
-        say(f"  step {work.saved_step} is in {work.saved_path}")
+        say(f"  step {work.saved_step} is saved in {work.saved_path}")
     limit = limit_of(job)
     for warning in (*work.warnings, *([limit.reason] if limit else [])):
         say(f"  ! {warning}")

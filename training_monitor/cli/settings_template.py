@@ -26,15 +26,15 @@ from training_monitor.verdict.limits import WatchConfig
 _WIDTH = 100
 _HEAD = """\
 # Settings of training-monitor: every key with its default, or with an example where it has none.
-# Nothing here is in force: remove the # in front of a line to change what it says, and the one in
-# front of the [table] above it, if any. `training-monitor config --check` says what is wrong.
+# Nothing here is in force: to change a setting, remove the # in front of its line, and the one in
+# front of the [table] above it, if any. `training-monitor config --check` shows errors.
 """
 _SECRET = """\
-A secret can be kept out of this file: token_env = "NAME" in place of token reads it from the variable NAME, and so \
-do {}. A file with secrets must be readable by you alone (chmod 600)."""
+To keep a secret out of this file, write token_env = "NAME" instead of token: it is read from the environment \
+variable NAME. {} work in the same way. Only you may have permission to read a file with secrets (chmod 600)."""
 _CONDITIONS = """\
 A condition tests fields (gpu_utilization, loss, step, status, ...) of one training, and can require a duration."""
-_JOBS = "The same keys for one job alone, by its name."
+_JOBS = "The same keys, for one job only, by its name."
 _MEMBERS = {"nightly": ["vast://30007012", "ssh://gpu1#process:train"]}
 _MEMBER = {"target": "k8s://ml/trainer-0", "job": "raysubmit_x", "name": "llama"}
 
@@ -49,7 +49,10 @@ def _fleet() -> Iterator[str]:
     tables = ("thresholds", "groups", "alerts")
     yield from ("[fleet]", *_keys(FleetConfig, left_out=tables))
     yield from ("[fleet.thresholds]", *_keys(Thresholds))
-    yield from ("[fleet.groups]", *_remark(f"{_meaning(FleetConfig, 'groups')} A member is a target, or a table of:"))
+    yield from (
+        "[fleet.groups]",
+        *_remark(f"{_meaning(FleetConfig, 'groups')} A member is a target, or a table with these keys:"),
+    )
     yield from _terms(meanings_of(MemberSpec))
     yield from (f"#{name} = {_value(members)}" for name, members in _MEMBERS.items())
     yield from (f"#cluster = [{_value(_MEMBER)}, {_value({'target': 'local', 'log_paths': ['/data/*.log']})}]", "")
@@ -64,7 +67,7 @@ def _monitoring() -> Iterator[str]:
 
 def _log_patterns() -> Iterator[str]:
     yield "[log_patterns]"
-    yield from _remark("Metrics of your own by name: a pattern, or a table of:")
+    yield from _remark("Your own metrics, by name. Each is a pattern, or a table with these keys:")
     yield from _terms(meanings_of(LogPattern))
     yield from (r"#reward = 'reward[=: ]+(\S+)'", r"""#tokens = { pattern = 'tokens=(\d+)', kind = "int" }""", "")
 
@@ -87,7 +90,7 @@ def _notifications() -> Iterator[str]:
 
 
 def _users() -> Iterator[str]:
-    yield from _remark("People to notify, by the name that --notify USER takes; a table each.")
+    yield from _remark("People to notify: a table for each, with the name that --notify USER takes.")
     yield from ("#[users.anna]", *_keys(NotifiedUser))
 
 

@@ -29,9 +29,9 @@ from training_monitor.targets.target import parse_target
 from training_monitor.verdict.limits import OUTAGE_AFTER
 
 _INTERRUPTED = {
-    "starting": "{job} may just be starting, unsupervised",
-    "watching": "{job} keeps running, unsupervised",
-    "stopping": "{job} was being ended and may still be running",
+    "starting": "{job} may be starting, without supervision",
+    "watching": "{job} keeps running, without supervision",
+    "stopping": "{job} was being stopped and may still be running",
     "waiting": "{name} is not running: its next attempt was due to start",
 }
 
@@ -48,8 +48,8 @@ def named_folder(command: str) -> str | None:
         folders = folders_of_arguments(shlex.split(command), ".")
     except ValueError:  # an unclosed quote: the shell will report it
         return None
-    said = f"looking for its checkpoints in {folders[0]}" if folders else "no checkpoint folder is known"
-    hint(f"{said}; --checkpoint-dir sets the folder")
+    said = f"looking for its checkpoints in {folders[0]}" if folders else "no checkpoint folder was found"
+    hint(f"{said}; to change that, set --checkpoint-dir")
     return folders[0] if folders else None
 
 

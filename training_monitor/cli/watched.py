@@ -50,10 +50,10 @@ def find_job(
         job = store.load_run(key, WatchedJob)
         if job is None or not may_go_on(job):
             raise
-        hint(f"{error.what}: continuing with {job.label}, which was found there before")
+        hint(f"{error.what}: continuing with {job.label}, which was found there earlier")
         return job
     if not args.json:
-        hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
+        hint(f"training: {found.name}{f': {found.command}' if found.command else ''}")
     store.save_run(key, found.job, finished=False)
     args.target = str(site)
     return found.job
@@ -99,14 +99,14 @@ def explained(watcher: TrainingWatcher) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if not is_terminating(watcher):
             raise
-        hint("\ninterrupted while the run was being ended: run the same command again to continue")
+        hint("\ninterrupted while the training was being stopped: repeat the command to continue")
         raise SystemExit(interrupted_status(interrupt)) from None
 
 
 def print_termination(report: TerminationReport) -> None:
     stopped = {
-        True: "no process of it is left",
-        False: f"not even SIGKILL ended {', '.join(report.left)}",
+        True: "none of its processes is left",
+        False: f"SIGKILL did not end {', '.join(report.left)}",
         None: "not known",
     }
     say(f"  processes: {stopped[report.stopped]}")

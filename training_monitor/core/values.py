@@ -266,7 +266,7 @@ class CheckpointListing(PublicValue):
         last = [each for each in self.checkpoints if not each.complete][-3:]
         reasons = "".join(f"; step {each.step}: {each.problem}" for each in last)
         if self.unknown:
-            return f"none of {self.count} checkpoints is known to be complete ({self.unknown} not looked at{reasons})"
+            return f"none of {self.count} checkpoints is known to be complete ({self.unknown} not inspected{reasons})"
         return f"none of {self.count} checkpoints is complete ({reasons.removeprefix('; ')})"
 
 

@@ -164,7 +164,7 @@ def _judge_machine(told: ToldMember, found: _Found) -> ToldMember:
         return told
     is_lost, reason = metrics.status == "lost", failure_of(metrics) or ""
     is_so, seen_at = is_lost or _unless_stale(metrics), metrics.last_updated or 0
-    told = found.judge(told, "lost", is_so, "error", reason, seen_at, over="it is in the account again")
+    told = found.judge(told, "lost", is_so, "error", reason, seen_at, over="it is listed in the account again")
     is_down = metrics.status in _DOWN and reason != ""
     is_up = metrics.status == "running"
     is_so = is_down or (_unless_stale(metrics) if is_up else None)
@@ -214,7 +214,7 @@ def _judge_stall(told: ToldMember, found: _Found) -> ToldMember:
     has_moved = "stall" in told.open and step is not None and step != told.stalled_step
     if verdict.state != "running" or not has_moved:
         return told
-    found.add("recovered", "info", f"it makes steps again{_at_step(found.metrics)}")
+    found.add("recovered", "info", f"it is making steps again{_at_step(found.metrics)}")
     return replace(found.judge(told, "stall", False, "info", ""), stalled_step=None)
 
 
@@ -278,7 +278,7 @@ def _judge_price(told: ToldMember, found: _Found, config: FleetConfig) -> ToldMe
         return _changed(told, told_price=None)
     if price <= (told.told_price or told.price) * factor:
         return told
-    text = f"its price rose from ${told.price:.3f} to ${price:.3f} an hour"
+    text = f"its price rose from ${told.price:.3f} to ${price:.3f} per hour"
     found.add("price", "warning", text, round(1000 * price))
     return replace(told, told_price=price)
 

@@ -468,12 +468,14 @@ class FleetActions:
             is_first = place not in self._under_way
             self._under_way.add(place)
         if not is_first:
-            self._say(key, "refused", "another action on it is in progress", "warning")
+            self._say(key, "refused", "another action on this member is in progress", "warning")
             return
         if not begin_thread(lambda: self._act(action, member, place), action):
             with self._lock:
                 self._under_way.discard(place)
-            self._say(key, "failed", f"failed to {action} it: this machine cannot start another thread", "error")
+            self._say(
+                key, "failed", f"failed to {action} this member: this machine cannot start another thread", "error"
+            )
 
     def _act(self, action: str, member: FleetMember, place: str) -> None:
         member.ending = action if action in ACTIONS else None
@@ -482,7 +484,7 @@ class FleetActions:
             kind, text = self._do(action, member)
             level = "info"
         except TrainingMonitorError as error:
-            text = f"failed to {action} it: {error}"
+            text = f"failed to {action} this member: {error}"
         except Exception as error:  # the person who asked must see any failure
             get_logger().exception("%s: failed to %s it", member.key, action)
             text = f"failed to {action} it: {error!r}"
@@ -500,7 +502,7 @@ class FleetActions:
         name = member.target.name
         if action == "start":
             start_instance(name, transport=self._transport, clock=self._clock)
-            return "started", "its start was requested, and it costs money again"
+            return "started", "its start was requested, so it costs money again"
         if action == "reboot":
             reboot_instance(name, transport=self._transport, clock=self._clock)
             return "rebooted", "it has shut down, and is starting again"
@@ -508,7 +510,7 @@ class FleetActions:
             done = destroy_instance(name, store=self._store, transport=self._transport, clock=self._clock)
             if not done.acknowledged:
                 return "gone", "vast.ai no longer has this instance"
-            return "destroyed", "it is destroyed, with all data on its disk"
+            return "destroyed", "it is destroyed, including all data on its disk"
         if member.instance is not None:
             stop_instance(name, transport=self._transport, clock=self._clock)
             return "stopped", "it is stopped; its disk still costs money"
@@ -532,7 +534,7 @@ def _refusal(action: str, member: FleetMember | None) -> str:
     if action != "stop":
         return f"{member.target} is not rented: there is nothing to {action}"
     is_job = member.spec.job and (not member.is_found or member.job.job_id)
-    return "" if is_job else "cannot determine what to stop: it has no job id"
+    return "" if is_job else "cannot determine what to stop: it has no job ID"
 
 
 def load_fleet_config(path: str | None = None) -> FleetConfig:

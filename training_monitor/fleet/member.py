@@ -436,7 +436,11 @@ class FleetMember:
     def _say_without_log(self, look: Look) -> str:
         if self._state.cursor is None:
             return "no log found"
-        return "its process and its log no longer exist" if look.is_running is False else "its log no longer exists"
+        return (
+            "neither its process nor its log exists any longer"
+            if look.is_running is False
+            else "its log no longer exists"
+        )
 
     def _complete(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
         """Return the status with the speed, if the log does not tell it, and why the training is absent."""
@@ -501,7 +505,7 @@ class FleetMember:
         if not self.is_asked:
             seen = replace(seen, error=listed.error, missing=False, stale_since=listed.stale_since)
         elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._config.fresh_seconds:
-            seen = replace(seen, error="not looked at since", stale_since=seen.reading.timestamp)
+            seen = replace(seen, error="not checked since", stale_since=seen.reading.timestamp)
         return metrics_of(self.spec, listed, seen, now, training=self.training, is_found=self.is_found)
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:

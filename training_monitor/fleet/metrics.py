@@ -283,7 +283,7 @@ class TrainingMetrics(PublicValue):
             return Health("unknown", f"starting ({self.status})", "starting", detail="starting")
         if self.status not in KNOWN:
             word = redact(self.status)[:MOST_WORD]
-            return Health("unknown", f"its status {word!r} is not known here", "unknown status", at)
+            return Health("unknown", f"its status {word!r} is unknown to this version", "unknown status", at)
         return None
 
     def _end_health(self) -> Health | None:
@@ -323,7 +323,7 @@ class TrainingMetrics(PublicValue):
             if seen and (state, verdict, confidence) == ("running", "ok", "high"):
                 said = detail = seen
             return Health(LEVELS[verdict], said[:MOST_REASON], *_brief(self.verdict), detail=detail[:MOST_REASON])
-        return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason, "not looked at")
+        return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason, "not inspected")
 
     def _add_warnings(self, found: Health, thresholds: Thresholds) -> Health:
         """Add warnings to the reason; they never improve an error or unknown, except in a row made by hand."""
@@ -452,13 +452,13 @@ FLEET_COLUMNS = (
     FleetColumn("name", "NAME", "text", align="<", widths={10: 10, 104: 28, 152: 40}, letter="n"),
     FleetColumn("instance_id", "ID", "text", align="<", widths={128: 8, 192: 14, 245: 22, 279: 34}, letter="i"),
     FleetColumn("state", "STATUS", "text", align="<", widths={25: 14}, letter="s",
-                page=(10, "Status", "of the machine or job, or the verdict", 1)),
+                page=(10, "Status", "status of the machine or job, or the verdict", 1)),
     FleetColumn("gpu_type", "GPU", "text", align="<", widths={81: 8, 218: 12}, optional=True, letter="c",
                 page=(20, "GPU", "type and number of GPUs", 2)),
     FleetColumn("progress_percentage", "PROGRESS", "percent", "log",
                 align="<", widths={34: 8, 175: 15, 227: 24}, letter="p",
-                page=(30, "Progress", "epoch, and share of the steps that is done", 0),
-                metric=("progress_ratio", "Completed share of the training.")),
+                page=(30, "Progress", "epoch, and percentage of steps done", 0),
+                metric=("progress_ratio", "Completed fraction of the training.")),
     FleetColumn("epoch", "", "{:g}", "log", "epoch", 7, "last",
                 metric=("epoch", "The epoch number, as in the log.")),
     FleetColumn("gpu_util", "GPU%", "percent", "machine", "gpu_utilization", 0,
@@ -468,37 +468,37 @@ FLEET_COLUMNS = (
                 fact=("GPU use", "{} %"), metric=("gpu_utilization_ratio", "Mean utilization of the GPUs.")),
     FleetColumn("lowest_gpu", "LOW%", "percent", "machine", "lowest_gpu_utilization", 16,
                 widths={44: 4}, optional=True, letter="b",
-                page=(65, "Low %", "utilization of the least used of several GPUs", 1),
+                page=(65, "Low %", "lowest utilization among several GPUs", 1),
                 fact=("GPU low", "{} %"),
-                metric=("gpu_lowest_utilization_ratio", "Utilization of the least used of several GPUs.")),
+                metric=("gpu_lowest_utilization_ratio", "Lowest utilization among several GPUs.")),
     FleetColumn("memory_util", "MEM%", "percent", "machine", "memory_utilization", 1,
                 seen=memory_seen, listed=memory_listed,
                 widths={86: 4}, optional=True, letter="m", falling=True, page=(70, "Mem %", "GPU memory in use", 2),
                 fact=("GPU use", "memory {} %"),
-                metric=("gpu_memory_utilization_ratio", "Used share of the GPUs' memory.")),
+                metric=("gpu_memory_utilization_ratio", "Used fraction of the GPU memory.")),
     FleetColumn("disk_util", "DISK%", "percent", "machine", "disk_utilization", 2,
                 seen=lambda reading: percent(reading.disk_percent), listed=disk_listed,
                 widths={140: 5}, optional=True, letter="d", falling=True,
-                page=(80, "Disk %", "of the disk that the training writes to", 2), fact=("in use", "disk {} %"),
-                metric=("disk_utilization_ratio", "Used share of the disk that the training writes to.")),
+                page=(80, "Disk %", "use of the disk that the training writes to", 2), fact=("in use", "disk {} %"),
+                metric=("disk_utilization_ratio", "Used fraction of the disk that the training writes to.")),
     FleetColumn("ram_util", "RAM%", "percent", "machine", "ram_utilization", 3,
                 seen=lambda reading: percent(reading.ram_percent),
                 listed=lambda listed: share(positive(listed.get("mem_usage")), positive(listed.get("mem_limit"))),
                 widths={255: 4}, optional=True, letter="r", falling=True, fact=("in use", "RAM {} %"),
-                metric=("memory_utilization_ratio", "Used share of the machine's memory.")),
+                metric=("memory_utilization_ratio", "Used fraction of the machine's memory.")),
     FleetColumn("gpu_temperature", "TEMP", "{:.0f}", "machine", "gpu_temperature", 5,
                 seen=lambda reading: max(
                     (each.temperature_celsius for each in reading.gpus if each.temperature_celsius is not None),
                     default=None),
                 listed=lambda listed: known_number(listed.get("gpu_temp")),
                 widths={250: 4}, cell="{}C", optional=True, letter="y", falling=True,
-                page=(90, "Temp", "of the hottest GPU", 2), fact=("GPU heat", "{} C"),
+                page=(90, "Temp", "temperature of the hottest GPU", 2), fact=("GPU heat", "{} C"),
                 metric=("gpu_temperature_celsius", "Temperature of the hottest GPU.")),
     FleetColumn("gpu_power", "", "share", "machine", "gpu_power", 4,
                 seen=lambda reading: average(map(power_fraction, reading.gpus)), fact=("GPU heat", "power {} %"),
-                metric=("gpu_power_ratio", "Mean power draw of the GPUs, over its limit.")),
+                metric=("gpu_power_ratio", "Mean power draw of the GPUs as a fraction of the power limit.")),
     FleetColumn("loss", "LOSS", "number", "log", "loss", 8,
-                widths={65: 6}, letter="l", falling=True, page=(40, "Loss", "newest value in the log", 1),
+                widths={65: 6}, letter="l", falling=True, page=(40, "Loss", "most recent loss in the log", 1),
                 fact=("loss", "{}"), metric=("loss", "The loss; NaN if the log shows NaN.")),
     FleetColumn("step", "STEP", "{:.0f}", "log", "step", 6, "last",
                 beside="PROGRESS", widths={214: 13}, letter="x", metric=("step", "The optimizer step.")),
@@ -506,7 +506,7 @@ FLEET_COLUMNS = (
     FleetColumn("steps_per_second", "STEPS/S", "number", "machine", "steps_per_second", 11,
                 widths={160: 7}, optional=True, letter="v", page=(50, "Steps/s", "optimizer steps per second", 1),
                 fact=("speed", "{} steps/s"),
-                metric=("steps_per_second", "Steps per second, only for trainings that make steps.")),
+                metric=("steps_per_second", "Steps per second, if the training is making steps.")),
     FleetColumn("learning_rate", "", "number", "log", "learning_rate", 9, "last",
                 fact=("LR", "{}"), metric=("learning_rate", "The learning rate.")),
     FleetColumn("grad_norm", "", "number", "log", "grad_norm", 10,
@@ -521,7 +521,7 @@ FLEET_COLUMNS = (
     FleetColumn("runtime_seconds", "", "duration", "machine", "runtime_seconds", 15, "last",
                 metric=("runtime_seconds", "Time since the training began.")),
     FleetColumn("seconds_left", "ETA", "duration", "machine", "eta_seconds", 12, "last",
-                widths={58: 6}, letter="e", page=(120, "ETA", "until the last step", 1),
+                widths={58: 6}, letter="e", page=(120, "ETA", "time until the last step", 1),
                 metric=("remaining_seconds", "Estimated remaining time of the training.")),
     FleetColumn("health_status", "HEALTH", "text",
                 align="<", widths={119: 14, 134: 20, 168: 28, 200: 36, 267: 48}, letter="w"),

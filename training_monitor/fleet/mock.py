@@ -45,7 +45,7 @@ _HIDDEN: dict[int, dict[str, Any]] = {number: {**_STOPPED, "id": number} for num
 _DONE = {  # by action: the status after it, and kind and text of its alert
     "stop": ("stopped", "stopped", "it is stopped; its disk still costs money"),
     "destroy": ("lost", "destroyed", "it is destroyed"),
-    "start": ("running", "started", "its start was requested, and it costs money again"),
+    "start": ("running", "started", "its start was requested, so it costs money again"),
     "reboot": ("running", "rebooted", "it has shut down, and is starting again"),
 }
 
@@ -205,7 +205,7 @@ class MockFleet(FleetMonitor):
                 self._pending[key] = action, self.clock.time() + ACT_SECONDS
             else:
                 why = (
-                    "another action on it is in progress"
+                    "another action on this member is in progress"
                     if key in self._pending
                     else f"{action} is not possible for it"
                 )

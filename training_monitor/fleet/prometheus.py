@@ -183,25 +183,30 @@ def _of_stall(member: ShownMember, name: str) -> float | None:
 
 _OfMember = Callable[[ShownMember], float | None]
 _NUMBERS: dict[str, tuple[str, _OfMember]] = {
-    "up": ("Is 1 where the member responded to the last look, else 0.", lambda m: _float(_has_answered(m.row))),
-    "last_seen_timestamp_seconds": ("Time when the member was last seen.", lambda m: m.row.last_updated),
-    "planned_steps": ("Steps of the whole training.", lambda m: m.row.total_steps if m.is_current else None),
-    "planned_epochs": ("Epochs of the whole training.", lambda m: m.row.total_epochs if m.is_current else None),
+    "up": ("Whether the member responded to the last check (1 or 0).", lambda m: _float(_has_answered(m.row))),
+    "last_seen_timestamp_seconds": ("Time of the member's last response.", lambda m: m.row.last_updated),
+    "planned_steps": ("Total steps of the training.", lambda m: m.row.total_steps if m.is_current else None),
+    "planned_epochs": ("Total epochs of the training.", lambda m: m.row.total_epochs if m.is_current else None),
     "step_age_seconds": ("Time since the last step.", lambda m: _of_stall(m, "seconds_without_step")),
     "stall_limit_seconds": ("Time without a step that counts as a stall.", lambda m: _of_stall(m, "limit_seconds")),
     "log_age_seconds": ("Time since the last write to the log.", lambda m: m.row.log_age if m.is_current else None),
-    "loss_finite": ("Is 1 where the loss of a running training is finite, else 0.", _is_finite_loss),
+    "loss_finite": ("Whether the loss of a running training is finite (1 or 0).", _is_finite_loss),
 }
 _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
-    "health": ("Is 1 where the member has this level of health, else 0.", "level", HEALTH_LEVELS, lambda m: m.level),
-    "state": ("Is 1 where the training is in this state, else 0.", "state", STATES, lambda m: m.state_and_verdict[0]),
-    "verdict": ("Is 1 where it has this verdict, else 0.", "verdict", VERDICTS, lambda m: m.state_and_verdict[1]),
+    "health": ("Whether the member has this level of health (1 or 0).", "level", HEALTH_LEVELS, lambda m: m.level),
+    "state": ("Whether the training is in this state (1 or 0).", "state", STATES, lambda m: m.state_and_verdict[0]),
+    "verdict": (
+        "Whether the training has this verdict (1 or 0).",
+        "verdict",
+        VERDICTS,
+        lambda m: m.state_and_verdict[1],
+    ),
 }
 
 
 def _metrics_of_members(members: Sequence[ShownMember]) -> Iterator[Metric]:
     yield _metric("member_info", "Name and GPUs of a member (always 1).", map(_info, members))
-    yield _metric("member_group", "A group of a member, empty without one (always 1).", _groups(members))
+    yield _metric("member_group", "A group of the member, or empty if it has none (always 1).", _groups(members))
     for name, (help, label, words, choose) in _CHOICES.items():
         yield _metric(name, help, _choices(members, label, words, choose))
     for name, (help, of) in _NUMBERS.items():
@@ -209,7 +214,7 @@ def _metrics_of_members(members: Sequence[ShownMember]) -> Iterator[Metric]:
     for column in FLEET_COLUMNS:
         if column.metric:
             yield _metric(*column.metric, ((_named(member), _of_column(member, column)) for member in members))
-    yield _metric("log_value", "A value found by a log pattern of the settings.", _extra(members))
+    yield _metric("log_value", "A value read from the log with a pattern from the settings.", _extra(members))
 
 
 _Found = Iterable[tuple[_Labels, float | None]]
@@ -263,42 +268,42 @@ def _metrics_of_looks(snapshot: FleetSnapshot) -> Iterator[Metric]:
     seen = [row.last_updated for row in snapshot.rows]
     times = [when for when in (snapshot.listed_at, *seen) if when is not None]
     yield _metric("build_info", "Version of the exporter (always 1).", [((("version", __version__),), 1.0)])
-    yield _metric("look_interval_seconds", "Time between two looks.", [((), known_number(snapshot.interval))])
+    yield _metric("look_interval_seconds", "Time between two checks.", [((), known_number(snapshot.interval))])
     last = known_number(max(times, default=None))
     yield _metric(
-        "last_look_timestamp_seconds", "Time of the last response of any member, or of the account.", [((), last)]
+        "last_look_timestamp_seconds", "Time of the last response from any member or from the account.", [((), last)]
     )
 
 
 _OfFleet = Callable[[FleetSnapshot], float | None]
 _SUMS: dict[str, tuple[str, _OfFleet]] = {
     "members_omitted": (
-        f"Members beyond {MOST_MEMBERS}, which have no series of their own.",
+        f"Number of members beyond {MOST_MEMBERS}, for which no series are exported.",
         lambda s: max(0, len(s.rows) - MOST_MEMBERS),
     ),
     "fleet_looks_late_seconds": (
-        "Longest time beyond the interval that a responding member has waited for its look; 0 if none is late.",
+        "Longest delay of a check beyond the interval, over the responding members; 0 if none is late.",
         lambda s: s.late,
     ),
     "trainings_omitted": (
-        "Trainings on the members' targets that no member shows.",
+        "Number of trainings on the members' targets that are not shown.",
         lambda s: s.summary.left_out,
     ),
     "account_up": (
-        "Is 1 where the account's machines could be listed, else 0.",
+        "Whether the account's machines could be listed (1 or 0).",
         lambda s: None if s.error is None and s.listed_at is None else float(s.error is None),
     ),
     "fleet_dollars_per_hour": (
-        "Sum of the known prices, of the whole account where there is one.",
+        "Sum of the known prices, over the whole account if one is watched.",
         lambda s: _least(s.summary.dollars_per_hour, s.summary.unpriced),
     ),
-    "machines_without_price": ("Rented machines whose price is unknown.", lambda s: s.summary.unpriced),
+    "machines_without_price": ("Number of rented machines whose price is unknown.", lambda s: s.summary.unpriced),
     "fleet_cost_dollars": (
         "Sum of the known costs of the members' rentals.",
         lambda s: _least(s.summary.dollars_spent, s.summary.without_total),
     ),
     "fleet_remaining_seconds": (
-        "Time until the last training with a known ETA ends.",
+        "Time until all trainings with a known ETA have ended.",
         lambda s: s.summary.seconds_to_completion,
     ),
     "fleet_remaining_cost_dollars": (
@@ -307,15 +312,15 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
     ),
     "credit_dollars": ("Credit of the account.", lambda s: s.summary.credit if s.error is None else None),
     "credit_remaining_seconds": (
-        "Maximum time that the credit lasts at this rate.",
+        "Maximum time that the credit lasts at the current rate.",
         lambda s: None if s.summary.credit_hours is None or s.error is not None else s.summary.credit_hours * HOUR,
     ),
     "hidden_machines": (
-        "Rented machines of the account that are not members.",
+        "Number of rented machines in the account that are not members.",
         lambda s: None if s.listed_at is None else s.summary.hidden,
     ),
     "hidden_dollars_per_hour": (
-        "Price of the rented machines that are not members.",
+        "Total price of the rented machines that are not members.",
         lambda s: None if s.listed_at is None else s.summary.hidden_dollars_per_hour,
     ),
 }
@@ -326,7 +331,7 @@ def _metrics_of_fleet(snapshot: FleetSnapshot) -> Iterator[Metric]:
     is_known = snapshot.listed_at is not None or (snapshot.error is None and len(snapshot.rows) > 0)
     levels = snapshot.summary.levels.items() if is_known else ()
     counts = (((("level", level),), known_number(count)) for level, count in levels)
-    yield _metric("members", "Members by level of health.", counts)
+    yield _metric("members", "Number of members by level of health.", counts)
     for name, (help, of) in _SUMS.items():
         value = of(snapshot) if is_known or name == "account_up" else None
         yield _metric(name, help, [((), known_number(value))])

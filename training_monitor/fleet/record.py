@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 KEPT_ALERTS = 200
 _ENDED_BY = {"reached": "unreachable", "state_writable": "state_unwritable"}
 _Words = tuple[tuple[str, str, str], tuple[str, str, str]]  # kind, level and text of an outage, and of its end
-_REACH = ("unreachable", "error", "no answer for"), ("reached", "warning", "it responds again after")
+_REACH = ("unreachable", "error", "no response for"), ("reached", "warning", "it responds again after")
 _STATE = (
-    ("state_unwritable", "error", "the state folder is unusable for"),
-    ("state_writable", "warning", "the state folder is used again after"),
+    ("state_unwritable", "error", "the state folder has been unusable for"),
+    ("state_writable", "warning", "the state folder is usable again after"),
 )
 _PRIORITIES = {"info": "low", "warning": "normal", "error": "high"}
 
@@ -143,7 +143,7 @@ class FleetRecord:
             self._history_failed = False
         except TrainingMonitorError as error:
             if not self._history_failed:
-                text = f"history is not recorded: {error}"
+                text = f"history cannot be recorded: {error}"
                 self.add(FleetAlert(now, "", "failed", text, "warning", int(1000 * now)))
             self._history_failed = True
 

@@ -130,7 +130,7 @@ def _error(spec: MemberSpec, seen: Seen) -> str | None:
     is_bare = "://" not in spec.target and spec.target != "local"
     if seen.error is None or spec.groups or not is_bare:
         return seen.error
-    return f"{spec.target}, taken as a pod: {seen.error}"
+    return f"{spec.target}, assumed to be a pod: {seen.error}"
 
 
 def clean_text(text: str, length: int = MOST_WORDS) -> str:

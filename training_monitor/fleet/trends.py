@@ -211,7 +211,7 @@ def describe_compared(runs: Sequence[RunComparison]) -> str:
     """Describe which steps of some runs were compared."""
     common = next((run.common_step for run in runs if run.common_step is not None), None)
     if common is None:
-        return "none, since no step is known"
+        return "none, because no step is known"
     without = sum(run.last_step is None for run in runs)
     return f"up to {common:.0f}, which all{' with a known step' if without else ''} have reached"
 

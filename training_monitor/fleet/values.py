@@ -167,7 +167,7 @@ class FleetSnapshot(PublicValue):
         if self.late is None or self.late < self.interval / 2:
             return ""
         every = format_duration(self.interval)
-        return f"looks are {format_duration(self.late)} late: too many members to query every {every}"
+        return f"checks are {format_duration(self.late)} late: too many members to check every {every}"
 
 
 _KEPT = sorted((each for each in FLEET_COLUMNS if each.name), key=lambda each: each.place)

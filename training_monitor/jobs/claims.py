@@ -107,14 +107,14 @@ class Claim:
         return self.held and self.age <= self.lease
 
     def __str__(self) -> str:
-        return f"{self.owner}, last heard of {format_duration(max(0.0, self.age))} ago"
+        return f"{self.owner}, last seen {format_duration(max(0.0, self.age))} ago"
 
 
 class SupervisionEnded(AlreadySupervised):
     """The last owner of a claim supervised the training to its end, with this outcome."""
 
     def __init__(self, owner: Owner, outcome: RunOutcome) -> None:
-        super().__init__(f"{outcome}: supervised to its end by {owner}")
+        super().__init__(f"{outcome}: {owner} supervised the training until it ended")
         self.outcome = outcome
 
 
@@ -345,7 +345,7 @@ class Claiming:
                 if self._standby:
                     raise
                 if self._try_again_at is None:
-                    said = f"no claim on {self.name}: other machines cannot see its supervisor: {error}"
+                    said = f"{self.name} could not be claimed, so other machines cannot see its supervisor: {error}"
                     self._tell("detected", said)
                 self._try_again_at = self.site.clock.monotonic() + self._lease
         if self._claim:

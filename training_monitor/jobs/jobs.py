@@ -186,7 +186,7 @@ def get_job_listing(
         not_seen.append(NotSeen("process jobs", names.failure.what))
     listed = [process_jobs.PREFIX + name for name in names.value or []]
     if len(listed) > MOST_JOBS:
-        why = f"only the newest {MOST_JOBS} are looked at; remove old run directories"
+        why = f"only the newest {MOST_JOBS} are inspected: remove old run directories"
         not_seen.append(NotSeen("older process jobs", why, len(listed) - MOST_JOBS))
         del listed[MOST_JOBS:]
     active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
@@ -436,7 +436,7 @@ def why_log_unread(view: JobView, answers: Sequence[Answer[Any]]) -> TrainingMon
     """Return the failure that kept us from a job's log; None if it was read."""
     if view.log_known:
         return None
-    what = f"its log has {view.log_size} bytes, and none were returned: does `tail` work there?"
+    what = f"its log has {view.log_size} bytes, but none were returned: check that `tail` works there"
     return answers[min(1, len(answers) - 1)].failure or ParseError(what, source=view.job_id)
 
 

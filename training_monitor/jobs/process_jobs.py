@@ -126,12 +126,14 @@ def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
     if status is JobStatus.STOPPED:
         return f"stopped by {_STOPPERS.get(fields['stopped_by'], fields['stopped_by'])}"
     if fields.get("state") == "gone":
-        return "its process ended without an exit status: killed from outside (SIGKILL, out of memory) or a reboot"
+        return (
+            "its process ended without an exit status: it was killed (SIGKILL, out of memory), or the machine rebooted"
+        )
     if fields.get("state") == "starting" and status is JobStatus.FAILED:
         return f"it never started: no process after {START_SECONDS:g} s"
     code, left = fields.get("exit_code"), read_whole(fields.get("members"))
     if code == "0" and left:
-        return f"exit status 0, and {left} of its processes are still running"
+        return f"exit status 0, but {left} of its processes are still running"
     return f"exit status {code}{_signal(code)}" if code is not None else None
 
 

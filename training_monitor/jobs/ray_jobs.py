@@ -103,7 +103,7 @@ def _answer(reply: Reply) -> tuple[int | None, str]:
 
 def _check_cli(text: str) -> None:
     """Raise TargetUnreachable if the failed `ray` command says that it reached no Ray, or was not asked."""
-    hint = "is this the head pod, and is Ray running there? Set RAY_API_SERVER_ADDRESS in it"
+    hint = "check that this is the head pod and that Ray is running there, or set RAY_API_SERVER_ADDRESS in it"
     if text.strip() == _NO_SIGN:
         raise TargetUnreachable("Ray does not respond: no dashboard, and no sign that Ray is running", hint=hint)
     if found := _NO_RAY.search(text):

@@ -88,8 +88,8 @@ def _compare(asked: _Amounts, found: RayResources) -> Iterator[str]:
     short = [each for each in parts if each[2] is not None and each[2] < each[1]]
     scarce = [each for each in parts if each[3] is not None and each[3] < each[1]]
     for name, amount, total, free in (short or scarce or parts)[:_MOST_SHOWN]:
-        text = f"{_format(name, amount)} asked, "
-        text += "how much exists is unknown" if total is None else f"{_number(name, total)} exist"
+        text = f"{_format(name, amount)} requested, "
+        text += "the total is unknown" if total is None else f"{_number(name, total)} exist"
         yield text if short or free is None else f"{text}, {_number(name, free)} free"
 
 

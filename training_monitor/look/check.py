@@ -317,7 +317,7 @@ def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
     """Report the trainings beyond the limit of one check."""
     if left:
         named = name_some([each.name for each in left], MOST_NAMED)
-        yield NotSeen("more trainings", f"not inspected; name one by its PID or job: {named}", len(left))
+        yield NotSeen("more trainings", f"not inspected; to inspect one, name its PID or job: {named}", len(left))
 
 
 def _sum_up(
@@ -346,7 +346,7 @@ def _worst(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSee
         )
     worst = jobs[0]
     if not_seen and VERDICTS.index(worst["verdict"]) < VERDICTS.index("unknown"):
-        return "unknown", f"the search was incomplete, but no training that was found is in trouble: {missed}"
+        return "unknown", f"no problem was found, but the search was incomplete: {missed}"
     return worst["verdict"], worst["reason"]
 
 
@@ -399,12 +399,12 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     if seen.error and seen.error.hint:
         yield seen.error.hint
     if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
-        yield "name its PID, or run this as the training's user: its processes would show the cause"
+        yield "name its PID, or run this command as the training's user, so that its processes can be inspected"
     if verdict.state == "stalled" and verdict.failure is None and is_seen:
         word = str(job.pid) if job.pid and job.job_id is None else word_for(job)
-        yield f"`{command_line('why', str(site.target), word)}` shows where each rank is, and which one is late"
+        yield f"run `{command_line('why', str(site.target), word)}` to see where each rank is and which one is late"
     if verdict.state == "stalled" and gpu_mode(look.gpu_utilization, look.gpu_power) == "spinning":
-        yield "NCCL_DEBUG=INFO at the next start shows which rank is missing"
+        yield "set NCCL_DEBUG=INFO at the next start to see which rank is missing"
     if verdict.state == "stalled" and verdict.failure is None and not is_seen and not look.gpus:
         yield "neither its processes nor its GPUs are visible from here: check the pod or host where they run"
 

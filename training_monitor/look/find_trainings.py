@@ -437,14 +437,9 @@ def _has_gpu(seen: SeenProcesses, pids: Sequence[int]) -> bool | None:
 def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]:
     """Yield what keeps us from knowing more, and how the user can fix it."""
     if main in seen.cut_commands:
-        yield (
-            f"process {main} has more than {COMMAND_BYTES} bytes of arguments: name its log; the remaining arguments "
-            "were not read"
-        )
+        yield (f"the arguments of process {main} were not read beyond the first {COMMAND_BYTES} bytes: name its log")
     if main not in seen.cwds:
-        yield (
-            f"no permission to read the open files of process {main}: run this as its user or as root, or name its log"
-        )
+        yield (f"no permission to read the open files of process {main}: run this as its user or root, or name its log")
         return
     output = next((file.path for file in seen.files.get(main, ()) if file.descriptor == 1 and file.writes), "")
     if not logs and output.startswith(("/dev/pts/", "/dev/tty")):

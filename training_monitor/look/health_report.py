@@ -208,7 +208,9 @@ def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
             from training_monitor.notify.notice_text import command_line  # few targets end
 
             verdict = "failed" if failure.pod.phase == "Failed" else "warning"
-            findings.append(Finding(verdict, failure.what, f"{command_line('logs', str(target))} shows its end"))
+            findings.append(
+                Finding(verdict, failure.what, f"run {command_line('logs', str(target))} to see the end of its log")
+            )
         elif failure and not gone and not isinstance(failure, TargetEnded):
             said = f"{f'pod {name}' if target.cluster else target} could not be queried: {failure.what}"
             findings.append(Finding("unknown", said, failure.hint or "try again"))
@@ -296,21 +298,21 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
         findings += judge_ray(answer.value)
     elif answer.failure and not silent and job_id and not job_id.startswith("process:"):
         said = f"Ray could not be queried: {answer.failure.what}"
-        findings.append(Finding("unknown", said, answer.failure.hint or "is this the head pod?"))
+        findings.append(Finding("unknown", said, answer.failure.hint or "check that this is the head pod"))
     return report_of(HealthRayReport, found, problem=answer.failure.what if answer.failure else None)
 
 
 def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding]) -> HealthCheckpointReport:
     """Report on the checkpoints in the named folder; `pods` reports a head that gave no answer at all."""
     if directory is None:
-        return report_of(HealthCheckpointReport, None, refused=[], error="no folder was given")
+        return report_of(HealthCheckpointReport, None, refused=[], error="no checkpoint folder was given")
     answer: Answer[CheckpointListing | None] = answers["checkpoints"]
     silent, found = _silent(answers), answer.value or CheckpointListing(())
     latest = found.newest_complete
     bad = [each for each in found.checkpoints if each.complete is False]
     if answer.known and answer.value is None:
         findings.append(
-            Finding("warning", f"no folder {directory}", "check the path; the first save may still create it")
+            Finding("warning", f"no folder {directory}", "check the path; the first save may create the folder")
         )
     elif answer.failure and not silent:
         findings.append(
@@ -321,9 +323,12 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
             )
         )
     elif found.count and not latest:
-        verdict, remedy = "failed", "a restart could not resume: check the free disk space and the last save"
+        verdict, remedy = (
+            "failed",
+            "a restart has no checkpoint to resume from: check the free disk space and the last save",
+        )
         if found.unknown:
-            verdict, remedy = "unknown", "list all checkpoints to see older ones"
+            verdict, remedy = "unknown", "list all checkpoints: an older one may be complete"
         findings.append(Finding(verdict, f"{directory}: {found.why_none_is_complete}", remedy))
     elif bad and latest and bad[-1].step > latest.step:
         findings.append(
@@ -391,7 +396,7 @@ def judge_health_job(
         return HealthJob(_report(job_id, None, verdict, str(failure)), verdict, [found])
     if view is None:
         verdict = Verdict("unknown", "failed", f"no job {job_id}")
-        found = Finding("failed", verdict.reason, "run ray job list in the head pod to see the jobs")
+        found = Finding("failed", verdict.reason, "run `ray job list` in the head pod to see the jobs")
         return HealthJob(_report(job_id, None, verdict), verdict, [found])
     if not view.status.is_terminal and (unread := why_log_unread(view, asked)):
         verdict = not_seen(f"its log could not be read: {unread.what}")

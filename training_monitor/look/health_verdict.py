@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from training_monitor.core.models import Gpu, JobStatus, RayResources
 from training_monitor.core.reports import HealthReport, NodeGpuReport, OneGpuReport
 from training_monitor.core.results import PodState
-from training_monitor.core.units import average, format_bytes, format_duration, name_some
+from training_monitor.core.units import average, format_bytes, format_duration, name_some, plural
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.verdict.judge import ENDS, VERDICTS, format_verdict
@@ -25,8 +25,10 @@ DISK_FAILED_PERCENT = 99.0
 UNUSED_MB = 1024.0  # MiB of a GPU's memory that may be in use without a training on it
 
 _MOST_NODES = 4  # named in one finding
-_LEFT_BEHIND = "check which process holds them (nvidia-smi): a rank that waits, fails or has too little work"
-_RUN_NVIDIA_SMI = "run nvidia-smi there: if it hangs or fails, the node's driver or a GPU is broken"
+_LEFT_BEHIND = (
+    "find the processes that hold the memory (nvidia-smi): a rank may be waiting or failing, or have too little work"
+)
+_RUN_NVIDIA_SMI = "run nvidia-smi there: if it hangs or fails, the driver or a GPU is broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,12 @@ def judge_gpus(
         issue = f"Could not read GPU utilization from any node{reason}"
         return [*findings, Finding("unknown", issue, _unread_remedy(unread, in_pods))]
     if broken := [node for node in unread if not node.has_none]:
-        issue = f"Could not read the GPUs of {len(broken)} of the nodes: {broken[0].error}"
+        issue = f"Could not read the GPUs of {plural(len(broken), 'node')}: {broken[0].error}"
         findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))
     if modes == {"idle"}:
         findings += _judge_idle(nodes, seen, verdict)
     if "busy" in modes and (left := _only(nodes, _is_left_behind)):
-        issue = f"{_places(nodes, left)} idle with memory in use, while others compute"
+        issue = f"{_places(nodes, left)} idle with memory in use, while other GPUs are busy"
         findings.append(Finding("warning", issue, _LEFT_BEHIND))
     if "spinning" in modes:
         findings.append(_judge_spinning(nodes, verdict, is_all_that_works="busy" not in modes))
@@ -109,8 +111,10 @@ def _judge_idle(nodes: Sequence[NodeGpus], seen: Observation | None, verdict: Ve
         count = sum(mode_of(gpu) == "idle" for node in nodes for gpu in node.gpus)
         text += f" although the job is RUNNING: all {count} GPUs are idle"
     pauses = bool(seen and verdict and verdict.verdict == "ok" and (seen.phase or verdict.state == "starting"))
-    remedy = "check the end of the log (start-up, data loading, or a hang), and ask the "
-    remedy += "scheduler who holds the GPUs; a Ray job needs entrypoint_num_gpus or GPU workers"
+    remedy = (
+        "check the end of the log for start-up, data loading or a hang; check which job the scheduler assigned the "
+        "GPUs to; a Ray job needs entrypoint_num_gpus or GPU workers"
+    )
     return [Finding("warning" if pauses else "failed", text, remedy)]
 
 
@@ -123,7 +127,7 @@ def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_al
         "failed" if is_stalled else "warning",
         f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective "
         "is waiting",
-        "one rank is missing or slow: a roll call of its ranks shows which one (explain_training, or why in a shell)",
+        "one rank is missing or slow: run `why` in a shell, or explain_training, to see which one",
     )
 
 
@@ -173,7 +177,7 @@ def _numbers(gpus: Sequence[Gpu]) -> str:
 
 def _unread_remedy(unread: Sequence[NodeGpus], in_pods: bool) -> str:
     if in_pods:
-        return "run nvidia-smi there; to include the GPUs of other pods, name those pods too (pods)"
+        return "run nvidia-smi there; to include the GPUs of other pods, pass their names too (pods)"
     if unread and all(node.has_none for node in unread):
         return "nvidia-smi is not installed there, or the machine has no GPU"
     return _RUN_NVIDIA_SMI
@@ -187,12 +191,12 @@ def _watts(gpus: Sequence[Gpu]) -> str:
 # ---------------------------------------------------------------- job, Ray, EFA, pods, disks
 
 _JOB_REMEDIES = {
-    "starting": "see ray.pending_demands for what it waits for",
-    "slow": "compare the GPUs of its nodes: a single slow GPU slows all of them",
-    "suspended": "resume its processes, as the reason explains",
+    "starting": "ray.pending_demands shows what it waits for",
+    "slow": "compare the GPUs of its nodes: one slow GPU slows down all of them",
+    "suspended": "resume its suspended processes with kill -CONT",
     "stalled": "auto_restart resumes it from its last complete checkpoint",
     "failed": "read the end of its log; auto_restart resumes it from its last complete checkpoint",
-    "stopped": "if it should not have stopped, start it again",
+    "stopped": "start it again unless it was stopped on purpose",
 }
 
 
@@ -219,7 +223,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
             Finding(
                 "warning",
                 f"Ray cannot place: {name_some(ray.pending_demands, 3, '; ')}",
-                "it requests more than the cluster has free (verify_ray_resources, or resources in a shell)",
+                "request less, or free resources (verify_ray_resources, or `resources` in a shell, shows them)",
             )
         )
     return findings
@@ -241,9 +245,9 @@ def judge_efa(active: Sequence[bool | None], devices: int) -> list[Finding]:
 
 
 _POD_REASONS = {
-    "OOMKilled": ("the container ran out of memory", "raise its memory limit, or lower dataloader workers"),
-    "Evicted": ("the node ran short of memory or disk", "lower its use of memory or ephemeral storage"),
-    "CrashLoopBackOff": ("its container keeps crashing", "kubectl logs --previous shows why"),
+    "OOMKilled": ("the container ran out of memory", "raise its memory limit, or use fewer DataLoader workers"),
+    "Evicted": ("the node ran short of memory or disk", "reduce its use of memory or ephemeral storage"),
+    "CrashLoopBackOff": ("its container keeps crashing", "run kubectl logs --previous to see why"),
     "ImagePullBackOff": ("its image cannot be pulled", "check the image name and pull secret"),
     "ErrImagePull": ("its image cannot be pulled", "check the image name and pull secret"),
 }
@@ -255,15 +259,21 @@ RESTART_TOLD_SECONDS = 86400.0  # an older restart of a pod that is ready is no 
 def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     """Judge one pod as Kubernetes reports it; None if there is no such pod. `now` is in epoch seconds."""
     if pod is None:
-        return [Finding("failed", f"pod {name} does not exist", "kubectl get pods -A; a replaced pod has a new name")]
+        return [
+            Finding("failed", f"pod {name} does not exist", "run kubectl get pods -A: a replaced pod has a new name")
+        ]
     reason, remedy = _POD_REASONS.get(
-        pod.reason or "", (pod.message or pod.reason or "", "kubectl describe pod shows why")
+        pod.reason or "", (pod.message or pod.reason or "", "run kubectl describe pod to see why")
     )
     if pod.phase == "Unknown":  # its node does not answer: the pod may still be running
         return [Finding("unknown", f"pod {name} is Unknown ({pod.reason or 'no reason'}): {reason}", remedy)]
     if pod.phase == "Succeeded":
         return [
-            Finding("warning", f"pod {name} has finished (Succeeded): nothing runs in it", "kubectl logs shows its end")
+            Finding(
+                "warning",
+                f"pod {name} has finished (Succeeded): nothing runs in it",
+                "run kubectl logs to see the end of its log",
+            )
         ]
     if pod.phase != "Running":
         verdict = "warning" if pod.phase == "Pending" and pod.reason not in _POD_REASONS else "failed"
@@ -328,7 +338,7 @@ def format_training_health(report: HealthReport) -> str:
     lines.append(f"  Ray          {SEE_BELOW if head in report['silent'] else ray['problem'] or used}")
     found = f"latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])}"
     folder = saved["checkpoint_dir"]
-    lines.append(f"  Checkpoints  {'no folder was given' if folder is None else f'{found} in {folder}'}")
+    lines.append(f"  Checkpoints  {'no checkpoint folder was given' if folder is None else f'{found} in {folder}'}")
     lines += [f"    refused      step {each['step']}: {each['problem']}" for each in saved["refused"][-3:]]
     lines += [
         f"  Disk         {each['pod']} {each['path']}: {format_bytes(each['free_bytes'])} free"

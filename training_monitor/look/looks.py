@@ -310,7 +310,9 @@ def read_watch(
     else:
         process = _of(rest[0], errors)
         if process and process.running is False and job.log_file == OUTPUT:
-            process = replace(process, running=None, reason=f"{process.reason}: another step of its job may run")
+            process = replace(
+                process, running=None, reason=f"{process.reason}, but another step of its job may be running"
+            )
     new: NewLog | None = log.get() if log else None
     if new and new.lost:
         begin, end = (format_local(at, "%m-%d %H:%M:%S") for at in new.lost)

@@ -138,7 +138,9 @@ def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
         [whole] = [there.by_process(first)] if first else _of_ended(site).trainings
         pids = tuple(sorted({pid for each in there.running for pid in each.pids}))
         failure = running.failure
-        unseen = (f"its processes were not found: {failure.what}", *filter(None, [failure.hint])) if failure else ()
+        unseen = (
+            (f"its processes could not be listed: {failure.what}", *filter(None, [failure.hint])) if failure else ()
+        )
         remedies = (*whole.remedies, *unseen)
         return Meant((replace(whole, name=site.target.called, pids=pids, remedies=remedies),), has_ray=False)
     return replace(_all(there, files), has_ray=signs.value is not False)
@@ -182,7 +184,7 @@ def _not_seen(running: Answer[FoundTrainings], names: Answer[list[str]], ray: No
     if running.failure:
         yield NotSeen("processes", running.failure.what)
     elif running.value and running.value.unlisted:
-        why = f"a look inspects at most {MAX_PROCESSES} candidates: name one by its PID, log or job"
+        why = f"at most {MAX_PROCESSES} candidates are inspected: name the training by its PID, log or job"
         yield NotSeen("processes", why, running.value.unlisted)
     if names.failure:
         yield NotSeen("process jobs", names.failure.what)
@@ -235,7 +237,7 @@ class _There:
         if found.container and self.target.is_machine:
             scheme, number = found.container
             kind: Any = class_of(scheme)
-            found = replace(found, hints=(f"it runs in a container; use the target {kind(number, self.target)}",))
+            found = replace(found, hints=(f"it runs in a container: use the target {kind(number, self.target)}",))
         log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.output), None)
         if self.target.output == OUTPUT and not (log or "").startswith(PROGRESS):
             log = OUTPUT

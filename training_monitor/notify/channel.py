@@ -114,12 +114,12 @@ class Channel(PublicValue):
     def obstacle(self, user: User, doors: Doors) -> str | None:
         """Return why this user cannot be notified this way; None if they can."""
         if self.needs_store and not doors.has_store:
-            return "no store is open"
+            return "it needs an open store"
         if self.recipient(user):
             return None
         if not user.is_person:
             return f"no {self.default}"
-        return f"no {self.own} of {user.name}" if self.own else "it has no addresses of persons"
+        return f"{user.name} has no {self.own}" if self.own else "it cannot notify individual users"
 
     def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         """Send a notice once, to a recipient as `recipient` returns it. Raises RestError or CommandError."""

@@ -131,7 +131,7 @@ def _read_variable(value: Any, place: Place) -> Any:
     return value if isinstance(value, str) and value.strip("\0 ") else place.note(MASK, _VARIABLE.expected)
 
 
-_VARIABLE = Kind("the name of a variable", _read_variable)
+_VARIABLE = Kind("the name of an environment variable", _read_variable)
 
 
 def _read_order(value: Any, place: Place) -> Any:
@@ -157,7 +157,7 @@ def _read_values(channel: str, table: Mapping[str, Any], place: Place, environ: 
         if key not in (*keys, *by_name):
             (place / key).note(MASK, closest(key, (*keys, *by_name)))
         elif key in by_name and by_name[key] in table:
-            (place / by_name[key]).note(MASK, f"{by_name[key]} or {key}, not both")
+            (place / by_name[key]).note(MASK, f"either {by_name[key]} or {key}, not both")
         elif key not in by_name:
             values[key] = value
         elif (variable := (place / key).read(_VARIABLE, value)) is not MISFIT and environ.get(variable):
@@ -194,7 +194,7 @@ def expect_private(file: str, table: Mapping[str, Any], place: Place) -> None:
     written = next(_written_secrets(table), None)
     mode = stat.S_IMODE(os.stat(file).st_mode) if written else 0
     if mode & 0o077:
-        expected = f"0o600, since it holds {written} (chmod 600 {file})"
+        expected = f"0o600, because it holds {written} (chmod 600 {file})"
         Place("mode", faults=place.faults).note(oct(mode), expected)
 
 

@@ -133,7 +133,7 @@ class TrainingNotifier:
     def require_channel(self, user: NotifiedUser) -> None:
         """Raise CommandFailed if no channel can reach a user."""
         if user.is_person and all(self.obstacle(channel, user) for channel in self.channels):
-            hint = f"give them an address of a configured channel in [users.{user.name}] of the settings file"
+            hint = f"add an address for a configured channel to [users.{user.name}] in the settings file"
             raise CommandFailed(f"no channel for {user.name}", hint=hint)
 
     def find_user(self, user: str | NotifiedUser | None) -> NotifiedUser:
@@ -143,7 +143,7 @@ class TrainingNotifier:
                 raise SettingsError("user", "", "a NotifiedUser with a name")
             return user
         if user and user not in self._users:
-            known = closest(user, self._users) if self._users else "one of the users of the settings file"
+            known = closest(user, self._users) if self._users else "a user in the settings file"
             raise SettingsError("user", user, known)
         return self._users[user] if user else NotifiedUser()
 

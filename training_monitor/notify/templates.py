@@ -74,7 +74,9 @@ def not_terminated(about: About, *, reason: str) -> Notice:
 
 def recovered(about: About) -> Notice:
     """Report that a stalled run makes steps again."""
-    return _notice("recovered", "✅ Training Recovered", about, _progress(about), "The training makes progress again.")
+    return _notice(
+        "recovered", "✅ Training Recovered", about, _progress(about), "The training is making progress again."
+    )
 
 
 def restarted(about: About, *, reason: str, resumes_from: str, attempt: int, explanation: str | None = None) -> Notice:
@@ -158,7 +160,9 @@ def instance_destroyed(about: About) -> Notice:
 
 def instance_gone(about: About) -> Notice:
     """Report that the instance no longer exists, although no request to destroy it was acknowledged."""
-    return _about_machine("instance_gone", "🗑️ Instance Gone", about, [], "vast.ai no longer lists it.", "normal")
+    return _about_machine(
+        "instance_gone", "🗑️ Instance Gone", about, [], "vast.ai no longer lists the instance.", "normal"
+    )
 
 
 def instance_kept(about: About, *, reason: str, cost_per_hour: float | None = None) -> Notice:
@@ -189,7 +193,7 @@ def instance_not_destroyed(about: About, *, reason: str, error: str) -> Notice:
 
 def orphan_instance(about: About, *, grace: float) -> Notice:
     """Report an instance of ours whose job is unknown. grace: the age in seconds at which it is destroyed."""
-    fields = [("Reason", "it carries the label of a training that is not in the queue")]
+    fields = [("Reason", "its label names a training that is not in the queue")]
     return _about_machine(
         "orphan_instance", "👻 Orphan Instance", about, fields, f"It will be destroyed when it is {_grace(grace)} old."
     )
@@ -198,7 +202,7 @@ def orphan_instance(about: About, *, grace: float) -> Notice:
 def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
     """Report that it is unknown which instances are rented; generation: the number of the outage."""
     fields = [("Owner", owner), ("For", format_duration(seconds)), ("Error", error)]
-    text = "Until then nothing is destroyed, and rented instances keep costing money."
+    text = "Until the listing works again, no instance is destroyed, and rented instances keep costing money."
     return _about_account("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
 
 
@@ -211,7 +215,7 @@ def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
 def unreachable(about: About, *, seconds: float, error: str) -> Notice:
     """Report that the state of a run has been unknown for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
-    text = "Until it is reached again, the state of the training is unknown, and no action will be taken."
+    text = "Until the target responds again, the state of the training is unknown, and no action will be taken."
     return _notice("unreachable", "📡 Target Cannot Be Reached", about, fields, text, "high")
 
 
@@ -223,16 +227,14 @@ def reached(about: About, *, seconds: float) -> Notice:
 def state_unwritable(about: About, *, seconds: float, error: str) -> Notice:
     """Report that the watcher's own machine has kept it from working for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
-    text = (
-        "The problem is on the watcher's own machine. Until it is solved, the training is neither judged nor stopped."
-    )
+    text = "The problem is on the watcher's own machine. Until it is fixed, the training is neither judged nor stopped."
     return _notice("state_unwritable", "💾 State Folder Cannot Be Used", about, fields, text, "high")
 
 
 def state_writable(about: About, *, seconds: float, folder: str) -> Notice:
     """Report that the state folder can be used again, after `seconds`."""
     fields = [("After", format_duration(seconds)), ("Folder", folder)]
-    return _notice("state_writable", "✅ State Folder Used Again", about, fields)
+    return _notice("state_writable", "✅ State Folder Works Again", about, fields)
 
 
 def taken_over(job: str, *, reason: str, number: int) -> Notice:

@@ -88,7 +88,7 @@ def _list_dataset(root: Path, findings: Findings) -> list[DatasetFile]:
     problems |= {name: "has control characters in its name: rename it" for name in names if _CONTROL.search(name)}
     findings.errors += [f"{_printable(name.rstrip('/'))} {problem}" for name, problem in sorted(problems.items())]
     for name in sorted(deep):
-        findings.warnings.append(f"{_printable(name)} is more than one folder deep and ignored: move it up")
+        findings.warnings.append(f"{_printable(name)} is ignored, because it is more than one folder deep: move it up")
     files = sorted((name, file.size) for name, file in found.files.items() if name.count("/") < 2)
     return [DatasetFile(root / name, _printable(name), size) for name, size in files]
 
@@ -160,9 +160,11 @@ def validate_dataset(
     seen = {file: _read_image(file, findings) for file in files if file.path not in texts}
     images = {file: header for file, header in seen.items() if header}
     if len(images) < min_images:
-        findings.errors.append(f"{plural(len(images), 'usable image')}, at least {min_images} are needed: add images")
+        findings.errors.append(
+            f"{plural(len(images), 'usable image')}, but at least {min_images} are needed: add images"
+        )
     if len(images) > max_images:
-        findings.errors.append(f"{len(images)} images, at most {max_images} are allowed: check the folder")
+        findings.errors.append(f"{len(images)} images, but at most {max_images} are allowed: check the folder")
     for image, header in images.items():
         _check_size(image.name, header, min_side, findings)
     _check_shared_names(images, findings)
@@ -222,12 +224,16 @@ def _tell_no_image(file: DatasetFile, findings: Findings) -> None:
         return
     findings.other += 1
     if file.suffix in _OTHER_IMAGE_SUFFIXES:
-        findings.warnings.append(f"{file.name} is ignored, trainers do not read its format: convert it to PNG or JPEG")
+        findings.warnings.append(
+            f"{file.name} is ignored, because trainers do not read its format: convert it to PNG or JPEG"
+        )
 
 
 def _tell_of_name(file: DatasetFile, kind: str, findings: Findings) -> None:
     if _FORMAT_OF_SUFFIX.get(file.suffix) != kind:
-        findings.warnings.append(f"{file.name} is a {kind} by its content: rename it, trainers use the file extension")
+        findings.warnings.append(
+            f"{file.name} has {kind} content: rename it, because trainers rely on the file extension"
+        )
 
 
 def _check_size(name: str, header: ImageHeader, min_side: int, findings: Findings) -> None:
@@ -236,11 +242,11 @@ def _check_size(name: str, header: ImageHeader, min_side: int, findings: Finding
     if short < min_side / 2:
         findings.errors.append(f"{what}, far below {min_side} on its short side: replace or remove it")
     elif short < min_side:
-        findings.warnings.append(f"{what}, below {min_side} on its short side: a larger one trains better")
+        findings.warnings.append(f"{what}, below {min_side} on its short side: a larger image trains better")
     if short * long > MOST_PIXELS:
         findings.errors.append(f"{what}, more than image readers accept: scale it down")
     if long > short * MOST_ASPECT_RATIO:
-        findings.warnings.append(f"{what}, more than {MOST_ASPECT_RATIO:g} to 1: crop it, or the trainer will")
+        findings.warnings.append(f"{what}, an aspect ratio above {MOST_ASPECT_RATIO:g}: crop it, or the trainer will")
 
 
 def _check_shared_names(images: _Images, findings: Findings) -> None:
@@ -262,7 +268,9 @@ def _check_duplicates(images: _Images, findings: Findings) -> None:
                 findings.errors.append(cannot_read(image.name, error))
     for names in same.values():
         if len(names) > 1:
-            findings.warnings.append(f"{_some(names)} are the same image: remove all but one, or it counts double")
+            findings.warnings.append(
+                f"{_some(names)} are the same image: keep only one, because duplicates count twice"
+            )
 
 
 def _digest(path: Path) -> bytes:
@@ -279,23 +287,25 @@ def _read_captions(images: _Images, texts: _Texts, is_required: bool, findings: 
     missing = [name for path, name in wanted.items() if path not in texts]
     serious = findings.errors if is_required else findings.warnings
     if missing and len(missing) == len(wanted):
-        serious.append("no image has a caption: write what is on NAME.png into NAME.txt beside it")
+        serious.append("no image has a caption: describe NAME.png in a file NAME.txt next to it")
     elif missing:
-        serious.append(f"{_some(missing)} without a caption: write one into a .txt of the same name")
+        serious.append(f"{_some(missing)} without a caption: write one into a .txt file of the same name")
     captions = {}
     for file in (texts[path] for path in wanted if path in texts):
         text = _read_caption(file, findings)
         if text:
             captions[file.name] = text
         elif text is not None:
-            serious.append(f"{file.name} is empty: write what is on the image, or remove it")
+            serious.append(f"{file.name} is empty: describe the image in it, or remove it")
     return captions
 
 
 def _read_caption(file: DatasetFile, findings: Findings) -> str | None:
     """Return the stripped text; None after reporting why it cannot be read."""
     if file.size > _MOST_CAPTION_BYTES:
-        findings.errors.append(f"{file.name} has {file.size} bytes, too many for a caption: shorten or remove it")
+        findings.errors.append(
+            f"{file.name} has {file.size} bytes, which is too long for a caption: shorten or remove it"
+        )
         return None
     try:
         text = file.path.read_text(encoding="utf-8-sig").strip()
@@ -317,9 +327,9 @@ def _check_trigger(captions: Mapping[str, str], trigger: str, findings: Findings
     word = re.compile(rf"(?<!\w){re.escape(trigger)}(?!\w)", re.IGNORECASE)
     missing = [name for name, text in captions.items() if not word.search(text)]
     if len(missing) == len(captions):
-        findings.errors.append(f"no caption has the trigger word {trigger!r}: write it into each")
+        findings.errors.append(f"no caption contains the trigger word {trigger!r}: add it to each")
     elif missing:
-        findings.warnings.append(f"{_some(missing)} without the trigger word {trigger!r}: write it into each")
+        findings.warnings.append(f"{_some(missing)} without the trigger word {trigger!r}: add it to each")
 
 
 def _check_orphans(files: list[DatasetFile], findings: Findings) -> None:

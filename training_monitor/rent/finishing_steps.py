@@ -46,7 +46,7 @@ def upload(ctx: JobContext) -> None:
         ctx.post_problem("upload_failed", f"{report.destination}: {report.error or '?'}")
         if here is None:
             raise TrainingMonitorError(f"the model exists only on the rented machine: {report.error}")
-        ctx.end(JobState.FAILED, f"it was not uploaded ({report.error}); its model is {here}")
+        ctx.end(JobState.FAILED, f"the model was not uploaded ({report.error}); a copy is in {here}")
         return
     if report is None and here is None:
         raise TrainingMonitorError("the model exists only on the rented machine", hint="check the disk of this machine")
@@ -217,7 +217,7 @@ def _stop_and_save(ctx: JobContext) -> None:
             if not view.status.is_terminal:
                 stop_job(ctx.target(), view.job_id, **ctx.ways)
     except TrainingMonitorError as error:
-        ctx.tell("detected", f"the training could not be ended before its machine: {error.what}")
+        ctx.tell("detected", f"the training could not be stopped before its machine was released: {error.what}")
     save_what_there_is(ctx)
 
 

@@ -84,7 +84,7 @@ def find_damage(header: ImageHeader, size_bytes: int, stream: BinaryIO) -> str |
         What is wrong, as a sentence without its subject, the file; None when nothing was found.
     """
     if size_bytes < header.least_bytes:
-        return f"is cut off: it has {size_bytes} of {header.least_bytes} bytes"
+        return f"is truncated: it has {size_bytes} of {header.least_bytes} bytes"
     if header.format not in _ENDS:
         return None
     end, name = _ENDS[header.format]
@@ -92,7 +92,7 @@ def find_damage(header: ImageHeader, size_bytes: int, stream: BinaryIO) -> str |
         stream.seek(begin)
         if end in stream.read(_MOST_BYTES):
             return None
-    return f"is cut off: its {name} is missing"
+    return f"is truncated: its {name} is missing"
 
 
 # ---------------------------------------------------------------- one reader for each format

@@ -172,7 +172,7 @@ def check_instance(
         problems += [problem for gpu in gpus for problem in _find_difference(gpu, gpu_name, vram_gb)]
     free = _read_disk(disk, is_needed=min_disk_gb > 0)
     if free is not None and free < min_disk_gb:
-        problems.append(f"{free:.1f} GB are free for {folder}, {min_disk_gb:g} GB are needed")
+        problems.append(f"{free:.1f} GB are free for {folder}, but {min_disk_gb:g} GB are needed")
     for reply in (answer.get() for answer in own):
         if reply and reply.exit_code:
             said = last_lines(reply.output) or "it printed nothing"
@@ -203,7 +203,7 @@ def _read_gpus(answer: _GpuAnswer) -> tuple[tuple[Gpu, ...], list[str]]:
 
 def _judge_gpus(gpus: tuple[Gpu, ...], num_gpus: int, min_vram_gb: float) -> list[str]:
     usable = sum(not gpu.error for gpu in gpus)
-    problems = [] if usable >= num_gpus else [f"it has {plural(usable, 'usable GPU')}, {num_gpus} were rented"]
+    problems = [] if usable >= num_gpus else [f"it has {plural(usable, 'usable GPU')}, but {num_gpus} were rented"]
     for gpu in gpus:
         name = f"GPU {'?' if gpu.index is None else gpu.index}"
         problems += [f"{name} {problem}" for problem in _judge_gpu(gpu, min_vram_gb)]
@@ -218,9 +218,9 @@ def _judge_gpu(gpu: Gpu, min_vram_gb: float) -> list[str]:
     if min_vram_gb > 0 and total is None:
         problems.append("does not report its memory size")
     if total is not None and total / 1000 < min_vram_gb * TOLERANCE:
-        problems.append(f"has {total / 1000:.1f} GB of memory, {min_vram_gb:g} GB were promised")
+        problems.append(f"has {total / 1000:.1f} GB of memory, but {min_vram_gb:g} GB were promised")
     if total and used is not None and used > total * MOST_USED:
-        problems.append(f"is in use by other processes: {used / 1000:.1f} of {total / 1000:.1f} GB are taken")
+        problems.append(f"is in use by other processes: {used / 1000:.1f} of {total / 1000:.1f} GB are used")
     if heat is not None and heat >= HOTTEST:
         problems.append(f"is at {heat:g} °C while idle")
     return problems
@@ -230,9 +230,9 @@ def _find_difference(gpu: Gpu, gpu_name: str | None, vram_gb: float | None) -> l
     """Return what a GPU has that contradicts the one that was rented."""
     name, total = gpu.name, gpu.memory_total_mb
     if gpu_name and name and contradicts(gpu_name, name):
-        return [f"it has {clean_line(name, 60)}, {clean_line(gpu_name, 60)} was rented"]
+        return [f"it has {clean_line(name, 60)}, but {clean_line(gpu_name, 60)} was rented"]
     if vram_gb and total is not None and is_less_memory(vram_gb, total):
-        return [f"its GPU has {total / 1000:.1f} GB of memory, {vram_gb:g} GB were rented"]
+        return [f"its GPU has {total / 1000:.1f} GB of memory, but {vram_gb:g} GB were rented"]
     return []
 
 
@@ -240,7 +240,7 @@ def find_other_gpu(row: Mapping[str, Any], rental: Rental, num_gpus: int) -> str
     """Return what the listing of an instance says that contradicts what was rented; None: nothing."""
     name, count, ram = row.get("gpu_name"), row.get("num_gpus"), known_number(row.get("gpu_ram"))
     if type(count) is int and count < num_gpus:
-        return f"it is listed with {plural(count, 'GPU')}, {num_gpus} were rented"
+        return f"it is listed with {plural(count, 'GPU')}, but {num_gpus} were rented"
     gpu = Gpu(None, name=name if isinstance(name, str) else None, memory_total_mb=ram)
     problems = _find_difference(gpu, rental.gpu_name, rental.vram_gb)
     return f"according to its listing, {problems[0]}" if problems else None
@@ -285,7 +285,7 @@ def charge(ctx: JobContext) -> None:
         if reason is None:
             if request.account is not None:
                 Credits(ctx.service.store, clock=ctx.clock).reserve(request.account, ctx.job.id, estimate)
-                ctx.tell("progress", f"${estimate:.2f} reserved of the credits of {request.account}")
+                ctx.tell("progress", f"reserved ${estimate:.2f} from account {request.account}")
             ctx.go(JobState.RENTING, attempt=1)
             return
     ctx.tell("waiting", reason)
@@ -432,7 +432,7 @@ def give_up_host(ctx: JobContext, reason: str) -> None:
 
 def give_up_instance(ctx: JobContext, reason: str, **changes: Any) -> None:
     """Record that the machine is unfit or lost and is to be replaced."""
-    text = f"instance {ctx.job.work.instance_id} is given up: {reason}"
+    text = f"giving up instance {ctx.job.work.instance_id}: {reason}"
     ctx.warn(text)
     ctx.post_problem("machine_lost", text, ctx.job.work.attempt)
     ctx.go(JobState.REPLACING, **changes)
@@ -444,7 +444,7 @@ def replace_instance(ctx: JobContext) -> None:
     work = ctx.job.work
     if work.attempt >= ctx.job.request.max_instances:
         last = work.warnings[-1] if work.warnings else "it was lost"
-        ctx.end(JobState.FAILED, f"{plural(work.attempt, 'machine')} tried, and none is left to try; {last}")
+        ctx.end(JobState.FAILED, f"tried {plural(work.attempt, 'machine')}, which is the maximum; {last}")
         return
     left = {each.machine_id for each in work.rentals if each.attempt == work.attempt and each.machine_id}
     bad = {*work.bad_machines, *left}
@@ -461,7 +461,7 @@ def leave_to_others(ctx: JobContext) -> None:
     except AlreadySupervised:
         raise
     except TrainingMonitorError as error:
-        ctx.tell("progress", f"whether another supervisor has it is unknown: {error.what}")
+        ctx.tell("progress", f"another supervisor may be supervising the training: {error.what}")
 
 
 def destroy_rented(ctx: JobContext) -> None:

@@ -355,7 +355,7 @@ def credit_low(burn: BurnForecast, credit: float, *, day: int) -> Notice:
         ("Instances", f"{burn.instances}, ${burn.dollars_per_hour:.2f} per hour"),
         ("Lasts", f"{burn.hours_left or 0.0:.1f} hours" + (" at most" if burn.unknown else "")),
     )
-    text = "Without credit vast.ai stops all machines."
+    text = "When the credit runs out, vast.ai stops all machines."
     kind, command = "credit_low", next_command("credit_low", ACCOUNT)
     return Notice(kind, "🔥 Credit Runs Out", fields, text, ACCOUNT, day, "urgent", target=ACCOUNT, command=command)
 
@@ -381,7 +381,7 @@ def ended(job: QueuedJob, log: str = "") -> Notice:
     priority = "high" if work.outcome is JobState.FAILED else "normal"
     title = titles.get(work.outcome or JobState.FAILED, "❌ Training Failed")
     if work.outcome is JobState.COMPLETED and work.unsaved_steps is not None:
-        title, priority = "⚠️ Training Completed, Model Is Not Of Its Last Step", "high"
+        title, priority = "⚠️ Training Completed, Model Lacks The Last Steps", "high"
         fields.append(("Model lacks", f"the last {work.unsaved_steps} steps"))
     text = "\n".join(work.warnings)
     return Notice("job_ended", title, tuple(fields), text, job.id, 0, priority, training=job.id, log=log)

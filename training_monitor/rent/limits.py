@@ -17,11 +17,13 @@ def reached_limit(job: QueuedJob, now: float) -> Limit | None:
     request, seconds = job.request, instance_seconds(job, now)
     if seconds >= request.hard_timeout:
         allowed = format_duration(request.hard_timeout)
-        reason = f"hard timeout: {format_duration(seconds)} on machines, {allowed} allowed"
+        reason = f"hard timeout: {format_duration(seconds)} used on rented machines, but only {allowed} allowed"
         return Limit("hard_timeout", reason, ends=True)
     budget = _budget(job, now)
     if request.soft_timeout is not None and seconds >= request.soft_timeout and not (budget and budget.ends):
-        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; the job continues")
+        return Limit(
+            "soft_timeout", f"soft timeout: {format_duration(seconds)} used on rented machines; the job continues"
+        )
     return budget
 
 

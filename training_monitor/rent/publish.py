@@ -124,7 +124,7 @@ def _problem(view: JobView, hook: Hook) -> str | None:
     if view.status is JobStatus.SUCCEEDED:
         return None
     if ran_too_long(view):
-        return f"it still ran after {hook.timeout:g} s and was stopped"
+        return f"it was still running after {hook.timeout:g} s and was stopped"
     return f"it was {view.message}" if view.status is JobStatus.STOPPED else view.message or str(view.status)
 
 

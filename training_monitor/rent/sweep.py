@@ -237,7 +237,7 @@ def _judge_attempt(look: _Look) -> _Found:
     """Judge a machine that the job has left: the grace period runs from then, as it may be being replaced."""
     job = look.job
     if job is not None and job.state is JobState.REPLACING and not look.is_leased and is_at_work(look.row, job):
-        return "left_over", "its job gave it up and has no worker", 0.0
+        return "left_over", "its job gave this machine up and has no worker", 0.0
     if job is None or is_at_work(look.row, job):
         return None
     where = f"on instance {job.work.instance_id}" if job.work.instance_id is not None else "without a machine"
@@ -281,7 +281,7 @@ def _judge_status(look: _Look) -> _Found:
     who = "its worker" if look.is_leased else "no worker"
     waited = look.since(job.lease_until, job.progressed_at)
     left = None if look.is_leased else look.config.orphan_grace - waited
-    return "down", f"Instance is {status} and {who} replaces it", left
+    return "down", f"Instance is {status}, and {who} is replacing it", left
 
 
 def _judge_holder(look: _Look) -> _Found:
@@ -297,7 +297,7 @@ def _judge_holder(look: _Look) -> _Found:
     left = (look.config.orphan_grace if is_over else look.config.abandoned_after) - waited
     if left > 0:
         return "at_work", _work_in_words(look), left
-    reason = f"no worker has taken its job, {look.job.state}, for {format_duration(waited)}"
+    reason = f"its job ({look.job.state}) has had no worker for {format_duration(waited)}"
     return "abandoned", f"{limit.reason}; {reason}" if limit and limit.ends else reason, left
 
 

@@ -278,7 +278,7 @@ class _Sweep:
         row = next((each for each in list_instances(transport=self.service.transport) if each["id"] == number), seen)
         judged, job = self._judge(row)
         if judged["action"] != "terminate":
-            self._tell("refused", f"instance {number} is kept after all: {judged['reason']}", judged["job_id"])
+            self._tell("refused", f"keeping instance {number} after all: {judged['reason']}", judged["job_id"])
             self.report["kept"].append(judged)
             return
         if job and is_at_work(row, job) and job.state is not JobState.REPLACING and not self.service.store.problem:
@@ -414,7 +414,7 @@ class _Sweep:
         memory = self.memory.fail(now)
         seconds = now - (now if memory.outage_since is None else memory.outage_since)
         if seconds >= self.service.config.outage_after and not memory.outage_told:
-            reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
+            reason = f"the instances could not be listed for {format_duration(seconds)}: {error.what}"
             alert = report_of(SweepAlert, None, type="LISTING_FAILED", reason=reason, seconds=seconds)
             self.report["alerts"].append(alert)
             number = memory.outages

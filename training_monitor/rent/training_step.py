@@ -334,7 +334,7 @@ def find_lost(ctx: JobContext) -> str | None:
     ctx.saw(row, asked_at)
     status = row.get("actual_status")
     if status in _STOPPED and ctx.seen_status == status:
-        return f"it is {status} (outbid, or stopped by someone else)"
+        return f"it is {status} (it was outbid, or someone stopped it)"
     ctx.seen_status = str(status)
     ctx.silent += 0.0 if ctx.looked_at is None else now - ctx.looked_at
     ctx.looked_at = now

@@ -125,7 +125,7 @@ def _receive(runner: Transport, words: Sequence[str], wanted: str, arriving: _Ar
     text, _, status = said.decode("utf-8", "replace").rpartition("exit ")
     if late.is_set():
         printed = CommandResult(tuple(words), -signal.SIGKILL, said.decode("utf-8", "replace"), "", limit)
-        raise explain_timeout(printed, f"rsync gave no answer within {limit:g} s")
+        raise explain_timeout(printed, f"rsync did not respond within {limit:g} s")
     if status.strip() == "127":
         raise ToolNotFound("rsync is not installed here", argv=tuple(words))
     if too_much.is_set() or arriving.is_too_much():

@@ -290,9 +290,9 @@ class _Worker:
                 return
             self._told_idle = True
         held = [job for job in unfinished if self.job_id in (None, job.id)]
-        others = f"{plural(len(held), 'job is', 'jobs are')} held by others" if held else "no job is waiting"
+        others = f"{plural(len(held), 'job is', 'jobs are')} held by other workers" if held else "no job is waiting"
         wait = format_duration(service.config.poll_interval)
-        service.on_event(Event("waiting", f"nothing to do: {others}; looking again every {wait}"))
+        service.on_event(Event("waiting", f"nothing to do: {others}; checking again every {wait}"))
 
 
 def warn_of_burn(

@@ -93,7 +93,7 @@ class Background:
         for thread in threading.enumerate():
             if isinstance(thread, _Writer) and thread.background.wanted.progress_path == self.wanted.progress_path:
                 path = self.wanted.progress_path
-                thread.background._fall_silent(f"a newer monitor writes {path!r}: this one no longer writes")
+                thread.background._fall_silent(f"a newer monitor writes {path!r}: this one has stopped writing")
                 thread.background.leave()
 
     def start(self) -> None:
@@ -143,7 +143,9 @@ class Background:
 
     def _write_last(self) -> None:
         if not self._writing.acquire(timeout=_LOCK_LIMIT):
-            self._troubles.warn("disk", f"the last status was not written: {self.files.progress_path!r} hangs")
+            self._troubles.warn(
+                "disk", f"the last status was not written, because writing {self.files.progress_path!r} hangs"
+            )
             return
         try:
             for left in reversed(range(_LAST_TRIES)):
@@ -218,8 +220,8 @@ class Background:
             who = f"process {holder.pid} on {holder.hostname}" if holder else "another process"
             self._troubles.warn(
                 "taken",
-                f"{self.wanted.progress_path!r} is written by {who}, this run writes {place.files.progress_path!r}. "
-                "Give each run its own file; if one training has several processes, let only one write "
+                f"{self.wanted.progress_path!r} is written by {who}, but this run writes {place.files.progress_path!r}."
+                " Give each run its own file; if one training has several processes, let only one write "
                 "(RANK in their environment, or rank=)",
             )
             if self._metadata.get("run_name") == self.wanted.name:
@@ -237,13 +239,13 @@ class Background:
         try:
             outputs.start()
         except OSError as error:
-            self._troubles.warn("tee", f"stdout and stderr are not copied to {outputs.paths[0]!r}: {error}")
+            self._troubles.warn("tee", f"stdout and stderr cannot be copied to {outputs.paths[0]!r}: {error}")
             return
         self._outputs = outputs
         self._metadata["stdout_path"], self._metadata["stderr_path"] = outputs.paths
 
     def _tell_gone(self) -> None:
-        self._troubles.warn("tee", "the copy of stdout or stderr ended: its tee process has ended")
+        self._troubles.warn("tee", "stdout or stderr is no longer copied, because the tee process has ended")
 
     def _turn(self) -> None:
         now = self._clock.monotonic()
@@ -284,7 +286,7 @@ class Background:
                 document = self._record.document(self._metadata, *self._own)
             write_atomically(path, json.dumps(document))  # JSON in ASCII, so that lone surrogates are harmless
         except OSError as error:
-            self._troubles.warn("disk", f"{path!r} cannot be written ({error.strerror}); it will be retried")
+            self._troubles.warn("disk", f"{path!r} cannot be written ({error.strerror}); writing will be retried")
             return False
         self._written_version = version
         return True

@@ -268,9 +268,16 @@ class RunCollector(Engine):
             if not is_one_too_many:
                 self._acts.append(description)
         if is_one_too_many:
-            self.tell(_failed(description, f"{MOST_ACTS} other actions are running. Try: again when one has ended"))
+            self.tell(
+                _failed(
+                    description, f"{MOST_ACTS} other actions are running. Try: repeat the action when one has ended"
+                )
+            )
         elif not begin_thread(lambda: self._act(description, call), "act"):
-            self._end_act(description, _failed(description, "this machine cannot start another thread. Try: again"))
+            self._end_act(
+                description,
+                _failed(description, "this machine cannot start another thread. Try: repeat the action later"),
+            )
 
     def acts(self) -> tuple[str, ...]:
         """Return the descriptions of the running actions."""

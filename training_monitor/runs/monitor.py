@@ -584,7 +584,9 @@ class TrainingMonitor:
             self._wait_for_call(of, has_ended=has_ended)
         elif is_used:
             pid = of if isinstance(of, int) else of.pid
-            self.why_silent = f"process {pid} writes {self._file!r}: a copy of its monitor does nothing"
+            self.why_silent = (
+                f"process {pid} writes {self._file!r}: the copy of its monitor in this process does nothing"
+            )
             self._record.needs_training_thread = True
 
     def __reduce__(self) -> tuple[Callable[..., TrainingMonitor], tuple[object, ...]]:

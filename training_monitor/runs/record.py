@@ -369,7 +369,7 @@ class TrackedVariables:
             self._pending.pop(name, None)
             kind = self.kind(name)
             if of_earlier_run or kind is None:
-                why = _EARLIER_RUN if kind else f"a value of type {type(self.current(name)).__name__} cannot be edited"
+                why = _EARLIER_RUN if kind else f"values of type {type(self.current(name)).__name__} cannot be edited"
                 self.answers[name] = Answered(edit.edit, why)
                 continue
             try:

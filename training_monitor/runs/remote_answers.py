@@ -36,9 +36,9 @@ _LAST_MARK = "==> /dev/null <=="
 _MEMORY = regex(r"^(\w{1,40}):[ \t]{1,40}([0-9]{1,15}) kB$", re.MULTILINE)
 _REFUSED = {"denied": "Permission denied", "special": "not a regular file"}
 _NO_FOLDER = {
-    "missing": ("there is no folder", "check the path: it is the folder that the training scripts write to"),
-    "file": ("this is a file, not a folder:", "name the folder that the file is in"),
-    "many": ("too many files in", "move those of old runs into another folder"),
+    "missing": ("no such folder:", "check the path: it is the folder that the training scripts write to"),
+    "file": ("this is a file, not a folder:", "pass the folder that contains the file"),
+    "many": ("too many files in", "move the files of old runs to another folder"),
 }
 
 

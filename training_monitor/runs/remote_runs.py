@@ -57,14 +57,14 @@ _GPU_SECONDS = 5.0
 _WITHOUT_GPUS = 60.0  # seconds until nvidia-smi is asked again after it gave no answer
 _CONTROL_BYTES = 50_000  # the old and the new control file travel in one script
 _REASONS = {
-    "moved": "the folder was replaced in the meantime",
+    "moved": "the folder has been replaced since the last refresh",
     "gone": "its folder no longer exists",
-    "other": "its name belongs to something that is not a file",
+    "other": "its path is not a regular file",
     "busy": "another process has been editing files in this folder for 2 s",
     "file": "its folder is a file",
-    "link": "its folder is a link, delete it by hand",
-    "unsure": "a process with its pid is running, and may be its own: end it first",
-    "heard": "it wrote its file within the last minute, and its process cannot be seen from there",
+    "link": "its folder is a link: delete it by hand",
+    "unsure": "a process with its PID is running and may belong to it: end the process first",
+    "heard": "its file was written within the last minute, and its process is not visible from there",
 }
 
 
@@ -333,7 +333,7 @@ class RemoteRuns:
         if state == "left":
             raise CommandFailed(f"run {run.name!r} was deleted, but {said!r} exists again", target=str(self.target))
         if state != "deleted":
-            how = "was not deleted, or not all of it" if state == "failed" else "was not deleted"
+            how = "was not deleted, or only in part" if state == "failed" else "was not deleted"
             raise CommandFailed(f"run {run.name!r} {how}: {_reason(state, said, now.process)}")
 
     def _read_files(self) -> None:
@@ -385,5 +385,5 @@ class RemoteRuns:
 
 def _reason(state: str, said: str, process: Identity | None = None) -> str:
     if state == "alive" and process:
-        return f"its process {process.pid} is alive, end it first"
+        return f"its process {process.pid} is alive: end it first"
     return _REASONS.get(state) or said.strip()[:300] or "it printed nothing"

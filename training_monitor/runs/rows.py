@@ -44,7 +44,7 @@ from training_monitor.targets.proc_stat import ENDED_STATES, Identity, MachineSa
 _FRESH_SECONDS = 30.0  # a run writes its file every 2 s
 _MOST_AHEAD = 60.0  # seconds by which another machine's clock may be ahead
 _LOOK_SLACK = 0.1  # between the clocks of the run and of the look, which are read in different ways
-_HALTED = {"T": "is stopped: SIGCONT resumes it", "t": "is held by a debugger"}
+_HALTED = {"T": "is suspended: send SIGCONT to resume it", "t": "is held by a debugger"}
 _BEFORE_RUN, _BEHIND_RUN = 3600.0, 5.0  # how long before and after the run's stated start its process may have begun
 _GIB, _MIB_PER_GIB = 2.0**30, 1024.0
 _LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
@@ -91,7 +91,7 @@ def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> L
     """
     life = _see(run, look)
     if run.status is None:
-        return replace(life, status=UNKNOWN, reason=run.error or "its file names no status")
+        return replace(life, status=UNKNOWN, reason=run.error or "its file contains no status")
     if run.status != RUNNING:
         return replace(life, status=run.status, reason="")
     if life.is_alive is None:
@@ -122,16 +122,16 @@ def _see(run: Run, look: FolderLook) -> Life:
     """Return RUNNING if its process exists, KILLED if it is gone, UNKNOWN if that cannot be seen."""
     own, machine = run.process, look.machine
     if own is None:
-        return Life(UNKNOWN, "its file names no process")
+        return Life(UNKNOWN, "its file does not name its process")
     if machine is None:
-        return Life(UNKNOWN, look.machine_error or "the processes cannot be seen")
+        return Life(UNKNOWN, look.machine_error or "the processes are not visible")
     here = machine.identity
     if own.hostname is None or own.hostname != here.hostname:
-        return Life(UNKNOWN, f"it runs on {own.hostname or 'a host without a name'}: not visible from here")
+        return Life(UNKNOWN, f"it runs on {own.hostname or 'an unnamed host'} and is not visible from here")
     if own.boot_id and here.boot_id and own.boot_id != here.boot_id:
         return _before_this_boot(run, own.hostname, look.timestamp, look.timestamp - machine.at)
     if own.pid_namespace and here.pid_namespace and own.pid_namespace != here.pid_namespace:
-        return Life(UNKNOWN, "it runs in another pid namespace (a container): not visible from here")
+        return Life(UNKNOWN, "it runs in another PID namespace (a container) and is not visible from here")
     sample = machine.processes.get(own.pid)
     if sample is not None and own.start_ticks in (sample.start_ticks, None):
         booted_at = (look.timestamp if look.processes_at is None else look.processes_at) - machine.at
@@ -139,12 +139,15 @@ def _see(run: Run, look: FolderLook) -> Life:
             return _by_state(sample)
     if own.start_ticks is None or None in (own.boot_id, here.boot_id, own.pid_namespace, here.pid_namespace):
         if sample is None:
-            return Life(UNKNOWN, f"there is no process {own.pid} here, and whether its own process was here is unknown")
-        return Life(UNKNOWN, f"whether process {own.pid} of this machine was its own is unknown")
+            return Life(
+                UNKNOWN,
+                f"no process {own.pid} exists here, but the run may belong to another container or an earlier boot",
+            )
+        return Life(UNKNOWN, f"it is unknown whether process {own.pid} on this machine is its process")
     if sample is None and not machine.sees_all:
         return Life(UNKNOWN, "processes of other users are hidden on this machine (hidepid)")
     if _wrote_since(run, look):
-        return Life(UNKNOWN, f"its process {own.pid} was not among the processes that were read")
+        return Life(UNKNOWN, f"its process {own.pid} was not among the processes that could be read")
     return Life(
         KILLED, f"its process {own.pid} has ended" + (", and another process now has its pid" if sample else ""), False
     )
@@ -158,7 +161,7 @@ def _wrote_since(run: Run, look: FolderLook) -> bool:
 
 def _by_state(sample: ProcessSample) -> Life:
     if sample.state in ENDED_STATES:
-        return Life(KILLED, f"its process {sample.pid} has ended, and waits for its parent (zombie)", False)
+        return Life(KILLED, f"its process {sample.pid} has ended, but its parent has not collected it (zombie)", False)
     if sample.state in _HALTED:
         return Life(RUNNING, f"its process {sample.pid} {_HALTED[sample.state]}", True, sample)
     return Life(RUNNING, "", True, sample)
@@ -167,8 +170,8 @@ def _by_state(sample: ProcessSample) -> Life:
 def _before_this_boot(run: Run, hostname: str, now: float, booted_at: float) -> Life:
     """Judge a run of another boot of a host of this name. If it wrote since this boot, it is another machine."""
     if run.updated_at is not None and run.updated_at < min(booted_at, now - _FRESH_SECONDS):
-        return Life(KILLED, "the machine was restarted in the meantime", False)
-    return Life(UNKNOWN, f"it runs on another machine that is called {hostname} too: not visible from here")
+        return Life(KILLED, "the machine has restarted since then", False)
+    return Life(UNKNOWN, f"it runs on another machine that is also named {hostname} and is not visible from here")
 
 
 def _may_be_its_own(run: Run, began: float) -> bool:

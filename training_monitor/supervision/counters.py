@@ -39,7 +39,8 @@ def with_new_steps(
     if start and first < start and last["counts_job"] is not False and _counted_job(before, last):
         usual = [each["first_step"] or 1 for each in before if each["start_step"] == 0]
         name = (last["checkpoint"] or "").rpartition("/")[2]
-        problem = f"attempt {last['number']} was passed {name}, but its log begins at step {first}: {_advice(config)}"
+        passed = f"attempt {last['number']} should have resumed from {name}"
+        problem = f"{passed}, but its log begins at step {first}: {_advice(config)}"
         last = {**last, "start_step": 0 if first <= max(usual, default=1) else first - 1, "resume_problem": problem}
     return with_steps_lost((*before, last))
 
@@ -58,7 +59,7 @@ def _steps_in(log: str, total: int | None) -> list[int]:
 def _advice(config: Mapping[str, Any] | None) -> str:
     given = config or {}
     if given.get("resume_argument") or "{checkpoint}" in str(given.get("command") or given.get("entrypoint") or ""):
-        return "it does not resume from the checkpoint that it is passed"
+        return "the script ignores the checkpoint that it is passed"
     return "set a resume argument"
 
 

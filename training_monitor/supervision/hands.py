@@ -202,9 +202,11 @@ class Hands:
 
         def tell(former: Removed) -> None:
             if former.removed:
-                self.tell(run, "removed", f"run directories of former attempts removed: {', '.join(former.removed)}")
+                self.tell(run, "removed", f"removed run directories of earlier attempts: {', '.join(former.removed)}")
             if former.left:
-                self.tell(run, "removed", f"not removed, because they contain foreign files: {', '.join(former.left)}")
+                self.tell(
+                    run, "removed", f"run directories kept, because they contain other files: {', '.join(former.left)}"
+                )
 
         more: dict[str, Any] = {"guard": guard, "keep_attempts": self.keep_attempts, "on_removed": tell}
         return start_job(self.site, plan["job_id"], config, checkpoint, **more)

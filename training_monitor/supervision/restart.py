@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from training_monitor.supervision.run_state import RunState
     from training_monitor.supervision.supervisor import Supervisor
 
-_INTERRUPTED = "only the supervision of {} has ended, not the training; repeat the same call to resume it"
+_INTERRUPTED = "the supervision of {} has ended, but not the training; repeat the same call to resume the supervision"
 
 
 def auto_restart(

@@ -27,7 +27,7 @@ class RestartNotices:
     ) -> None:
         self._outbox, self._target, self._job_name = outbox, target, job_name
         self._about, self._command = about or target, command
-        self._reason, self._explanation = "its supervisor resumed the supervision", ""
+        self._reason, self._explanation = "its supervision was resumed", ""
         self._progress, self._log = Progress(), ""
 
     def show(self, event: Event) -> None:

@@ -250,7 +250,7 @@ def checkpoint_problem(run: RunState, checkpoint: Checkpoint, now: float) -> str
     for each in run.attempts:
         nan_step, ended_at = each["nan_step"], each["ended_at"]
         if nan_step is not None and checkpoint.step >= nan_step and saved_at <= (ended_at or now) + LATE_SECONDS:
-            return f"saved after the loss became NaN at step {nan_step} of {each['job_id']}"
+            return f"saved after the loss of {each['job_id']} became NaN at step {nan_step}"
     return None
 
 

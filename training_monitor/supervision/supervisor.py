@@ -150,7 +150,7 @@ class Supervisor(Hands):
         for view in views:
             if view.survivors:
                 left = plural(view.survivors, "process", "processes")
-                self.tell(run, "detected", f"{left} of {view.job_id} are left: ending them", view)
+                self.tell(run, "detected", f"{left} of {view.job_id} still running: ending them", view)
                 self.stop_job(run, view.job_id)
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self.adopt(run, latest)  # the next look tells how far it came
@@ -187,12 +187,12 @@ class Supervisor(Hands):
         """Continue a run whose supervisor died: same phase, same count; new arguments apply from now on."""
         if run.target != str(self.site):
             self.move(parse_target(run.target))
-        text = f"resuming the supervision of {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
+        text = f"resuming the supervision of {run.job_name}: {plural(run.retries, 'restart')} so far, now {run.phase}"
         if not is_whole(given.config):
             given = replace(given, config={**(run.config or {}), **(given.config or {})} or None)
         config = without_secrets(given.config)
         if config and json.dumps(config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
-            text += "; the configuration changed; the change applies from the next attempt"
+            text += "; its changed configuration applies from the next attempt"
         self.tell(run, "resumed", text)
         config = self._with_what_ray_knows(given.config or run.config, run.job_id)
         if unsaved := sorted(name for name, value in variables_of(config).items() if value is None):
@@ -226,7 +226,9 @@ class Supervisor(Hands):
             how = self.start_job(run)
         except JobNotFound:  # the reply was lost and nothing runs: the next round tries the same id
             self.tell(
-                run, "unreachable", f"{plan['job_id']} was not started, because the response was lost: trying again"
+                run,
+                "unreachable",
+                f"{plan['job_id']} is not running, and the response to its start was lost: trying again",
             )
             self.clock.sleep(self.policy.check_interval)
             return run
@@ -236,7 +238,9 @@ class Supervisor(Hands):
             how = "exists"  # it may still start: another one would be a second job
         source = "from the start: no checkpoint exists yet"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
-            source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
+            source = (
+                f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, because fresh_start is set"
+            )
         kind = "started" if how == "started" else "adopted"
         self.tell(run, kind, f"{plan['job_id']} {how}, {source}", checkpoint=plan["checkpoint"])
         pod = self.pod()
@@ -261,12 +265,12 @@ class Supervisor(Hands):
         found = self.list_checkpoints(run)
         quiet = self.policy.stagnation_threshold
         if (age := is_still_written(run, found.checkpoints, self.clock.time(), quiet)) is not None:
-            written = f"{run.checkpoint_dir} was written {format_duration(age)} ago by an unknown process"
+            written = f"an unknown process wrote to {run.checkpoint_dir} {format_duration(age)} ago"
             if not self.waits_for_quiet:
                 self.tell(
                     run,
                     "detected",
-                    (f"{written}: no attempt starts until nothing was written for {format_duration(quiet)}"),
+                    f"{written}: the next attempt starts after {format_duration(quiet)} without writes",
                 )
             self.waits_for_quiet = True
             self.clock.sleep(self.policy.check_interval)
@@ -281,7 +285,7 @@ class Supervisor(Hands):
             suspect=run.suspect_checkpoints,
         )
         for each in choice.refused:
-            self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
+            self.tell(run, "refused", f"checkpoint {each.path} was not used: {each.problem}")
         if choice.refusal:
             return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
         run = replace(run, attempts=with_saved(run.attempts, found.checkpoints, now))
@@ -319,7 +323,7 @@ class Supervisor(Hands):
             self.tell(
                 run,
                 "detected",
-                f"{left} of {run.job_name} kept running without Ray's knowledge: ended, and verified as gone",
+                f"ended {left} of {run.job_name} that kept running after Ray had lost the job",
             )
         return found
 
@@ -403,7 +407,7 @@ class Supervisor(Hands):
     def explain(self, run: RunState, job_id: str) -> RunState:
         """Take the roll call of a job that hangs, before it is ended."""
         timeout = self.policy.roll_call_timeout
-        self.tell(run, "stopping", f"inspecting all ranks of {job_id} first, for {format_duration(timeout)} at most")
+        self.tell(run, "stopping", f"inspecting all ranks of {job_id} first, for at most {format_duration(timeout)}")
         job = run.followed or WatchedJob(job_id=job_id)
         kept = explain_before_end(self.site, job, self.store, timeout=timeout)
         run = self.save(note_roll_call(run, kept))
@@ -446,7 +450,7 @@ class Supervisor(Hands):
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
             left = plural(view.survivors, "process", "processes")
-            self.tell(run, "detected", f"{left} of {view.job_id} are left: ending them", view)
+            self.tell(run, "detected", f"{left} of {view.job_id} still running: ending them", view)
             run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
             return self.save(replace(run, phase="stopping", stop_reason=None))
         return self.fail(run, view.status.value, evidence, failure_of(view))
@@ -512,7 +516,9 @@ class Supervisor(Hands):
         faulty = run.attempts[-1]["faulty_nodes"] or ()
         run = note_end(run, status, reason, failure or own_failure(status, reason, faulty), found)
         if run.config is None:
-            return self.done(run, RunOutcome.RESTART_FAILED, "restart_failed: no job_config to start the job with")
+            return self.done(
+                run, RunOutcome.RESTART_FAILED, "restart_failed: the job cannot be restarted without a job_config"
+            )
         decision = decide(run, self.policy)
         if decision.refusal:
             return self.done(run, decision.refusal, decision.reason)
@@ -521,7 +527,9 @@ class Supervisor(Hands):
         avoided, kind = "", kind_of(run.job_id or "")
         if nodes := decision.excluded_nodes:
             drain = kind.drain_command(nodes) if kind else ""
-            avoided = f"; node {', '.join(nodes)} is suspect{f' (to keep all jobs off: {drain})' if drain else ''}"
+            avoided = (
+                f"; avoiding suspect node {', '.join(nodes)}{f' (to keep all jobs off it: {drain})' if drain else ''}"
+            )
         self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
         blamed: Any = {"bad_checkpoints": decision.bad_checkpoints, "suspect_checkpoints": decision.suspect_checkpoints}
         return self.save(replace(run, **blamed, avoid_nodes=decision.excluded_nodes, followed=None))
@@ -584,7 +592,7 @@ class Supervisor(Hands):
             self.save(run)
         except StateError as error:
             if self.unsaved is None:
-                self.tell(run, "detected", f"could not be saved: {error.what}")
+                self.tell(run, "detected", f"the state could not be saved: {error.what}")
             self.unsaved = error
         return run
 

@@ -196,12 +196,12 @@ class _Terminator:
     def stop(self, state: Termination) -> Termination:
         if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
             state = self.explain(state)
-        how = f"SIGTERM, then SIGKILL after {self.watcher.config.stop_grace:g} s, to its remaining processes"
-        self.tell("stopping", f"verifying the end of {self.watcher.job.label}: {how}")
+        how = f"SIGTERM to its remaining processes, then SIGKILL after {self.watcher.config.stop_grace:g} s"
+        self.tell("stopping", f"stopping {self.watcher.job.label}: {how}")
         left = self._stop(state)
         if left:
             self._stop_tries += 1
-            self.tell("detected", f"not even SIGKILL ended {', '.join(left)}")
+            self.tell("detected", f"SIGKILL did not end {', '.join(left)}")
             if self._stop_tries < STOP_TRIES:
                 self.watcher.clock.sleep(FIRST_WAIT)
                 return replace(state, left=left)
@@ -212,7 +212,7 @@ class _Terminator:
     def explain(self, state: Termination) -> Termination:
         """Take the roll call of a run that hangs, before it is ended."""
         watcher, timeout = self.watcher, state.plan.roll_call_timeout
-        self.tell("stopping", f"inspecting all its ranks first, for {format_duration(timeout)} at most")
+        self.tell("stopping", f"inspecting all its ranks first, for at most {format_duration(timeout)}")
         kept = explain_before_end(watcher.reached(), watcher.job, watcher.store, timeout=timeout)
         self.tell("explained", kept.text)
         return self.save(replace(state, explanation=kept.text, roll_call=kept.folder))
@@ -229,7 +229,9 @@ class _Terminator:
         found = self.watcher.get_checkpoint_listing() if self.watcher.job.output_dir else CheckpointListing(())
         state = replace(state, phase="uploading", checkpoints=found.checkpoints, unlisted_checkpoints=found.unlisted)
         newest = state.checkpoint
-        size = f", the newest complete one {format_bytes(newest.size_bytes)} at step {newest.step}" if newest else ""
+        size = (
+            f"; the newest complete one is at step {newest.step} ({format_bytes(newest.size_bytes)})" if newest else ""
+        )
         self.tell("progress", f"{plural(found.count, 'checkpoint')}{size}")
         if state.plan.end == "terminated":
             upload, reason = bool(newest and state.plan.upload_to), state.plan.reason
@@ -277,7 +279,7 @@ class _Terminator:
 
     def _tell_upload(self, state: Termination, report: UploadReport) -> None:
         if report.verified:
-            self.tell("reached", f"{report.destination} has it: {plural(len(report.files), 'file')} verified")
+            self.tell("reached", f"uploaded to {report.destination}: {plural(len(report.files), 'file')} verified")
             done = templates.upload_finished(self.about(state), destination=report.destination, files=len(report.files))
             self.post(done)
         else:
@@ -290,7 +292,7 @@ class _Terminator:
         if target.instance_id is None:
             return ended
         if state.gone is None and not plan.destroy:
-            return self._keep(ended, "its destruction was not requested")
+            return self._keep(ended, "destroying it was not requested")
         may_destroy = state.is_saved or plan.destroy_without_upload
         if state.gone is None and not may_destroy and self._is_there(target.name):
             why = state.uploads[-1].error if state.uploads else "no upload was requested"
@@ -327,16 +329,16 @@ class _Terminator:
     def _tell_undone(self, state: Termination) -> None:
         """Report what was planned and not done: before the end, and once."""
         if not state.stopped:
-            reason = "; ".join(state.errors) or f"not even SIGKILL ended {', '.join(state.left)}"
+            reason = "; ".join(state.errors) or f"SIGKILL did not end {', '.join(state.left)}"
             self.post(templates.not_terminated(self.about(state), reason=reason))
         if state.plan.upload_to and not state.is_saved:
             failures = [f"{each.destination}: {each.error}" for each in state.uploads]
-            reason = "; ".join([*failures, *state.errors]) or "it was not attempted"
+            reason = "; ".join([*failures, *state.errors]) or "the upload was not attempted"
             destination = ", ".join(each.partition("?")[0] for each in state.plan.upload_to)
             self.post(templates.upload_failed(self.about(state), destination=destination, reason=reason))
 
     def _keep(self, state: Termination, reason: str) -> Termination:
-        self.tell("refused", f"{self.watcher.target} is kept and keeps costing money: {reason}")
+        self.tell("refused", f"{self.watcher.target} was not destroyed and still costs money: {reason}")
         price = self.watcher.config.cost_per_hour
         self.post(templates.instance_kept(self.about(state), reason=reason, cost_per_hour=price))
         return replace(state, destroyed=False, gone=False, kept=reason)
@@ -344,11 +346,11 @@ class _Terminator:
     def _give_up(self, state: Termination, error: TrainingMonitorError) -> Termination:
         """Return the next state after the target was unreachable for too long; nothing is concluded from that."""
         waited = format_duration(state.plan.unreachable_seconds)
-        state = replace(state, errors=(*state.errors, f"{state.phase}: given up after {waited}: {error.what}"))
+        state = replace(state, errors=(*state.errors, f"{state.phase}: gave up after {waited}: {error.what}"))
         if state.phase != "destroying":
             return replace(state, phase="destroying")
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
-        return self._keep(ended, f"it is unknown whether it is gone or taken over: {error.what}")
+        return self._keep(ended, f"it may be gone, or another supervisor may have taken it over: {error.what}")
 
     def _leave(self, state: Termination, error: LeaseLost) -> Termination:
         """Leave what is not done yet to the other supervisor that has the run."""

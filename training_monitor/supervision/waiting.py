@@ -182,7 +182,7 @@ class _Waiting(Looker[Look, WaitReport]):
         self.lost_by, self.lost_after = (JobNotFound, InstanceNotFound, TargetNotFound), ABSENT_SECONDS
         asked = self.state.target or self.state.asked.target
         self.site = Site.of(asked, transport=self.transport, clock=self.clock)
-        self.interrupted = f"the wait was interrupted; resume it with the handle {self.handle}"
+        self.interrupted = f"the wait was interrupted; to resume it, pass the handle {self.handle}"
         self.conditions = parse_conditions(self.state.asked.conditions)
         self.patterns = tuple(dict.fromkeys(each.pattern for each in self.conditions if each.pattern))
         self.waits_for_checkpoint = any(each.kind == "checkpoint" for each in self.conditions)
@@ -362,7 +362,7 @@ class _Waiting(Looker[Look, WaitReport]):
         gap = max(GAP_SECONDS, 3.0 * (state.asked.interval or 0.0))
         state.idle_since = idle_since(state.idle_since, mode, state.looked_at, now, gap)
         if self.waits_for_gpus and mode is None:
-            self.errors["GPUs"] = f"its GPUs are unknown: {look.gpu_error or 'none was found'}"
+            self.errors["GPUs"] = f"its GPUs could not be read: {look.gpu_error or 'none was found'}"
         state.looked_at, state.has_begun = now, True
 
     def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> WaitReport | None:
@@ -388,7 +388,7 @@ class _Waiting(Looker[Look, WaitReport]):
         if not is_over or (self.ended_looks < SURE_LOOKS and not is_last) or self.goes_on():
             return None
         outcome = "unknown" if verdict.state == "unknown" else "missed"
-        return self.end(outcome, f"{format_verdict(verdict)}; waited for {_joined(state.asked.conditions)}")
+        return self.end(outcome, f"{format_verdict(verdict)}, but {_joined(state.asked.conditions)} was not met")
 
     def goes_on(self) -> bool:
         """Return whether a training goes on although its job has ended or stalled: its supervisor sees to that."""
@@ -437,7 +437,7 @@ class _Waiting(Looker[Look, WaitReport]):
     def why_nothing(self) -> str:
         asked = self.state.asked
         missing = "".join(f"; {error}" for error in self.errors.values())
-        return f"{format_duration(asked.timeout)} passed without {_joined(asked.conditions)}; {self.said}{missing}"
+        return f"{_joined(asked.conditions)} was not met within {format_duration(asked.timeout)}; {self.said}{missing}"
 
     def interrupt(self) -> WaitReport:
         """Report that the waiting was stopped; another call goes on with it."""
@@ -454,13 +454,13 @@ class _Waiting(Looker[Look, WaitReport]):
         try:
             save_wait(self.store, self.handle, self.state)
         except StateError as error:
-            self.errors["state"] = f"it cannot be resumed by its handle: {error.what}"
+            self.errors["state"] = f"the wait cannot be resumed by its handle: {error.what}"
 
     def report(self, outcome: str, reason: str, condition: Condition | None = None) -> WaitReport:
         state, unseen = self.state, self.state.unseen_seconds
         if self.cannot_ask and state.looked_at is not None:
             unseen += max(0.0, self.clock.time() - state.looked_at)
-        blind = f"; for {format_duration(unseen)} it was not observed" if unseen >= 1.0 else ""
+        blind = f"; it could not be observed for {format_duration(unseen)}" if unseen >= 1.0 else ""
         return WaitReport(
             schema=SCHEMA,
             target=state.asked.target,

@@ -117,7 +117,9 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
     def __post_init__(self) -> None:
         watcher, job = self.watcher, self.watcher.job.label
         self.clock, self.site = watcher.clock, watcher.site
-        self.interrupted = f"only the watch of {job} has ended, not the training; repeat the same call to resume it"
+        self.interrupted = (
+            f"the watch of {job} has ended, but not the training; repeat the same call to resume the watch"
+        )
         self.lookout = Lookout(
             watcher.key,
             job,
@@ -165,7 +167,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
                 return self.terminate(self.plan)
             self.tell(
                 "detected",
-                "an earlier termination of this run is not complete: start this watch with terminate to finish it",
+                "an earlier termination of this run was not completed: pass terminate to this watch to complete it",
             )
         past = past_termination(self.watcher)
         if past and past.gone:  # there is nothing left to ask

@@ -191,7 +191,11 @@ def _percent_done(status: TrainingStatus) -> float | None:
 def _limits(status: TrainingStatus, config: WatchConfig, job: str) -> Iterator[Notice]:
     """Yield a notice for each limit that is passed."""
     if config.soft_limit is not None and status.runtime is not None and status.runtime >= config.soft_limit:
-        hard = "" if config.hard_limit is None else f"; it will be ended at {format_duration(config.hard_limit)}"
+        hard = (
+            ""
+            if config.hard_limit is None
+            else f"; the training will be stopped at {format_duration(config.hard_limit)}"
+        )
         reason = f"Run time of {format_duration(config.soft_limit)} passed{hard}"
         yield templates.soft_limit(_about(status, job), reason=reason)
     cost = _cost(status, config)
@@ -378,7 +382,7 @@ class WatchState:
         verdict = judge(self.looks.all() if seen is None else seen, now=now, policy=config.stall_policy)
         if config.stall_detection or verdict.state not in ("stalled", "slow"):
             return verdict
-        return Verdict("running", "ok", f"stall detection is switched off; otherwise: {verdict.reason}")
+        return Verdict("running", "ok", f"stall detection is off; it would report: {verdict.reason}")
 
     def _progress(self, look: Look) -> Progress:
         """Return the progress with an unfinished line; without any, that at the end of the job's log."""

@@ -165,7 +165,7 @@ class Site:
                 result = reach.run(["sh", "-s"], timeout=limit, input=self._fenced(format_script(questions, nonce)))
             except CommandTimedOut as error:
                 if error.result:
-                    what = f"{error.result.argv[0]} gave no answer within {limit:g} s"
+                    what = f"{error.result.argv[0]} did not respond within {limit:g} s"
                     raise explain_timeout(_without(nonce, error.result), what, str(self)) from error
                 raise
             frames = read_frames(result.stdout, nonce)

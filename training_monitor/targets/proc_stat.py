@@ -34,12 +34,12 @@ _LOOPBACK = regex(r"localhost\S*|127\.[\d.]+|::1|\[::1\]")
 _NAMES = {number: name for name, number in SIGNAL_NUMBERS.items()}
 _LAST = 64
 _NOTHING = {
-    "own": "it is the process that inspects the others",
-    "never": "it is never sent a signal",
-    "boot": "its machine was restarted in the meantime, or its boot is unknown",
+    "own": "it is the process that runs this inspection",
+    "never": "signals to it are not allowed",
+    "boot": "its machine has restarted, or may have restarted, since then",
     "namespace": "its pid belongs to another container (pid namespace)",
     "unsure": "its start time is unknown, so it may be another process",
-    "hidden": "this user may not see it",
+    "hidden": "this user has no permission to see it",
 }
 _STATES = {
     "R": "running",
@@ -140,18 +140,18 @@ def describe_outcome(process: Identity, number: int, outcome: str, name: str = "
     what, sent = f"process {process.pid}", signal_name(number)
     held = f"{what} ({name})" if name else what
     if outcome in _NOTHING:
-        return f"{what}: nothing was sent, {_NOTHING[outcome]}"
+        return f"{what}: no signal was sent, because {_NOTHING[outcome]}"
     if outcome == "left" and state:
-        return f"{held}: {sent} was sent, {_left(state, number)}"
+        return f"{held}: {sent} was sent; {_left(state, number)}"
     sentences = {
-        "host": f"{what}: nothing was sent, it runs on {process.hostname or 'an unknown host'}",
-        "gone": f"{what} has ended: nothing was sent",
-        "other": f"{what} has ended; its pid now belongs to another process ({name}): nothing was sent",
-        "zombie": f"{held} is a zombie: it has ended, and waits for its parent",
-        "owner": f"{held}: nothing was sent, the progress file that names it belongs to another user",
-        "denied": f"{held} belongs to another user: {sent} may not be sent",
+        "host": f"{what}: no signal was sent, because it runs on {process.hostname or 'an unknown host'}",
+        "gone": f"{what} has ended: no signal was sent",
+        "other": f"{what} has ended; its pid now belongs to another process ({name}): no signal was sent",
+        "zombie": f"{held} is a zombie: it has ended, but its parent has not collected it",
+        "owner": f"{held}: no signal was sent, because its progress file belongs to another user",
+        "denied": f"{held} belongs to another user: no permission to send {sent}",
         "failed": f"{held}: {sent} could not be sent",
-        "ended": f"{held}: {sent} was sent, it has ended",
+        "ended": f"{held}: {sent} was sent, and the process has ended",
     }
     return sentences.get(outcome, f"{what}: the effect of {sent} is unknown")
 
@@ -170,7 +170,7 @@ def _left(state: str, number: int) -> str:
     if has_obeyed(state, number):
         return "it is stopped" if number == STOP else "it continues"
     if state == "T" and number != CONTINUE:
-        return "it is stopped, and receives the signal after SIGCONT"
+        return "it is stopped, and will receive the signal after SIGCONT"
     return f"it still exists ({_STATES.get(state, '?')})"
 
 

@@ -148,7 +148,7 @@ class LocalTransport:
         out, err = (reader.text() for reader in readers)
         result = CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
         if is_late:
-            raise explain_timeout(result, f"{argv[0]} gave no answer within {timeout:g} s")
+            raise explain_timeout(result, f"{argv[0]} did not respond within {timeout:g} s")
         return result
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
@@ -186,7 +186,9 @@ class _Turns:
                 self._waiting.append(turn)
         try:
             if not turn.wait(timeout):
-                what = f"{program} was not started within {timeout:g} s: {MOST_PROGRAMS} other programs were running"
+                what = (
+                    f"{program} did not start within {timeout:g} s, because {MOST_PROGRAMS} other programs were running"
+                )
                 raise CommandTimedOut(
                     what, argv=(program,), hint="query fewer targets at once, or use a longer timeout"
                 )
@@ -411,7 +413,7 @@ def _start(process: subprocess.Popen[bytes], *threads: threading.Thread) -> None
         for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
             pipe.close()
         argv = tuple(map(str, process.args)) if isinstance(process.args, list) else ()
-        what = f"no thread can be started here to read the output of {argv[0]}"
+        what = f"this machine cannot start a thread to read the output of {argv[0]}"
         raise LocalFailure(what, argv=argv, hint="stop other programs on this machine") from error
 
 

@@ -72,7 +72,9 @@ def upload_checkpoint(
     if destination.startswith(("https://", "http://")):
         if files != [""]:
             return UploadReport(
-                destination.partition("?")[0], False, error=f"{path} is not a file: one URL accepts one file"
+                destination.partition("?")[0],
+                False,
+                error=f"{path} is not a file, but a presigned URL accepts only a file",
             )
         return upload_to_presigned_url(target, path, destination, **ways)
     bucket = _BUCKET.fullmatch(destination)

@@ -43,7 +43,7 @@ MOST_NAMED = 3
 _FINAL = {
     "no-token": "no token on the target: set HF_TOKEN there, or log in with `hf auth login`",
     "no-tool": "neither hf nor huggingface-cli is installed on the target: pip install -U huggingface_hub",
-    "no-python": "there is no Python beside hf on the target: pip install -U huggingface_hub",
+    "no-python": "hf was found without a Python next to it on the target: pip install -U huggingface_hub",
     "denied": "no permission to enter the folder",
     "disk-full": "the run directory cannot be written (disk full?)",
 }

@@ -152,14 +152,16 @@ class ObjectStore:
 def difference(held: Response, size_bytes: int, etag: str | None) -> str | None:
     """Return how the stored object differs from the sent one; None if it does not. `etag` None: not compared."""
     if held.status == 404:
-        return "the storage does not have it"
+        return "the storage does not have the object"
     if not held.ok:
         return f"the uploaded object could not be checked: {held.error}"
     if held.headers.get("content-length") != str(size_bytes):
-        return f"the storage holds {held.headers.get('content-length', '?')} bytes of {size_bytes}"
+        return f"the storage has {held.headers.get('content-length', '?')} of {size_bytes} bytes"
     found = held.headers.get("etag", "").strip('"')
     return (
-        f"the storage holds something else: its ETag is {found[:100]}, not {etag}" if etag and found != etag else None
+        f"the storage holds a different object: its ETag is {found[:100]}, not {etag}"
+        if etag and found != etag
+        else None
     )
 
 
@@ -199,7 +201,7 @@ class Sent:
     @property
     def error(self) -> str:
         if 200 <= self.status < 300:
-            return f"the storage holds something else: its ETag is {self.etag}, the MD5 of the sent data {self.md5}"
+            return f"the storage holds a different object: its ETag is {self.etag}, the MD5 of the sent data {self.md5}"
         return explain(self.status, self.said)
 
 

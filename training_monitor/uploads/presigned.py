@@ -53,7 +53,7 @@ COMPLETE_SECONDS = 600.0
 _URL = regex(r"https?://[^\s\"'\\<>\x00-\x20\x7f-\uffff]{1,8000}")
 _PROBLEMS = {
     "no-curl": NO_CURL,
-    "missing": "there is no such file",
+    "missing": "the file does not exist",
     "other": "it is not a regular file (pack a folder first)",
     "denied": "no permission to read it",
 }
@@ -137,7 +137,7 @@ def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedTries,
             hint="pass a Storage instead of a URL",
         )
     sent = _sent_before(job) or send_pieces(source, [whole(source)], lambda _: url, job, can_sign=False)[WHOLE]
-    error = None if sent.comparable else "it was accepted, but its ETag is not an MD5: the upload cannot be verified"
+    error = None if sent.comparable else "the upload was accepted, but its ETag is not an MD5, so it cannot be verified"
     file = UploadedFile(source.path, source.size_bytes, sent.etag)
     return UploadReport(shown, sent.comparable, (file,), job.attempts, error)
 

@@ -171,7 +171,7 @@ def decide_budget(
         reason = f"its budget of ${budget:.2f} is used up: ${spending.dollars:.2f} spent"
         return Limit("budget", reason, ends=True)
     if spending.unknown_rentals:
-        return Limit("budget", f"its budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}")
+        return Limit("budget", f"its budget of ${budget:.2f} cannot be checked: {_unpriced(spending)}")
     if not price_per_hour or seconds_left is None:
         return None
     needed = price_per_hour * seconds_left / HOUR
@@ -180,7 +180,7 @@ def decide_budget(
     lasts = (budget - spending.dollars) / price_per_hour
     return Limit(
         "budget",
-        f"its budget of ${budget:.2f} will be used up in {lasts:.1f} h, before it can finish:"
+        f"its budget of ${budget:.2f} will be used up in {lasts:.1f} h, before it finishes:"
         f" ${spending.dollars:.2f} spent, ${needed:.2f} more needed",
     )
 
@@ -200,16 +200,16 @@ def decide_daily_budget(budget: float, spending: Spending, promised: float, esti
         estimate: of the new job.
     """
     if spending.unknown_rentals:
-        return f"the daily budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}"
+        return f"the daily budget of ${budget:.2f} cannot be checked: {_unpriced(spending)}"
     if spending.dollars + promised + estimate <= budget:
         return None
     return (
         f"the daily budget of ${budget:.2f} is not enough: ${spending.dollars:.2f} spent today,"
-        f" ${promised:.2f} promised to others, ${estimate:.2f} needed"
+        f" ${promised:.2f} reserved for other jobs, ${estimate:.2f} needed"
     )
 
 
 def _unpriced(spending: Spending) -> str:
     """Name the machines without a known price, the first five of them."""
     numbers = [str(number) for number in spending.unknown_rentals]
-    return f"the price of {name_some(numbers, 5)} is unknown"
+    return f"the price of instance {name_some(numbers, 5)} is unknown"

@@ -367,7 +367,7 @@ def _ask_until(
             raise CommandFailed(f"{undone} (vastai printed: {said or 'nothing'})", target="vast.ai", hint=hint)
         wait = min(2 * wait, LONGEST_WAIT)
         if on_event:
-            on_event(f"{waiting}, for {left:.0f} s at most; vastai printed: {said or 'nothing'}")
+            on_event(f"{waiting}, for at most {left:.0f} s; vastai printed: {said or 'nothing'}")
 
 
 def _ask_to_destroy(number: int, runner: Transport) -> tuple[bool, str]:
@@ -432,7 +432,7 @@ def wait_until_ready(
         boot = _look_at(instance_id, ssh_timeout, runner, clock)
         is_new, left = last is None or last.seen != boot.seen, format_duration(deadline - clock.monotonic())
         if on_event and (is_new or clock.monotonic() - told_at >= TOLD_EVERY):
-            on_event(f"instance {instance_id}: {boot.seen}{'' if is_new else f'; waiting for ssh, for {left} at most'}")
+            on_event(f"instance {instance_id}: {boot.seen}{'' if is_new else f'; waiting for ssh, for at most {left}'}")
             told_at = clock.monotonic()
         if boot.target:
             return boot.target

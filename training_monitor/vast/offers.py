@@ -358,7 +358,7 @@ def judge_request(
     """
     if not everything:
         wanted = f"{plural(query.num_gpus, 'GPU')} and {query.disk_gb:g} GB of disk"
-        return MarketCheck(notes=(f"vast.ai lists no machine with {wanted} for rent",))
+        return MarketCheck(notes=(f"vast.ai offers no machine with {wanted}",))
     obstacles, notes = _judge_gpus(request, everything)
     good = rank_offers(everything, query)
     if not good:
@@ -368,14 +368,16 @@ def judge_request(
     estimate = estimate_cost(request, price)
     needed = min(estimate, request.budget or estimate)
     if balance is not None and balance < needed:
-        cost.append(f"{request.account} has ${balance:.2f}, and ${needed:.2f} must be reserved: make a deposit")
+        cost.append(f"{request.account} has ${balance:.2f}, but ${needed:.2f} must be reserved: make a deposit")
     if daily_budget is not None and daily_budget < needed:
         cost.append(f"${needed:.2f} is more than the daily budget of ${daily_budget:.2f}: raise it in the settings")
-    notes += (f"best now: {clean_line(good[0].gpu_name, 60)} for ${price:.3f} per hour, ${estimate:.2f} at most",)
+    notes += (
+        f"best offer now: {clean_line(good[0].gpu_name, 60)} for ${price:.3f} per hour, at most ${estimate:.2f} in all",
+    )
     cheapest = min(good, key=lambda offer: offer.price_per_hour or 0.0)
     if 0 < (least := cheapest.price_per_hour or 0.0) < price:
         name, most = clean_line(cheapest.gpu_name, 60), estimate_cost(request, least)
-        notes += (f"cheapest that fits: {name} for ${least:.3f} per hour, ${most:.2f} at most",)
+        notes += (f"cheapest suitable offer: {name} for ${least:.3f} per hour, at most ${most:.2f} in all",)
     if (seconds := least_seconds(request)) > request.hard_timeout:
         notes += (
             f"at {request.seconds_per_step:g} s per step it needs {format_duration(seconds)}, but its hard limit is"
@@ -391,7 +393,7 @@ def _judge_gpus(request: TrainingRequest, everything: Sequence[Offer]) -> tuple[
     if not missing:
         return (), ()
     names = sorted({clean_line(offer.gpu_name, 60) for offer in everything})
-    told = tuple(f"no {name} is for rent now, but {_similar(name, names)}" for name in missing)
+    told = tuple(f"no {name} is offered now; similar: {_similar(name, names)}" for name in missing)
     is_cut = len(everything) >= MOST_ROWS * (MOST_PAGES - 1)  # the listing may be incomplete
     return ((), told) if is_cut or len(missing) < len(wanted) else (told, ())
 
@@ -412,11 +414,11 @@ def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:
         return f"no offer costs at most ${query.max_price_per_hour:g} per hour: allow ${_cents_up(least)} or more"
     if "min_vram" in loose:
         most = max(offer.vram_gb or 0.0 for offer in loose["min_vram"])
-        return f"no GPU has {query.min_vram_gb:g} GB at that price: ask for {int(10 * most) / 10:g} or less"
+        return f"no GPU has {query.min_vram_gb:g} GB at that price: request {int(10 * most) / 10:g} or less"
     if loose:
         wishes = ", or without ".join(_WISHES[each] for each in loose)
-        return f"no offer meets the requirements; without {wishes} some offer does"
-    return "no offer meets the requirements, even without any one of them: relax several"
+        return f"no offer meets the requirements; some would without {wishes}"
+    return "no offer meets the requirements, even if any single one is dropped: relax several"
 
 
 def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:

@@ -229,7 +229,7 @@ class _Renter:
         """
         deadline, wait, unanswered = self.clock.monotonic() + PATIENCE, FIRST_WAIT, 0
         while True:
-            price = "" if offer.price_per_hour is None else f", ${offer.price_per_hour:.3f} an hour"
+            price = "" if offer.price_per_hour is None else f", ${offer.price_per_hour:.3f} per hour"
             self.tell(f"requesting offer {offer.id}: {clean_line(offer.gpu_name)}{price}")
             self.on_asking(offer)
             answer = self.create(offer)
@@ -239,12 +239,12 @@ class _Renter:
                 return None
             unanswered += answer.outcome == "unknown"
             if unanswered == MOST_UNANSWERED:
-                self.tell(f"no response to {MOST_UNANSWERED} requests for offer {offer.id}: requesting the next one")
+                self.tell(f"no response to {MOST_UNANSWERED} requests for offer {offer.id}: requesting the next offer")
                 return None
             is_late = answer.outcome == "later" and self.clock.monotonic() + wait > deadline
             if is_late or _QUOTA.search(answer.said):
                 raise TargetUnreachable(f"offer {offer.id} cannot be rented: {answer.said}", target="vast.ai")
-            self.tell(f"offer {offer.id} is requested again in {wait:g} s")
+            self.tell(f"requesting offer {offer.id} again in {wait:g} s")
             self.clock.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
@@ -408,7 +408,7 @@ def _no_offers(query: OfferQuery, found: int, wanted: int, runner: Transport) ->
     if wanted:
         tried = min(wanted, MOST_OFFERS)
         hint = "try again in a few minutes, or relax the query: a higher price, other GPUs"
-        return NoOffers(f"none of the {tried} best offers of {found} could be rented", hint=hint)
+        return NoOffers(f"none of the {tried} best of {found} offers could be rented", hint=hint)
     if found:
         hint = "relax the query: a higher price, other GPUs"
         return NoOffers(f"all {found} offers are on excluded machines", hint=hint)

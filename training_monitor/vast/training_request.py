@@ -37,10 +37,10 @@ _REFERENCE = regex(r"(?P<prefix>\S+ +)?env:(?P<name>.*)", re.DOTALL)
 _ANY = text("a text", "(?s:.*)")
 _TEXTS = items(_ANY, "a list of strings", least=0)
 _JOB_NAME = text("letters, digits, '.', '_' and '-', at most 64", NAME.pattern)
-_COMMAND = text("a line for sh")
+_COMMAND = text("a command line for sh")
 _URL = text("an address such as https://example.com/path", r"https?://[^\s/@]+(?:/\S*)?")
 _ACCOUNT = text("a name of at most 100 characters, in UTF-8", r"[^\x00-\x1f\x7f\ud800-\udfff]{1,100}")
-_UTF8_COMMAND = text("a line for sh, in UTF-8", r"(?s:(?!.*[\0\ud800-\udfff]).*\S.*)")
+_UTF8_COMMAND = text("a command line for sh, in UTF-8", r"(?s:(?!.*[\0\ud800-\udfff]).*\S.*)")
 
 
 def _up_to(most: int) -> Kind:
@@ -206,7 +206,7 @@ class TrainingRequest(PublicValue):
     image: Annotated[
         str, text("the name of a container image, such as ostris/aitoolkit:latest", r"[A-Za-z0-9][\w./:@-]{0,255}")
     ] = "ostris/aitoolkit:latest"
-    offers: Annotated[Mapping[str, Any], named(_anything, "a table of fields of OfferQuery")] = field(
+    offers: Annotated[Mapping[str, Any], named(_anything, "a table with fields of OfferQuery")] = field(
         default_factory=dict
     )
     env: Annotated[Mapping[str, str], named(_of_variable, "a table of strings")] = field(default_factory=dict)

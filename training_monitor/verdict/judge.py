@@ -29,7 +29,7 @@ STATES = (
 )  # of a `Verdict`
 ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin with the state
 VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
-NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
+NOBODY_LOOKED = Verdict("unknown", "unknown", "not inspected yet")
 UNNAMED_FAILURES = ("none", "unknown")
 LEFT_SECONDS = 120.0  # after which the log may be that of a dead process, if no process has it open and it never grew
 QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok
@@ -119,7 +119,7 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
         return _finished(seen)
     if has_failed or _is_partial(last):
         return _failed(seen)
-    return Verdict("unknown", "unknown", "it ended; no log shows how", _ended_at(seen))
+    return Verdict("unknown", "unknown", "it ended, and no log shows whether it succeeded", _ended_at(seen))
 
 
 def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
@@ -136,8 +136,10 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
         return _failed(seen)
     is_left = last.processes == 0 and not any(each.processes == 0 and each.step != last.step for each in seen)
     if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
-        reason = f"{_position(last)}: no process visible from here has written to its log for {format_duration(age)}"
-        return Verdict("unknown", "unknown", reason, remedies=("run this as the training's user, or on its machine",))
+        silence = f"its log has not changed for {format_duration(age)}"
+        reason = f"{_position(last)}: {silence}, and none of its processes is visible"
+        remedy = "run this command as the training's user, or on its machine"
+        return Verdict("unknown", "unknown", reason, remedies=(remedy,))
     return None
 
 
@@ -166,7 +168,7 @@ def _memory_evidence(seen: Sequence[Observation]) -> str | None:
     """Return the evidence that the kernel's out-of-memory killer ended it."""
     counts = [each.oom_kills for each in seen if each.oom_kills is not None]
     if counts and counts[-1] > (counts[0] if len(counts) > 1 else 0):
-        return "oom_kill counted"
+        return "oom_kill count rose"
     return "exit status 137" if seen[-1].exit_code == 137 else None
 
 
@@ -235,19 +237,19 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         sure = "high" if waited <= max(QUIET_SECONDS, signals["usual_pause"]) else "medium"
         return Verdict("running", "ok", shown + note, signals["started_at"], sure)
     if signals["proof"] == "busy":
-        reason = f"{shown}: its GPUs compute; its log does not show when it made that step"
+        reason = f"{shown}: its GPUs are busy; its log does not show when it reached that step"
         return Verdict("running", "ok", reason, signals["started_at"], "low")
-    remedy = f"look again in {format_duration(60)}"
+    remedy = f"check again in {format_duration(60)}"
     if signals["reports_news"] and waited >= limit:
-        reason = f"no readable step for {format_duration(waited)}, but its log grows; {remedy}"
+        reason = f"no step could be read for {format_duration(waited)}, but its log is growing; {remedy}"
     elif signals["since_known"]:
         why = "the usual length of its pauses is unknown" if waited < limit else "it has not been watched long enough"
         reason = f"{format_silence(waited, limit)}: {why}; {remedy}"
     elif signals["looks"] == 1:
-        reason = f"after one look, its log does not show when it made {shown}: {remedy}"
+        reason = f"a single check does not show when it reached {shown}: {remedy}"
     else:
-        silence = format_silence(waited, limit, "no step for at least")
-        reason = f"{shown} was already reached at the first look, {silence}"
+        silence = format_silence(waited, limit, "with no new step for at least")
+        reason = f"{shown} was already reached at the first check, {silence}"
     return Verdict("unknown", "unknown", reason, remedies=(remedy,))
 
 
@@ -262,7 +264,7 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
         return Verdict("starting", "ok", f"{reason}: {signals['works']}", signals["started_at"], "medium")
     if signals["works"]:
         return Verdict("starting", "unknown", f"{reason}, although {signals['works']}", signals["started_at"])
-    remedy = f"look again in {format_duration(60)}"
+    remedy = f"check again in {format_duration(60)}"
     return Verdict(
         "starting",
         "unknown",
@@ -280,22 +282,24 @@ def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verd
     if works and idle < policy.quiet_pause:
         return Verdict("running", "ok", f"{reason}; {works}", began, "low")
     if stall.signals["looks"] == 1:
-        reason += ", and one look does not show whether it is active"
+        reason += ", and a single check does not show whether it is active"
     else:
         reason += (
             f"; none of its processes has been active for {format_duration(idle)}, limit "
             f"{format_duration(policy.quiet_pause)}"
         )
     if idle < policy.quiet_pause:
-        return Verdict("unknown", "unknown", reason, began, remedies=(f"look again in {format_duration(60)}",))
+        return Verdict("unknown", "unknown", reason, began, remedies=(f"check again in {format_duration(60)}",))
     return Verdict("stalled", "failed", reason, now - idle, "low", "alert")
 
 
 def _judge_held(stall: StallAnalysis, shown: str) -> Verdict:
     """Judge a training that works while what keeps its output holds its bar back."""
     waited = format_duration(stall.signals["seconds_without_step"])
-    reason = f"{shown}: its log ends with a progress bar, part of which is buffered, and has not changed for {waited}; "
-    remedy = "print whole lines: log a line every N steps, or use tqdm(mininterval=60) with print(flush=True)"
+    reason = (
+        f"{shown}: its log has not changed for {waited} and ends with an incomplete progress bar, likely buffered; "
+    )
+    remedy = "print complete lines: log a line every N steps, or use tqdm(mininterval=60) with print(flush=True)"
     return Verdict("unknown", "unknown", reason + stall.signals["works"], stall.signals["since"], remedies=(remedy,))
 
 
@@ -334,7 +338,7 @@ def reason_beside_silence(verdict: Verdict) -> str:
     if waited is None or limit is None:
         return verdict.reason
     reason = verdict.reason
-    for what in ("no step for", "no step for at least", "no step after", "no step yet after"):
+    for what in ("no step for", "with no new step for at least", "no step after", "no step yet after"):
         silence = format_silence(waited, limit, what)
         reason = reason.replace(f", {silence}", "").removeprefix(silence)
     return reason.lstrip(":;, ")

@@ -39,7 +39,7 @@ AboveZero = Annotated[float, seconds(above=0)]
 Money = Annotated[float, number("a number above 0", above=0)]
 _Factor = Annotated[float, number("a number above 0", above=0)]
 Count = Annotated[int, whole("a whole number, 0 or more", least=0)]
-_PER_CENT = number("per cent between 0 and 100", above=0, below=100)
+_PER_CENT = number("a percentage between 0 and 100", above=0, below=100)
 
 
 def _pause() -> Kind:

@@ -100,7 +100,7 @@ def _divergence(losses: Sequence[float]) -> str | None:
     rising = blocks[-3] < blocks[-2] < last
     far = last - best > max(DIVERGENCE_DEVIATIONS * _noise(losses, size), DIVERGENCE_SHARE * abs(best))
     if rising and far:
-        return f"the loss rises: about {last:.4g} now, {best:.4g} at its best"
+        return f"the loss is rising: about {last:.4g} now, {best:.4g} at its lowest"
     return None
 
 
@@ -113,5 +113,5 @@ def _plateau(losses: Sequence[float]) -> str | None:
     before = median(losses[: len(losses) // 4])
     flat = max(blocks) - min(blocks) <= 4.0 * noise
     if flat and before - blocks[-1] > 4.0 * noise:
-        return f"the loss has stayed at about {blocks[-1]:.4g} for the last {len(half)} of {len(losses)} losses seen"
+        return f"the loss has stayed at about {blocks[-1]:.4g} over the last {len(half)} of {len(losses)} losses"
     return None

@@ -27,14 +27,14 @@ PositiveSeconds = Annotated[float, _SOME]
 SAME_FAILURES = 3
 FAILED_LOADS = 2
 DEATHS_OF_A_SUSPECT = 3
-SUSPECT = "attempts failed before their first step from it: older checkpoints are tried first"
+SUSPECT = "several attempts that resumed from it failed before their first step: older checkpoints are tried first"
 TIMES_SUSPECTED = 2
 _LOST = "lost"  # of an attempt that Ray forgot, see `own_failure`
 _KINDS = {  # by `Failure.error_class`, in words
     "hardware": "a hardware failure, ",
     "transient": "a transient failure, ",
-    "user": "an error of the script, ",
-    "external_stop": "ended from outside, ",
+    "user": "an error in the script, ",
+    "external_stop": "stopped from outside, ",
 }
 _EVIDENCE = 160  # characters
 _ADVICE = {
@@ -178,9 +178,12 @@ def decide_restart(
         and not _is_from_outside(failure)
         and not is_newly_suspect
     ):
-        refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{SAME_FAILURES} times without progress: {what}"
+        refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"failed {SAME_FAILURES} times without progress: {what}"
     elif len(futile) > policy.max_retries:
-        refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{policy.max_retries} restarts without progress, last {what}"
+        refusal, why = (
+            RunOutcome.MAX_RETRIES_REACHED,
+            f"{policy.max_retries} restarts without progress; last failure: {what}",
+        )
     if refusal:
         return RestartDecision(False, f"{refusal}: {why}", refusal=refusal)
     return RestartDecision(

@@ -324,15 +324,15 @@ def _proof(run: Run, waited: float, limit: float, pause: str, calm: Sequence[Mov
 def _works(run: Run, pause: str) -> str | None:
     """Return the sign that it works although it makes no step."""
     texts = {
-        "busy": "its GPUs compute",
-        "computing": "its processes compute",
+        "busy": "its GPUs are busy",
+        "computing": "its processes are using the CPU",
         "compiling": "compilers run",
         "saving": "files are written",
-        "growing": "its log grows",
-        "spoken": "its log grows",
+        "growing": "its log is growing",
+        "spoken": "its log is growing",
     }
     age = run.last.seen.log_age
-    return texts.get(pause) or ("its log is fresh" if age is not None and age < FRESH_LOG else None)
+    return texts.get(pause) or ("its log changed recently" if age is not None and age < FRESH_LOG else None)
 
 
 def _judge_start(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
@@ -360,21 +360,21 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     pause, phase = signals["pause"], run.last.seen.phase
     written = "only lines without a step were logged" if has_grown(run.waiting) else "nothing written"
     proofs = {
-        "spinning": "GPUs are busy at idle power: a collective is waiting",
+        "spinning": "GPUs report full use at idle power: a collective is waiting",
         "blocked": f"{idle}{written}, its processes wait for a disk (state D)",
-        "quiet": f"{idle}its processes do not compute, {written}",
+        "quiet": f"{idle}its processes use no CPU, {written}",
         "idle": "GPUs idle",
-        "spoken": f"{idle}although its log still grows"
+        "spoken": f"{idle}although its log is still growing"
         if has_grown(run.waiting)
         else (f"{idle}which is long even for {phase}"),
         "phase": f"which is long even for {phase}",
     }
     doubts = {
-        "growing": " although its log grows",
+        "growing": " although its log is growing",
         "saving": " although files are written",
         "compiling": " although compilers run",
-        "busy": " although its GPUs compute",
-        "computing": " although its processes compute",
+        "busy": " although its GPUs are busy",
+        "computing": " although its processes are using the CPU",
     }
     text = f": {proofs[pause]}" if pause in proofs else doubts.get(pause, "")
     if run.last.sign not in ALIVE or pause in ALIVE:
@@ -388,7 +388,7 @@ def _judge_slowness(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _
     ratio, flat = signals["speed_ratio"], signals["flat_eta"]
     if not signals["speed_dropping"]:
         return ("slow", "medium", flat, run.last.at) if flat else None
-    text = f"speed dropped {1 - ratio:.0%} below this run's earlier speed"
+    text = f"speed is {1 - ratio:.0%} below this run's earlier speed"
     detected_at = min(signals["slow_since"] + policy.slow_seconds, run.last.at)
     return "slow", "high" if flat or ratio <= 0.4 else "medium", f"{text}; {flat}" if flat else text, detected_at
 
@@ -404,7 +404,7 @@ def _judge_suspended(run: Run, signals: dict[str, Any], policy: StallPolicy) -> 
     if not signals["suspended"]:
         return None
     pids = " ".join(map(str, signals["suspended"]))
-    return "suspended", "high", f"suspended (state T), resume it with `kill -CONT {pids}`", run.last.at
+    return "suspended", "high", f"suspended (state T): resume it with `kill -CONT {pids}`", run.last.at
 
 
 # ---------------------------------------------------------------- answering

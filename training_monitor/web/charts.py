@@ -157,7 +157,7 @@ def draw_chart(points: Sequence[Point], chart: Chart, window: Window) -> str:
         *(_mark(frame, point, chart) for point in points if point.value is not None),
     ]
     if not known:
-        why = "no value is finite" if any(each.count for each in points) else "no value is known"
+        why = "no finite value" if any(each.count for each in points) else "no known value"
         parts.append(_text(width / 2, height / 2, why, "middle"))
     told = escape(describe_points(points, chart), quote=True)
     return (
@@ -172,7 +172,7 @@ def describe_points(points: Sequence[Point], chart: Chart) -> str:
     show = chart.show
     finite = [each for each in points if each.low is not None and each.high is not None]
     if not finite:
-        return f"{chart.title}: no value is known"
+        return f"{chart.title}: no known value"
     low = min(each.low for each in finite if each.low is not None)
     high = max(each.high for each in finite if each.high is not None)
     words = (f"from {show(finite[0].value)}", f"to {show(finite[-1].value)}", f"between {show(low)} and {show(high)}")

@@ -64,9 +64,9 @@ def _say(process: _Process) -> Finding:
     text = f"pid {process.pid} ({process.name}) has been waiting for {what}{channel}"
     used = list(dict.fromkeys(_used_mounts(process)))
     if used:
-        text += f"; it has files on {name_some(used, _MOST_NAMED)}"
+        text += f"; it has open files on {name_some(used, _MOST_NAMED)}"
     elif process.mounts:
-        text += f"; network file systems there: {name_some(list(process.mounts.values()), _MOST_NAMED)}"
+        text += f"; network file systems on this host: {name_some(list(process.mounts.values()), _MOST_NAMED)}"
     return finding("blocked", text, pids=(process.pid,))
 
 

@@ -226,7 +226,7 @@ def call_roll(
     silent |= find_silent_pods(site, pods.listed, hosts)
     beside = of_pods.findings
     if pace and pace.is_at_prompt and heard and (first := next(iter(heard[0].ranks), None)):
-        text = f"pid {first.pid} waits for input to a debugger: the last line of its output is a debugger prompt"
+        text = f"pid {first.pid} waits for debugger input: its output ends with a debugger prompt"
         beside += (replace(finding("debugger", text, pids=(first.pid,)), host=first.host, node=first.node),)
     seen = _collect(heard, silent, beside, pods)
     verdict = pace.judge() if pace else None
@@ -288,7 +288,7 @@ def _tell_apart(answers: Sequence[Any]) -> Iterator[_HostSeen]:
 
 def _unknown_pods(pods: Pods) -> Iterator[str]:
     if pods.unknown:
-        yield f"the other pods of the training are unknown: {pods.unknown}"
+        yield f"the other pods of the training could not be listed: {pods.unknown}"
 
 
 def _time_left(clock: Clock, end: float) -> float:
@@ -378,7 +378,7 @@ def _read_host(
     if training.is_cut:
         unknown.append(f"{host.name}: no time was left to inspect all its processes")
     if stacks.failure:
-        unknown.append(f"{host.name}: the stacks are unknown: {stacks.failure.what}")
+        unknown.append(f"{host.name}: the stacks could not be read: {stacks.failure.what}")
     starts = {pid: each.process.start for pid, each in training.processes.items()}
     processes = frozenset((training.facts.name, each.rank, each.pid, starts[each.pid]) for each in ranks)
     is_partial = not host.is_found and not are_all_of_host(training, ranks)

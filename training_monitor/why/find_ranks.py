@@ -297,5 +297,5 @@ def _why_no_stacks(answer: StackAnswer, facts: HostFacts) -> str | None:
     return {
         "denied": f"no permission to read its memory{said}",
         "late": "no time was left to query it",
-        "failed": f"they could not be read{said}",
-    }.get(answer.lack or "", "no method to read them is available")
+        "failed": f"its stacks could not be read{said}",
+    }.get(answer.lack or "", "no method to read its stacks is available")

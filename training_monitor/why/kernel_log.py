@@ -30,8 +30,8 @@ _KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\
 _CHOSEN = regex(r"oom-kill:.{0,400}\btask=(.{0,40}?),pid=(\d{1,10})\b", re.ASCII)
 _HUNG = regex(r"INFO: task (.{0,40}):(\d{1,10}) blocked for more than (\d{1,9}) seconds", re.ASCII)
 _DENIED = (
-    "the kernel log, which would show GPU faults (Xid) and kills for memory, cannot be read there without CAP_SYSLOG "
-    "or kernel.dmesg_restrict=0"
+    "GPU faults (Xid) and out-of-memory kills are unknown: reading the kernel log there needs CAP_SYSLOG or "
+    "kernel.dmesg_restrict=0"
 )
 
 
@@ -81,14 +81,14 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
     if _NVIDIA.search(said):
         failure, named = classify_failure(said), _PID.search(said)
         is_hardware = failure is not None and failure.action == "restart_elsewhere"
-        what = f"the kernel, {when}: {said}"
+        what = f"kernel message, {when}: {said}"
         yield said, finding("xid", what, is_hardware=is_hardware, pids=pids(named[1]) if named else ())
     elif killed := _KILLED.search(said) or _CHOSEN.search(said):
         name, pid = (killed[2], killed[1]) if "rocess" in killed[0] else (killed[1], killed[2])
-        what = f"the kernel killed process {pid} ({name}) of this machine because memory ran out, {when}"
+        what = f"the kernel killed process {pid} ({name}) on this machine because memory ran out, {when}"
         yield f"killed {pid}", finding("oom_kill", what, pids=pids(pid))
     elif hung := _HUNG.search(said):
-        what = f"the kernel, {when}: process {hung[2]} ({hung[1]}) has been blocked for more than {hung[3]} seconds"
+        what = f"kernel message, {when}: process {hung[2]} ({hung[1]}) has been blocked for more than {hung[3]} seconds"
         yield f"hung {hung[2]}", finding("blocked", what, pids=pids(hung[2]))
 
 

@@ -27,16 +27,16 @@ def find_contradiction(ranks: Sequence[Rank]) -> str | None:
     first = next((each.meeting for each in numbered if each.meeting), None)
     if apart := [each for each in numbered if are_one(first, each.meeting) is False]:
         places = dict.fromkeys(str(each.meeting) for each in (numbered[0], *apart) if each.meeting)
-        return f"they meet at different places ({name_some(list(places), _MOST_NAMED)})"
+        return f"their rendezvous addresses differ ({name_some(list(places), _MOST_NAMED)})"
     for number, count in Counter(each.rank for each in numbered).most_common(1):
         if count > 1:
             pids = [str(each.pid) for each in numbered if each.rank == number]
-            return f"{count} processes are rank {number} (pids {name_some(pids, _MOST_NAMED)})"
+            return f"{count} processes have rank {number} (pids {name_some(pids, _MOST_NAMED)})"
     beyond = next((each for each in numbered if each.world_size and (each.rank or 0) >= each.world_size), None)
     if beyond:
-        return f"pid {beyond.pid} is rank {beyond.rank} of a world of {beyond.world_size}"
+        return f"pid {beyond.pid} has rank {beyond.rank}, but its world size is {beyond.world_size}"
     sizes = sorted({each.world_size for each in numbered if each.world_size})
-    return f"some belong to a world of {sizes[0]}, others of {sizes[-1]}" if len(sizes) > 1 else None
+    return f"their world sizes differ ({sizes[0]} and {sizes[-1]})" if len(sizes) > 1 else None
 
 
 def are_doubtful(ranks: Sequence[Rank]) -> bool:

@@ -303,11 +303,11 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
         told.append(f"{host}: {_what_lets_trace(facts)}")
     if "none" in lacks:
         told.append(
-            f"{host}: Python stacks cannot be read: pip install py-spy there, pass a py-spy to copy there (py_spy), "
+            f"{host}: Python stacks cannot be read: run pip install py-spy there, let py-spy be copied there (py_spy), "
             "or create a training_monitor.TrainingMonitor in the script"
         )
     if "late" in lacks:
-        told.append(f"{host}: not all processes could be queried in time: allow more time (timeout)")
+        told.append(f"{host}: not all processes could be inspected in time: allow more time (timeout)")
     return told
 
 
@@ -326,7 +326,7 @@ def _what_lets_trace(facts: HostFacts) -> str:
         )
     scope = f" (now {facts.ptrace_scope})" if facts.ptrace_scope is not None else ""
     return (
-        "reading the stacks needs the capability CAP_SYS_PTRACE: in a pod securityContext.capabilities.add "
-        "[SYS_PTRACE], in Docker --cap-add SYS_PTRACE; on a host run this as root, or as the training's user with "
-        f"sysctl kernel.yama.ptrace_scope=0{scope}"
+        "reading the stacks needs the capability CAP_SYS_PTRACE: in a pod, set securityContext.capabilities.add to "
+        "[SYS_PTRACE]; in Docker, use --cap-add SYS_PTRACE; on a host, run this as root, or as the training's user "
+        f"with sysctl kernel.yama.ptrace_scope=0{scope}"
     )

@@ -40,12 +40,12 @@ _CHILD = document(
 )
 _RANK = document(
     "RankReport",
-    "One process of a roll call; the keys are those of `judging.ranks.Rank`. None means unknown.",
+    "One process of a roll call; the keys are those of `why.ranks.Rank`. None means unknown.",
     _OF_A_RANK,
     children=list_of(_CHILD),
 )
 _FINDING = document(
-    "FindingReport", "Something beside the ranks that may explain a hang, see `judging.ranks.Finding`.", Finding
+    "FindingReport", "A fact besides the ranks that may explain a hang; see `why.ranks.Finding`.", Finding
 )
 
 

@@ -348,7 +348,7 @@ def _by_group(collectives: Sequence[Collective]) -> Iterable[dict[int, Collectiv
 
 _GPU_WORDS = {
     "idle": "has an idle GPU, unlike the others",
-    "spinning": "has a waiting GPU, unlike the others",
+    "spinning": "has a GPU waiting in a collective, unlike the others",
     "busy": "has a busy GPU, unlike the others",
 }
 
@@ -360,7 +360,7 @@ def _behind(rank: int, record: Collective, seen: Rank | None) -> Culprit:
 
 
 def _mismatched(record: Collective, usual: str, seen: Rank | None) -> Culprit:
-    why = f"has {_describe(record)} as collective {record.sequence} where the others have {usual}"
+    why = f"runs {_describe(record)} as collective {record.sequence}, but the others run {usual}"
     return Culprit(record.rank, why, seen, where_is(seen) if seen else None)
 
 

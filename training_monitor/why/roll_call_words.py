@@ -108,7 +108,7 @@ def _standing(seen: RollCall, alive: Sequence[Rank], found: Explanation) -> str:
     for what, members in list(blind.items())[:_MOST_NAMED]:
         told.append(f"{_who(members, seen, alive, found)} {_for(members, what)}")
     if (left := len(found.groups) - _MOST_NAMED) > 0:
-        told.append(f"the others are at {plural(left, 'more place')}")
+        told.append(f"the other ranks are at {plural(left, 'more place')}")
     return "; ".join(told)
 
 
@@ -181,14 +181,14 @@ def _advice(found: Explanation) -> str:
         return ""
     if found.confidence != "low":
         return ": look there"
-    return f": perhaps {'that is the one' if len(odd) == 1 else 'those are the ones'} that the others wait for"
+    return f": perhaps the others wait for {'it' if len(odd) == 1 else 'them'}"
 
 
 def _children(rank: Rank | None) -> Iterator[str]:
     """Say what the children of a rank do that are not idle: a data worker may be what it waits for."""
     told = [_child(each) for each in rank.children if _is_telling(each)] if rank else []
     if rank and told:
-        yield f"of the children of {_name(rank.rank, rank)}, pid {name_some(told, 2, '; pid ')}"
+        yield f"among the child processes of {_name(rank.rank, rank)}, pid {name_some(told, 2, '; pid ')}"
 
 
 def _is_telling(child: Rank) -> bool:
@@ -227,7 +227,7 @@ def _stragglers(alive: Sequence[Rank]) -> Iterator[str]:
     """Say which ranks have begun fewer batches, or use several times the CPU of the others."""
     begun = sorted(each.batches for each in alive if each.batches is not None)
     usual = begun[len(begun) // 2] if len(begun) > 2 else 0
-    late = [f"{_name(each.rank, each)} {each.batches}" for each in alive if (each.batches or usual) < usual - 1]
+    late = [f"{_name(each.rank, each)} only {each.batches}" for each in alive if (each.batches or usual) < usual - 1]
     if late:
         yield f"most ranks have begun {usual} batches, {name_some(late, _MOST_NAMED)}"
     cores = sorted(each.cpu_cores for each in alive if each.cpu_cores is not None)
@@ -254,10 +254,10 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
     if found.unseen and any(each.rank is None for each in alive):
         told.append(f"not recognized: {_numbers(found.unseen)}, because the rank of some processes could not be read")
     elif found.unseen:
-        beside = "among processes that were not inspected, or " if seen.partial else ""
+        beside = "which may be among processes that were not inspected, or " if seen.partial else ""
         told.append(f"not seen: {_numbers(found.unseen)}, {beside}on hosts that were not queried or did not respond")
     if told and alive and not found.culprits and not is_moving:
-        told[-1] += ": the rank that is late may be there"
+        told[-1] += ": the late rank may be there"
     yield from told
 
 

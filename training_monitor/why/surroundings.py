@@ -107,6 +107,6 @@ def pod_findings(site: Site, pods: Sequence[PodState], timeout: float) -> Surrou
     try:
         told += parse_pod_events(site.target.get_warnings(site.transport, timeout), tuple(by_name))
     except TrainingMonitorError as error:
-        unread = (in_brief(f"the events of the pods are unknown: {error.what}"),)
+        unread = (in_brief(f"the events of the pods could not be read: {error.what}"),)
     placed = (replace(each, host=str(site.target.beside(name)), node=by_name[name].node) for name, each in told)
     return Surroundings(tuple(dict.fromkeys(placed))[:MOST_FINDINGS], unread=unread)

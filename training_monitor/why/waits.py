@@ -74,8 +74,8 @@ def _say_wait(wait: _Wait) -> Finding:
         return finding("lock", f"pid {wait.pid} waits for {lock}, {held}", pids=(wait.pid,))
     pipe = wait.path if wait.path.startswith("/") else "a pipe"
     does = f"pid {wait.pid} {'reads' if wait.how == 'reads' else 'writes to'} {pipe}"
-    opposite = "write" if wait.how == "reads" else "read"
-    nobody = f"which no other visible process has open to {opposite}"
+    opposite = "write to" if wait.how == "reads" else "read"
+    nobody = f"which no other visible process has open for {'writing' if wait.how == 'reads' else 'reading'}"
     said = f"which {named} should {opposite}" if others else nobody
     return finding("pipe", f"{does}, {said}", pids=(wait.pid,))
 
@@ -108,7 +108,7 @@ def find_causes(training: SeenTraining, waits: Sequence[Finding], ranks: Sequenc
     if stopped := sorted(pid for pid, state in states.items() if state == "T"):
         one, listed = len(stopped) == 1, " ".join(map(str, stopped))
         text = f"pid {listed} is" if one else f"pids {', '.join(map(str, stopped))} are"
-        text += f" stopped by a signal: kill -CONT {listed} continues {'it' if one else 'them'}"
+        text += f" stopped by a signal; to continue {'it' if one else 'them'}, run kill -CONT {listed}"
         yield finding("stopped", text, pids=tuple(stopped))
     running = [str(pid) for pid, each in training.processes.items() if each.process.is_running]
     for pid in training.named[:1] if len(training.named) == 1 else ():
@@ -121,6 +121,6 @@ def find_causes(training: SeenTraining, waits: Sequence[Finding], ranks: Sequenc
             yield finding("ended", text, pids=(pid,))
     for rank in ranks:
         if prompt := prompt_of(rank.main_stack):
-            yield finding("debugger", f"pid {rank.pid} waits for input to a debugger ({prompt})", pids=(rank.pid,))
+            yield finding("debugger", f"pid {rank.pid} waits for debugger input ({prompt})", pids=(rank.pid,))
         elif rank.waits_for == TERMINAL and len(own) == 1:
             yield finding("terminal", f"pid {rank.pid} waits for input from its terminal", pids=(rank.pid,))

@@ -135,7 +135,7 @@ def test_the_networks_of_a_gan_are_one_checkpoint() -> None:
     assert shown(*older, "G_900.pth", "D_900.pth") == [("/c/G_800.pth", 800, None), ("/c/G_900.pth", 900, None)]
     assert problem(*older, "G_900.pth", "D_900.pth", more="bad truncated ./D_900.pth") == "D_900.pth: truncated"
     assert problem(*older, "G_900.pth", "0:D_900.pth") == "D_900.pth: empty file"
-    assert problem(*older, "G_900.pth") == "D_800.pth is missing, which the one before has"
+    assert problem(*older, "G_900.pth") == "D_800.pth is missing, but the previous checkpoint has it"
     assert problem(*older, "D_900.pth") == "G_900.pth is missing"
 
 
@@ -156,7 +156,7 @@ def test_a_folder_without_weights_is_not_complete(subtests: pytest.Subtests) -> 
         ("step_9/config.json", "step_9/README.md"),
     ]:
         with subtests.test(files=files):
-            assert problem(*files) == "it has no weights"
+            assert problem(*files) == "it contains no weights"
     assert problem("step=9-last/context/io.json", "step=9-last/weights/common.pt") is None
 
 
@@ -252,7 +252,7 @@ def test_the_ranks_and_companions_of_a_single_file_are_one_checkpoint() -> None:
     assert (only.path, only.step, only.size_bytes) == ("/c/ep1-ba100-rank0.pt", 100, 400)
     steps = [(f"m_{n}_steps.zip", f"m_replay_buffer_{n}_steps.pkl", f"m_vecnormalize_{n}_steps.pkl") for n in (50, 100)]
     assert shown(*steps[0], *steps[1]) == [("/c/m_50_steps.zip", 50, None), ("/c/m_100_steps.zip", 100, None)]
-    assert problem(*steps[0], steps[1][0]) == "replay_buffer.pkl is missing, which the one before has"
+    assert problem(*steps[0], steps[1][0]) == "replay_buffer.pkl is missing, but the previous checkpoint has it"
     assert problem(*steps[0], steps[1][1]) == "m_100_steps.zip is missing"
 
 
@@ -343,18 +343,24 @@ def test_a_missing_shard_of_a_numbered_set_is_refused() -> None:
 def test_a_shard_that_the_index_names_and_that_is_missing_is_refused() -> None:
     index = "checkpoint-5/model.safetensors.index.json"
     more = f"shard ./{index}\ta.safetensors\nshard ./{index}\tb.safetensors"
-    assert problem(index, "checkpoint-5/a.safetensors", more=more) == f"b.safetensors is named in {index} and missing"
+    assert problem(index, "checkpoint-5/a.safetensors", more=more) == f"b.safetensors is missing, but {index} lists it"
     assert problem(index, "checkpoint-5/a.safetensors", "checkpoint-5/b.safetensors", more=more) is None
 
 
 def test_a_distributed_checkpoint_without_its_metadata_is_refused() -> None:
-    assert problem("step_5/__0_0.distcp", "step_5/__1_0.distcp") == "no .metadata: torch writes it last"
+    assert (
+        problem("step_5/__0_0.distcp", "step_5/__1_0.distcp")
+        == "unfinished: .metadata, which torch writes last, is missing"
+    )
     assert problem("step_5/__0_0.distcp", "step_5/.metadata") is None
 
 
 def test_every_distributed_part_needs_metadata_of_its_own() -> None:
     model = ["step_5/model_0/__0_0.distcp", "step_5/model_0/.metadata"]
-    assert problem(*model, "step_5/optimizer_0/__0_0.distcp") == "no .metadata: torch writes it last"
+    assert (
+        problem(*model, "step_5/optimizer_0/__0_0.distcp")
+        == "unfinished: .metadata, which torch writes last, is missing"
+    )
     assert problem(*model, "step_5/optimizer_0/__0_0.distcp", "step_5/optimizer_0/.metadata") is None
 
 
@@ -364,11 +370,11 @@ NAMED = "latest_checkpointed_iteration.txt"
 @pytest.mark.parametrize(("file", "folder"), [("iter_0000500/a.pt", ""), ("run/global_step_500/a.pt", "run/")])
 def test_what_is_newer_than_the_tracker_file_is_refused(file: str, folder: str) -> None:
     tracker = f"tracker ./{folder}latest_checkpointed_iteration.txt\t"
-    assert problem(file, more=tracker + "400") == "newer than latest_checkpointed_iteration.txt, which says 400"
+    assert problem(file, more=tracker + "400") == "newer than the step in latest_checkpointed_iteration.txt: 400"
     assert problem(file, more=tracker + "500") is None
     assert shown(file, more=tracker + "600") == [
         (f"/c/{file.partition('/a.pt')[0]}", 500, None),
-        (f"/c/{folder}latest_checkpointed_iteration.txt", 600, f"{NAMED} names 600, which is missing"),
+        (f"/c/{folder}latest_checkpointed_iteration.txt", 600, f"{NAMED} names 600, which does not exist"),
     ]
 
 
@@ -380,7 +386,11 @@ def test_a_tracker_file_without_a_number_decides_nothing(subtests: pytest.Subtes
 
 def test_a_weights_file_that_the_one_before_has_must_be_there() -> None:
     found = shown("step_5/model.pt", "step_5/optimizer.pt", "step_6/model.pt", "step_7/model.pt", "step_7/optimizer.pt")
-    assert [reason for _, _, reason in found] == [None, "optimizer.pt is missing, which the one before has", None]
+    assert [reason for _, _, reason in found] == [
+        None,
+        "optimizer.pt is missing, but the previous checkpoint has it",
+        None,
+    ]
 
 
 def test_other_files_may_differ_and_a_first_one_has_none_before_it() -> None:
@@ -413,7 +423,7 @@ def test_what_was_written_just_now_may_be_unfinished_where_that_is_asked() -> No
     assert group_checkpoints(found, "/c").checkpoints[0].complete
     assert group_checkpoints(found, "/c", quiet_seconds=30).checkpoints[0].complete
     [early] = group_checkpoints(found, "/c", quiet_seconds=60).checkpoints
-    assert early.problem == "written 30 s ago: may not be finished"
+    assert early.problem == "written 30 s ago, so it may be unfinished"
     found = parse_listing(listing("step_5/a.pt", now=800))  # by a clock that is wrong
     assert found
     [unknown] = group_checkpoints(found, "/c", quiet_seconds=60).checkpoints
@@ -479,7 +489,7 @@ def test_a_gap_in_the_ranks_or_a_rank_of_one_kind_only_is_refused(subtests: pyte
 def test_the_parts_of_deepspeed_have_one_size() -> None:
     large = [f"100000:{name}" for name in ZERO]
     assert problem(*large, *MODEL) is None
-    assert "has 50000 bytes, another 100000" in (problem(f"50000:{ZERO[0]}", *large[1:], *MODEL) or "")
+    assert "differ: 50000 and 100000 bytes" in (problem(f"50000:{ZERO[0]}", *large[1:], *MODEL) or "")
 
 
 @pytest.mark.parametrize("ranks", [4, 16])
@@ -490,7 +500,7 @@ def test_another_number_of_ranks_of_the_same_weight_is_no_lost_file(ranks: int) 
     before = distributed(5, 8)
     assert problem(*before, *distributed(6, ranks)) is None
     lost = problem(*before, *distributed(6, 4, 4_000_000))
-    assert lost == "__4_0.distcp is missing, which the one before has"
+    assert lost == "__4_0.distcp is missing, but the previous checkpoint has it"
 
 
 # ---------------------------------------------------------------- what others of its kind have
@@ -507,21 +517,21 @@ def test_a_marker_that_others_of_its_kind_have_must_be_there(subtests: pytest.Su
         with subtests.test(marker=marker):
             steps = [f"step_{step}/{name}" for step in (5, 6, 7) for name in ("a.pt", marker)]
             assert problem(*steps) is None
-            assert problem(*steps[:-1]) == f"{marker} is missing, which others have"
+            assert problem(*steps[:-1]) == f"{marker} is missing, but other checkpoints have it"
             assert shown(*steps[:2], *steps[3:])[0][2] is None
             assert problem("other-5/a.pt", "step_7/a.pt", "epoch_7/a.pt", f"epoch_8/{marker}", "epoch_8/a.pt") is None
 
 
 def test_a_trainer_folder_without_its_state_is_refused_even_alone() -> None:
     files = ("checkpoint-5/training_args.bin", "checkpoint-5/model.safetensors")
-    assert problem(*files) == "no trainer_state.json: transformers writes it last"
+    assert problem(*files) == "unfinished: trainer_state.json, which transformers writes last, is missing"
     assert problem(*files, "checkpoint-5/trainer_state.json") is None
 
 
 def test_a_file_much_smaller_than_before_is_refused_once() -> None:
     sizes = {5: 1_000_000, 6: 950_000, 7: 500_000, 8: 500_000}
     found = shown(*[f"{size}:step_{step}/model.pt" for step, size in sizes.items()])
-    reason = "step_7/model.pt: 500000 bytes, where the one before has 950000"
+    reason = "step_7/model.pt has 500000 bytes, but 950000 in the previous checkpoint"
     assert [each for _, _, each in found] == [None, None, reason, None]
 
 
@@ -532,7 +542,7 @@ def test_other_files_may_shrink(name: str) -> None:
 
 def test_single_files_are_compared_with_those_of_their_name_only() -> None:
     assert problem("900000:a_000000500.safetensors", "100000:b_000001000.safetensors") is None
-    assert "where the one before has" in str(
+    assert "in the previous checkpoint" in str(
         problem("900000:a_000000500.safetensors", "100000:a_000001000.safetensors")
     )
     assert problem("step_5/model.pt", "lora_000000500.safetensors") is None
@@ -544,7 +554,7 @@ def test_the_shards_must_have_the_bytes_that_the_index_says() -> None:
     files = (index, "500:checkpoint-5/a.safetensors", "500:checkpoint-5/b.safetensors")
     assert problem(*files, more=f"total ./{index}\t1000{shards}") is None
     assert problem(*files, more=f"total ./{index}\t1001{shards}") == (
-        f"the shards have 1000 of the 1001 bytes that {index} says"
+        f"the shards have 1000 bytes, but {index} says 1001"
     )
     assert problem(*files, more=f"total ./{index}\t{shards}") is None
 
@@ -555,13 +565,13 @@ def test_the_shards_must_have_the_bytes_that_the_index_says() -> None:
 def test_what_is_newer_than_deepspeeds_latest_is_refused() -> None:
     steps = ("run/global_step100/a.pt", "run/global_step200/a.pt", "run/best_global_step300/a.pt")
     found = shown(*steps, more="tracker ./run/latest\tglobal_step100")
-    assert [each for _, _, each in found] == [None, "newer than latest, which says global_step100", None]
+    assert [each for _, _, each in found] == [None, "newer than the checkpoint that latest names: global_step100", None]
 
 
 def test_deepspeeds_latest_inside_a_checkpoint_names_what_must_be_in_it() -> None:
     more = "tracker ./checkpoint-5/latest\tglobal_step5"
     files = ("checkpoint-5/latest", "checkpoint-5/model.pt")
-    assert problem(*files, more=more) == "checkpoint-5/latest names global_step5, which is missing"
+    assert problem(*files, more=more) == "checkpoint-5/latest names global_step5, which does not exist"
     assert shown(*files, "checkpoint-5/global_step5/a.pt", more=more) == [("/c/checkpoint-5", 5, None)]
 
 
@@ -577,7 +587,7 @@ def test_what_a_tracker_names_and_is_missing_is_listed_as_that(subtests: pytest.
         with subtests.test(line=line, there=there, missing=missing, step=step):
             before, after = shown(there, more=line)
             assert before[2] is None and after[:2] == (f"/c/{missing}", step)
-            assert str(after[2]).endswith(", which is missing")
+            assert str(after[2]).endswith(", which does not exist")
             file = missing if "." in missing else f"{missing}/a.pt"
             assert shown(there, file, more=line)[-1] == (f"/c/{missing}", step, None)
 
@@ -594,7 +604,7 @@ def test_the_marker_of_an_unfinished_nemo_checkpoint_refuses_it() -> None:
         ("a--step=18-last", "a--step=18-last.ckpt"),
         ("a--step=18-last", "a--step=18-last/weights/x.pt"),
     ):
-        assert problem(file, f"0:{root}-unfinished") == f"unfinished: {root}-unfinished is there"
+        assert problem(file, f"0:{root}-unfinished") == f"unfinished: the file {root}-unfinished exists"
         assert problem(file, "0:a--step=9-last-unfinished") is None
 
 
@@ -603,9 +613,9 @@ def test_the_marker_of_an_unfinished_nemo_checkpoint_refuses_it() -> None:
 
 def test_a_file_with_a_hole_is_refused_on_a_local_disk(subtests: pytest.Subtests) -> None:
     for disk, size, blocks, name, reason in [
-        ("ext2/ext3", 1_000_000, 100, "a.pt", "step_5/a.pt: has a hole: 51200 of 1000000 bytes are on the disk"),
-        ("xfs", 1_000_000, 0, "a.safetensors", "step_5/a.safetensors: has a hole: 0 of 1000000 bytes are on the disk"),
-        ("tmpfs", 1_000_000, 1700, "a.pt", "step_5/a.pt: has a hole: 870400 of 1000000 bytes are on the disk"),
+        ("ext2/ext3", 1_000_000, 100, "a.pt", "step_5/a.pt: only 51200 of its 1000000 bytes are on disk"),
+        ("xfs", 1_000_000, 0, "a.safetensors", "step_5/a.safetensors: only 0 of its 1000000 bytes are on disk"),
+        ("tmpfs", 1_000_000, 1700, "a.pt", "step_5/a.pt: only 870400 of its 1000000 bytes are on disk"),
         ("xfs", 1_000_000, 1953, "a.pt", None),
         ("zfs", 1_000_000, 100, "a.pt", None),
         ("btrfs", 1_000_000, 100, "a.pt", None),
@@ -748,7 +758,7 @@ def test_the_one_below_the_last_looked_into_is_a_measure_and_stays_unknown() -> 
     below = ("file 100 1000 ./step_7/a.pt", "file 100 1000 ./step_7/b.pt", "file 9 1 ./step_7/c.pt", "listed ./step_7")
     found = seen("cut", *STEP_8, *below, "rest 5 7")
     assert states(found) == {7: None, 8: False}
-    assert found.checkpoints[1].problem == "c.pt is missing, which the one before has"
+    assert found.checkpoints[1].problem == "c.pt is missing, but the previous checkpoint has it"
 
 
 def test_an_unseen_checkpoint_may_be_broken_but_is_never_complete() -> None:
@@ -767,7 +777,7 @@ def test_a_checkpoint_of_too_many_files_is_unknown() -> None:
     found = seen("cut", "over ./a/step_9", "over ./step_10_steps.pkl.step_7.pt", *STEP_8)
     assert states(found) == {7: None, 8: True, 9: None}
     assert {each.problem for each in found.checkpoints if each.complete is None} == {
-        "not looked into: it has too many files"
+        "not inspected: it has too many files"
     }
 
 

@@ -45,7 +45,7 @@ def test_only_what_works_is_cut_to_the_terminal() -> None:
     long = "x" * 100
     lines = text_of([Check("a", WORKS, long, "", "g"), Check("b", MISSING, long, "mend", "g")], 60)
     assert lines[0] == "g" and len(lines[1]) == 60 and lines[1].endswith("…") and lines[2].endswith(long)
-    assert lines[3].endswith("→ mend") and lines[4] == "1 missing, which matters only if you need it"
+    assert lines[3].endswith("→ mend") and lines[4] == "1 missing (only a problem if you need them)"
 
 
 def text_of(checks: list[Check], width: int, glyphs: Glyphs = UNICODE) -> list[str]:
@@ -57,5 +57,5 @@ def test_the_marks_of_a_terminal_without_utf8_are_ascii() -> None:
     lines = text_of(checks, 60, ASCII)
     assert all(line.isascii() for line in lines)
     assert [lines[at][:11] for at in (1, 2, 4)] == ["  + ok     ", "  - missing", "  x broken "]
-    assert lines[-1] == "1 broken, 1 missing, which matters only if you need it"
-    assert text_of(checks[:1], 60)[-1] == "all of it works"
+    assert lines[-1] == "1 broken, 1 missing (only a problem if you need them)"
+    assert text_of(checks[:1], 60)[-1] == "all checks passed"

@@ -113,5 +113,5 @@ def test_json_tells_the_verdict_beside_the_documented_status() -> None:
     assert (first["status"], first["state"], first["verdict"]) == ("RUNNING", "stalled", "failed")
     assert "no step for 2h00m" in first["reason"] and first["seconds_without_step"] == 7200.0 > first["limit_seconds"]
     assert (second["status"], second["state"], second["verdict"]) == ("UNKNOWN", "unknown", "unknown")
-    assert second["reason"].startswith("its file names no process")
+    assert second["reason"].startswith("its file does not name its process")
     assert {"state", "verdict", "reason", "remedies", "failure", "eta_seconds", "quiet_seconds", "tree"} <= first.keys()

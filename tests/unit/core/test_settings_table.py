@@ -34,7 +34,7 @@ from training_monitor.notify.channels import list_homes
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    share: Annotated[float, number("a share, 0 to 1", least=0, most=1)] = 0.5
+    share: Annotated[float, number("a fraction from 0 to 1", least=0, most=1)] = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def test_every_fault_is_noted_with_its_path() -> None:
         "top.paths[1]": (5, "a path"),
         "top.paths[2]": ("", "a path"),
         "top.inner.x": ("x", "one of share"),
-        "top.inner.share": (2, "a share, 0 to 1"),
+        "top.inner.share": (2, "a fraction from 0 to 1"),
         "top.groups.a": (-1, "a number"),
         'top.groups."c d"': ("x", "a number"),
         "top.is_on": (1, "true or false"),

@@ -265,7 +265,7 @@ def test_looks_are_late_when_a_member_waits_for_longer_than_an_interval() -> Non
         world.machine(number).hang = release
     monitor.start()
     assert eventually(lambda: (monitor.snapshot().late or 0) > 0.6)
-    assert monitor.snapshot().lateness.endswith("s late: too many members to query every 1s")
+    assert monitor.snapshot().lateness.endswith("s late: too many members to check every 1s")
     release.set()
     assert eventually(lambda: monitor.snapshot().late == 0)
     monitor.close()

@@ -28,8 +28,8 @@ SLOW = Verdict("slow", "warning", "half as fast as before")
 HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
 ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
 DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
-GONE = Verdict("unknown", "unknown", "it ended; no log shows how")
-SILENT = Verdict("unknown", "unknown", "one look, and its log does not show when it made that step")
+GONE = Verdict("unknown", "unknown", "it ended, and no log shows whether it succeeded")
+SILENT = Verdict("unknown", "unknown", "a single check does not show when it reached that step")
 DONE = {"finished": True, "verdict": ENDED}
 
 
@@ -160,7 +160,7 @@ def test_an_end_without_a_known_cause_is_a_warning() -> None:
     gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
     assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
     assert watch([gone])[0][0].text == GONE.reason
-    assert kinds([AT_WORK, row(is_running=False, absent="its process and its log no longer exist")]) == [
+    assert kinds([AT_WORK, row(is_running=False, absent="neither its process nor its log exists any longer")]) == [
         "1 failed warning"
     ]
     assert kinds([AT_WORK, row(absent="its log no longer exists")]) == []
@@ -280,8 +280,8 @@ def test_a_price_that_rises_is_told_against_the_one_seen_first() -> None:
     looks = [row(cost_per_hour=each) for each in (0.50, 0.504, 0.55, 0.55, None, 0.551, 0.60)]
     found = [each for alerts in watch(looks) for each in alerts]
     assert [(each.text, each.generation) for each in found] == [
-        ("its price rose from $0.500 to $0.550 an hour", 550),
-        ("its price rose from $0.500 to $0.600 an hour", 600),
+        ("its price rose from $0.500 to $0.550 per hour", 550),
+        ("its price rose from $0.500 to $0.600 per hour", 600),
     ]
 
 

@@ -56,7 +56,7 @@ def test_one_that_was_killed_for_memory_says_so() -> None:
     found = once(STEPS, 660, pid=None, oom=1).health()
     assert found.level == "error"
     assert found.reason == (
-        "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill counted)"
+        "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill count rose)"
     )
 
 
@@ -78,4 +78,4 @@ def test_members_that_nobody_has_looked_at_yet_are_unknown() -> None:
     assert {each.health().level for each in watch.monitor.snapshot().rows} == {"unknown"}
     watch.world.rows[1] = row(1, ssh_host=None)
     found = watch.look()["vast://1"].health()
-    assert (found.level, found.reason) == ("unknown", "nobody has looked yet")
+    assert (found.level, found.reason) == ("unknown", "not inspected yet")

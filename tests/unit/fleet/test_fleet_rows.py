@@ -346,7 +346,7 @@ def test_a_look_that_failed_keeps_the_row_and_says_why() -> None:
 def test_of_a_bare_word_in_no_group_it_is_said_what_it_was_taken_for() -> None:
     gone = 'k8s://default/gruop1: pods "gruop1" not found'
     bare = row_of(MemberSpec("gruop1"), error=gone)
-    assert bare.health().reason.endswith(f"gruop1, taken as a pod: {gone}")
+    assert bare.health().reason.endswith(f"gruop1, assumed to be a pod: {gone}")
     for spec in (MemberSpec("gruop1", groups=("nightly",)), MemberSpec("k8s://default/gruop1"), MemberSpec("local")):
         assert row_of(spec, error=gone).error == gone
     assert row_of(MemberSpec("head")).error is None

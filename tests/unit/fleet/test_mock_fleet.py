@@ -336,7 +336,7 @@ def test_a_history_that_cannot_be_written_is_an_alert_and_the_fleet_goes_on() ->
 
     fleet = MockFleet(clock=FakeClock(), history=History(open_store=refuse))
     assert [each.text for each in fleet.snapshot().alerts if "history" in each.text] == [
-        "history is not recorded: the disk is full"
+        "history cannot be recorded: the disk is full"
     ]
     assert len(fleet.update_all_metrics()) == 12
 

@@ -27,7 +27,7 @@ HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
 ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
 DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
 STOPPED = Verdict("stopped", "warning", "stopped at step 70 of 100")
-SILENT = Verdict("unknown", "unknown", "one look, and its log does not show when it made that step")
+SILENT = Verdict("unknown", "unknown", "a single check does not show when it reached that step")
 DONE: dict[str, Any] = {"finished": True, "verdict": ENDED}
 NAN = LossAnalysis("nan", "the loss is nan", nan, 1.0)
 DIVERGES = LossAnalysis("divergence", "the loss diverges", 9.0, 1.0)
@@ -179,12 +179,12 @@ def test_every_state_of_the_judge_has_a_level() -> None:
 @pytest.mark.parametrize("status", ["recycling", "ok", "", "x" * 9000])
 def test_a_status_nobody_has_heard_of_is_unknown(status: str) -> None:
     found = row(status, verdict=RUNS, **BUSY).health()
-    assert found.level == "unknown" and "is not known here" in found.reason and len(found.reason) < 100
+    assert found.level == "unknown" and "is unknown to this version" in found.reason and len(found.reason) < 100
 
 
 def test_what_nobody_has_looked_at_is_unknown() -> None:
     for seen in (row(), row(gpu_util=85.0), row(verdict=NOBODY_LOOKED, **BUSY), row("unknown", gpu_util=3.0)):
-        assert seen.health().level == "unknown" and "nobody has looked yet" in seen.health().reason
+        assert seen.health().level == "unknown" and "not inspected yet" in seen.health().reason
 
 
 def test_values_make_what_is_healthy_a_warning_and_nothing_better(subtests: pytest.Subtests) -> None:
@@ -230,7 +230,7 @@ def test_the_reason_in_brief_and_the_values_that_are_the_reason(subtests: pytest
         ({"error": "ssh: no answer"}, "no answer 2m", ()),
         ({"error": "no such pod", "missing": True}, "not found 2m", ()),
         ({"absent": "no log found", "verdict": RUNS}, "no training found", ()),
-        ({}, "not looked at", ()),
+        ({}, "not inspected", ()),
         ({"verdict": HANGS}, "stalled", ("step",)),
         ({"verdict": hangs, "gpu_util": 3.0}, "no step for 15m", ("step", "gpu_util")),
         ({"verdict": SLOW}, "slow", ("steps_per_second",)),
@@ -258,7 +258,7 @@ def test_the_reason_of_a_run_that_makes_steps_names_the_step_that_the_row_shows(
     sure = replace(RUNS, reason="step 68 of 100", confidence="high")
     assert said(row(verdict=sure, **BUSY)) == ("healthy", "step 70 of 100")
     assert said(row(verdict=sure)) == ("healthy", "step 68 of 100")
-    doubtful = replace(RUNS, reason="step 68 of 100: its GPUs compute", confidence="low")
+    doubtful = replace(RUNS, reason="step 68 of 100: its GPUs are busy", confidence="low")
     assert said(row(verdict=doubtful, **BUSY)) == ("healthy", doubtful.reason)
 
 
@@ -267,7 +267,7 @@ def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:
     assert said(row(epoch=1.5, total_epochs=3)) == ("healthy", "epoch 1.5 of 3")
     assert said(row(loss=0.5)) == ("healthy", "loss 0.5")
     assert said(row(step=5, loss=nan)) == ("error", "the loss is nan; step 5")
-    assert said(row(gpu_util=5.0)) == ("warning", "GPU at only 5 %; nobody has looked yet")
+    assert said(row(gpu_util=5.0)) == ("warning", "GPU at only 5 %; not inspected yet")
 
 
 def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(subtests: pytest.Subtests) -> None:

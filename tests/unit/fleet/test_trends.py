@@ -314,4 +314,4 @@ def test_which_steps_were_compared_is_told() -> None:
     one = compare_runs({"nothing": [], "other": run(1, 3)})
     assert describe_compared(one) == "up to 20, which all with a known step have reached"
     none = compare_runs({"nothing": [], "loss": seen({"loss": 3.0})})
-    assert describe_compared(none) == describe_compared([]) == "none, since no step is known"
+    assert describe_compared(none) == describe_compared([]) == "none, because no step is known"

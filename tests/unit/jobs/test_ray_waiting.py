@@ -35,12 +35,12 @@ def waits_for(actors: str, resources: str, **record: Any) -> str | None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"GPU": 99.0}, "99 GPUs asked, 8 exist"),
-        ({"GPU": 6.0}, "6 GPUs asked, 8 exist, 5 free"),
-        ({"GPU": 0.5, "CPU": 64.0}, "64 CPUs asked, 12 exist"),
-        ({"npu": 2.0, "GPU": 9.0}, "9 GPUs asked, 8 exist; 2 npu asked, 0 exist"),
-        ({"tpu": 2.0}, "2 tpu asked, 2 exist"),
-        ({"memory": 2.0**40}, "1.0 TiB of memory asked, 32.0 GiB exist"),
+        ({"GPU": 99.0}, "99 GPUs requested, 8 exist"),
+        ({"GPU": 6.0}, "6 GPUs requested, 8 exist, 5 free"),
+        ({"GPU": 0.5, "CPU": 64.0}, "64 CPUs requested, 12 exist"),
+        ({"npu": 2.0, "GPU": 9.0}, "9 GPUs requested, 8 exist; 2 npu requested, 0 exist"),
+        ({"tpu": 2.0}, "2 tpu requested, 2 exist"),
+        ({"memory": 2.0**40}, "1.0 TiB of memory requested, 32.0 GiB exist"),
     ],
 )
 def test_what_the_job_asked_for_is_compared_with_what_there_is(asked: dict[str, float], said: str) -> None:
@@ -49,9 +49,9 @@ def test_what_the_job_asked_for_is_compared_with_what_there_is(asked: dict[str, 
 
 def test_a_record_or_the_only_demand_says_it_where_no_actor_is_listed() -> None:
     no_list = "404: Not Found\nhttp 404\n"
-    assert waits_for(no_list, cluster(), entrypoint_num_gpus=9) == "9 GPUs asked, 8 exist"
-    assert waits_for(no_list, cluster(), entrypoint_resources={"npu": 1}) == "1 npu asked, 0 exist"
-    assert waits_for(no_list, cluster(DEMANDS)) == "99 GPUs asked, 8 exist"
+    assert waits_for(no_list, cluster(), entrypoint_num_gpus=9) == "9 GPUs requested, 8 exist"
+    assert waits_for(no_list, cluster(), entrypoint_resources={"npu": 1}) == "1 npu requested, 0 exist"
+    assert waits_for(no_list, cluster(DEMANDS)) == "99 GPUs requested, 8 exist"
 
 
 def test_what_nobody_asked_for_or_one_of_several_demands_is_not_known() -> None:
@@ -62,9 +62,9 @@ def test_what_nobody_asked_for_or_one_of_several_demands_is_not_known() -> None:
 def test_the_ray_command_tells_what_there_is_of_gpus_and_cpus_alone() -> None:
     text = "Total Usage:\n 0.0/4.0 GPU\n 1.0/8.0 CPU\n\nDemands:\n {'GPU': 9.0}: 1+ pending tasks/actors\n"
     said = cli(text).output
-    assert waits_for(actor(GPU=5.0), said) == "5 GPUs asked, 4 exist"
-    assert waits_for(actor(npu=5.0), said) == "5 npu asked, how much exists is unknown"
-    assert waits_for("http 404\n", said) == "9 GPUs asked, 4 exist"
+    assert waits_for(actor(GPU=5.0), said) == "5 GPUs requested, 4 exist"
+    assert waits_for(actor(npu=5.0), said) == "5 npu requested, the total is unknown"
+    assert waits_for("http 404\n", said) == "9 GPUs requested, 4 exist"
 
 
 def test_a_job_that_has_started_waits_for_nothing() -> None:

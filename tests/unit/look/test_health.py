@@ -122,7 +122,7 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
     [
         (True, False, "nvidia-smi is not installed there, or the machine has no GPU"),
         (False, False, "run nvidia-smi there"),
-        (True, True, "name those pods too (pods)"),
+        (True, True, "pass their names too (pods)"),
     ],
 )
 def test_other_pods_are_spoken_of_only_where_there_are_pods(has_none: bool, in_pods: bool, remedy: str) -> None:
@@ -162,7 +162,12 @@ def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
 def test_one_idle_gpu_of_eight_is_named_where_a_program_is_loaded_on_it() -> None:
     others = [gpu(97, index=index) for index in range(7)]
     left = replace(gpu(0, index=7), memory_used_mb=40000.0)
-    only(on(*others, left, state="running"), "warning", "GPU 7 idle with memory in use, while others compute", "nvidia")
+    only(
+        on(*others, left, state="running"),
+        "warning",
+        "GPU 7 idle with memory in use, while other GPUs are busy",
+        "nvidia",
+    )
 
 
 @pytest.mark.parametrize("memory", [0.0, 600.0, None])

@@ -240,7 +240,7 @@ SILENT = "file 5000 2000 2600\nstep 5/100 loss: 0.5\n"
 
 def test_a_job_whose_processes_do_nothing_is_stalled() -> None:
     report, _ = report_of(job_id="job1", log=SILENT, gpu=IDLE, evidence=WAITS)
-    assert report["job"] and report["job"]["state"] == "stalled" and issue(report, "do not compute, nothing written")
+    assert report["job"] and report["job"]["state"] == "stalled" and issue(report, "use no CPU, nothing written")
 
 
 def test_a_job_whose_processes_write_is_not_stalled_yet() -> None:

@@ -63,7 +63,7 @@ def test_a_new_channel_is_in_the_new_settings_file(tmp_path: Path) -> None:
     file, text_of_file = tmp_path / "settings.toml", settings_template()
     assert "#[notifications.beeper]\n" in text_of_file and '#code = "code-of-the-beeper"\n' in text_of_file
     assert '#zone = "a zone"\n' in text_of_file, "what has no example shows what it may hold"
-    assert re.search(r"and so do [^.]*\bcode_env\b", text_of_file.replace("\n# ", " "))
+    assert re.search(r"\bcode_env\b[^.]* work in the same way", text_of_file.replace("\n# ", " "))
     file.write_text(uncommented(text_of_file))
     file.chmod(0o600)
     assert check_settings(str(file), {}).problems == ()

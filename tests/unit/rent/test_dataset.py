@@ -89,7 +89,7 @@ def test_folders_one_level_below_belong_to_it(folder: Path) -> None:
     (folder / "5_cat" / "0.png").write_bytes(png(seed="cat"))
     (folder / "5_cat" / "0.txt").write_text("cat", encoding="utf-8")
     (folder / "5_cat" / "deep" / "1.png").write_bytes(png(seed="deep"))
-    assert only_warning(folder) == "5_cat/deep is more than one folder deep and ignored: move it up"
+    assert only_warning(folder) == "5_cat/deep is ignored, because it is more than one folder deep: move it up"
     assert look(folder).images == 11
 
 
@@ -122,13 +122,13 @@ def test_arguments_without_sense(wrong: dict[str, Any], folder: Path) -> None:
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
-    assert only_error(tmp_path) == "0 usable images, at least 10 are needed: add images"
+    assert only_error(tmp_path) == "0 usable images, but at least 10 are needed: add images"
     assert look(tmp_path).smallest_side is None
     assert look(tmp_path, min_images=0).is_valid
 
 
 def test_too_many_images(folder: Path) -> None:
-    assert only_error(folder, min_images=3, max_images=9) == "10 images, at most 9 are allowed: check the folder"
+    assert only_error(folder, min_images=3, max_images=9) == "10 images, but at most 9 are allowed: check the folder"
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_too_many_images(folder: Path) -> None:
     [
         (b"", "is empty (0 bytes)"),
         (b"<html>404 Not Found</html>", "is not an image"),
-        (png()[:-1], "is cut off: its last PNG chunk (IEND) is missing"),
+        (png()[:-1], "is truncated: its last PNG chunk (IEND) is missing"),
         (png().replace(b"IHDR", b"CgBI"), "has a damaged header"),
-        (png()[: png().index(b"IDAT") + 20], "is cut off: its last PNG chunk (IEND) is missing"),
+        (png()[: png().index(b"IDAT") + 20], "is truncated: its last PNG chunk (IEND) is missing"),
         (photo()[:9], "has a damaged header"),
-        (photo(b"\xff\xe1\xff\xff" + b"\0" * 65533)[:-2], "is cut off: its JPEG end marker (EOI) is missing"),
-        (vp8(600, 600)[:-2], "is cut off: it has 36 of 38 bytes"),
+        (photo(b"\xff\xe1\xff\xff" + b"\0" * 65533)[:-2], "is truncated: its JPEG end marker (EOI) is missing"),
+        (vp8(600, 600)[:-2], "is truncated: it has 36 of 38 bytes"),
     ],
 )
 def test_files_that_are_no_whole_image(data: bytes, said: str, folder: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Path, "read_text", lambda path, encoding: "sks")
     first, second = look(folder).errors
     assert first.startswith("3.png cannot be read (Permission denied): check its permissions")
-    assert second == "9 usable images, at least 10 are needed: add images"
+    assert second == "9 usable images, but at least 10 are needed: add images"
 
 
 def test_metadata_longer_than_the_first_read(folder: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_film_behind_a_photo_is_no_damage(folder: Path) -> None:
     (folder / "0.jpg").write_bytes(photo() + b"film" * 100_000)
     assert look(folder).is_valid
     (folder / "0.jpg").write_bytes(photo()[:-2] + b"film" * 100_000)
-    assert "0.jpg is cut off" in look(folder).errors[0]
+    assert "0.jpg is truncated" in look(folder).errors[0]
 
 
 def test_names_that_lie_and_formats_that_trainers_skip(folder: Path) -> None:
@@ -184,10 +184,10 @@ def test_names_that_lie_and_formats_that_trainers_skip(folder: Path) -> None:
     (folder / "2.gif").write_bytes(b"GIF89a" + b"\0" * 30)
     (folder / "x.heic").write_bytes(b"\0\0\0\x18ftypheic")
     assert look(folder).warnings == (
-        "0.JPG is a png by its content: rename it, trainers use the file extension",
-        "1.data is a png by its content: rename it, trainers use the file extension",
-        "2.gif is ignored, trainers do not read its format: convert it to PNG or JPEG",
-        "x.heic is ignored, trainers do not read its format: convert it to PNG or JPEG",
+        "0.JPG has png content: rename it, because trainers rely on the file extension",
+        "1.data has png content: rename it, because trainers rely on the file extension",
+        "2.gif is ignored, because trainers do not read its format: convert it to PNG or JPEG",
+        "x.heic is ignored, because trainers do not read its format: convert it to PNG or JPEG",
     )
     assert (look(folder).images, look(folder).is_valid) == (10, True)
 
@@ -196,9 +196,9 @@ def test_names_that_lie_and_formats_that_trainers_skip(folder: Path) -> None:
     ("width", "height", "errors", "warnings"),
     [
         (512, 1536, [], []),
-        (511, 600, [], ["below 512 on its short side: a larger one trains better"]),
+        (511, 600, [], ["below 512 on its short side: a larger image trains better"]),
         (600, 255, ["far below 512 on its short side: replace or remove it"], []),
-        (512, 1537, [], ["more than 3 to 1: crop it, or the trainer will"]),
+        (512, 1537, [], ["an aspect ratio above 3: crop it, or the trainer will"]),
         (20_000, 20_000, ["more than image readers accept: scale it down"], []),
     ],
 )
@@ -216,7 +216,7 @@ def test_equal_files_are_told_and_only_those_of_equal_size_read(folder: Path, mo
     read: list[str] = []
     digest = dataset._digest
     monkeypatch.setattr(dataset, "_digest", lambda path: (read.append(path.name), digest(path))[1])
-    assert only_warning(folder) == "0.png, 9.png are the same image: remove all but one, or it counts double"
+    assert only_warning(folder) == "0.png, 9.png are the same image: keep only one, because duplicates count twice"
     assert set(read) == {"0.png", "9.png"}
 
 
@@ -227,8 +227,8 @@ def test_missing_and_empty_captions(folder: Path) -> None:
     (folder / "0.txt").unlink()
     (folder / "1.txt").write_text(" \n", encoding="utf-8")
     expected = (
-        "0.png without a caption: write one into a .txt of the same name",
-        "1.txt is empty: write what is on the image, or remove it",
+        "0.png without a caption: write one into a .txt file of the same name",
+        "1.txt is empty: describe the image in it, or remove it",
     )
     assert look(folder).warnings == look(folder, require_captions=True).errors == expected
     assert (look(folder).captions, look(folder).is_valid) == (8, True)
@@ -237,7 +237,7 @@ def test_missing_and_empty_captions(folder: Path) -> None:
 def test_no_captions_at_all(folder: Path) -> None:
     for file in folder.glob("*.txt"):
         file.unlink()
-    said = "no image has a caption: write what is on NAME.png into NAME.txt beside it"
+    said = "no image has a caption: describe NAME.png in a file NAME.txt next to it"
     assert only_warning(folder, trigger="sks") == only_error(folder, require_captions=True) == said
 
 
@@ -249,7 +249,7 @@ def test_captions_that_are_not_utf8_or_too_long(folder: Path) -> None:
     report = look(folder)
     assert report.errors == (
         "0.txt is not UTF-8: save it as UTF-8 text",
-        "2.txt has 70000 bytes, too many for a caption: shorten or remove it",
+        "2.txt has 70000 bytes, which is too long for a caption: shorten or remove it",
         "3.txt has control characters in it: save it as UTF-8 text",
     )
     assert report.warnings == ("1.txt is longer than 2000 characters: shorten it",)
@@ -257,9 +257,9 @@ def test_captions_that_are_not_utf8_or_too_long(folder: Path) -> None:
 
 def test_the_trigger_word(folder: Path) -> None:
     assert look(folder, trigger=" SKS ").warnings == ()
-    assert only_error(folder, trigger="sk") == "no caption has the trigger word 'sk': write it into each"
+    assert only_error(folder, trigger="sk") == "no caption contains the trigger word 'sk': add it to each"
     (folder / "0.txt").write_text("a dog", encoding="utf-8")
-    assert only_warning(folder, trigger="sks") == "0.txt without the trigger word 'sks': write it into each"
+    assert only_warning(folder, trigger="sks") == "0.txt without the trigger word 'sks': add it to each"
 
 
 def test_texts_beside_no_image(folder: Path) -> None:

@@ -41,11 +41,14 @@ def test_only_the_first_picture_of_two_has_to_be_whole() -> None:
 
 def test_what_is_wrong_is_said(subtests: pytest.Subtests) -> None:
     for data, said in [
-        (png()[:-4], "is cut off: its last PNG chunk (IEND) is missing"),
-        (jpeg()[:-1], "is cut off: its JPEG end marker (EOI) is missing"),
-        (jpeg()[:-2] + b"\0" * 5000, "is cut off: its JPEG end marker (EOI) is missing"),  # room for the rest was there
-        (jpeg(segment(0xE1, jpeg()))[:-2], "is cut off: its JPEG end marker (EOI) is missing"),  # a preview has one
-        (vp8()[:-1], f"is cut off: it has {len(vp8()) - 1} of {len(vp8())} bytes"),
+        (png()[:-4], "is truncated: its last PNG chunk (IEND) is missing"),
+        (jpeg()[:-1], "is truncated: its JPEG end marker (EOI) is missing"),
+        (
+            jpeg()[:-2] + b"\0" * 5000,
+            "is truncated: its JPEG end marker (EOI) is missing",
+        ),  # room for the rest was there
+        (jpeg(segment(0xE1, jpeg()))[:-2], "is truncated: its JPEG end marker (EOI) is missing"),  # a preview has one
+        (vp8()[:-1], f"is truncated: it has {len(vp8()) - 1} of {len(vp8())} bytes"),
     ]:
         with subtests.test(data=data, said=said):
             assert damage(data) == said

@@ -457,7 +457,7 @@ def test_a_job_that_is_being_rented_for_counts_in_the_daily_budget(world: World)
     context = world.context(world.job(JobState.CHARGING, JobWork(estimate=5.0)))
     instance_steps.charge(context)
     assert context.job.state is JobState.CHARGING
-    assert any("$8.00 promised" in text for text in world.events)
+    assert any("$8.00 reserved" in text for text in world.events)
 
 
 def test_a_long_act_that_goes_on_is_written_down(world: World) -> None:

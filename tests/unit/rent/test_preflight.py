@@ -51,10 +51,10 @@ def test_what_the_driver_keeps_for_itself_is_forgiven(subtests: pytest.Subtests)
 
 def test_a_bad_gpu_is_named(subtests: pytest.Subtests) -> None:
     for gpus, wanted, said in [
-        (gpu(), {"num_gpus": 2}, "it has 1 usable GPU, 2 were rented"),
-        (gpu(total="12288"), {"min_vram_gb": 24}, "GPU 0 has 12.3 GB of memory, 24 GB were promised"),
+        (gpu(), {"num_gpus": 2}, "it has 1 usable GPU, but 2 were rented"),
+        (gpu(total="12288"), {"min_vram_gb": 24}, "GPU 0 has 12.3 GB of memory, but 24 GB were promised"),
         (gpu(total="[N/A]"), {"min_vram_gb": 24}, "GPU 0 does not report its memory size"),
-        (gpu(used="9000"), {}, "GPU 0 is in use by other processes: 9.0 of 24.6 GB are taken"),
+        (gpu(used="9000"), {}, "GPU 0 is in use by other processes: 9.0 of 24.6 GB are used"),
         (gpu(heat="91"), {}, "GPU 0 is at 91 °C while idle"),
         ("No devices were found\n", {}, "nvidia-smi fails: No devices were found"),
         ("Failed to initialize NVML: Driver/library version mismatch\n", {}, "version mismatch"),
@@ -84,7 +84,7 @@ def test_a_machine_without_nvidia_smi_is_a_bad_one() -> None:
 
 def test_a_small_disk_is_named_with_what_is_free() -> None:
     report = check(min_disk_gb=200, folder="/workspace/job")
-    assert report.problems == ("100.0 GB are free for /workspace/job, 200 GB are needed",)
+    assert report.problems == ("100.0 GB are free for /workspace/job, but 200 GB are needed",)
 
 
 def test_the_disk_of_a_folder_is_that_of_the_nearest_one_that_is_there() -> None:

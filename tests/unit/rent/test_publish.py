@@ -111,10 +111,10 @@ def test_after_the_last_try_the_report_says_what_the_command_said() -> None:
 
 
 def test_a_command_that_does_not_end_is_a_try_that_failed() -> None:
-    report, _, _ = register([CommandTimedOut("env gave no answer within 600 s"), 0])
+    report, _, _ = register([CommandTimedOut("env did not respond within 600 s"), 0])
     assert report.ok and report.attempts == 2
-    report, _, _ = register([CommandTimedOut("env gave no answer within 600 s")], Hook(command="x", attempts=1))
-    assert report == HookReport(False, 1, "env gave no answer within 600 s")
+    report, _, _ = register([CommandTimedOut("env did not respond within 600 s")], Hook(command="x", attempts=1))
+    assert report == HookReport(False, 1, "env did not respond within 600 s")
 
 
 def test_no_wait_grows_beyond_two_minutes() -> None:

@@ -309,7 +309,7 @@ def test_a_machine_that_is_down_is_left_to_the_worker_as_long_as_there_is_one(su
             assert outcome(row(actual_status=status), away) == ("keep", "down")
             gone = replace(away, lease_until=NOW - 11 * MINUTE)
             assert outcome(row(actual_status=status), gone) == ("terminate", "down")
-            said = f"Instance is {status} and no worker replaces it"
+            said = f"Instance is {status}, and no worker is replacing it"
             assert decide(row(actual_status=status), gone)["reason"] == said
             assert outcome(row(actual_status=status), gone, first_seen=NOW - MINUTE) == ("keep", "down")
             assert outcome(row(actual_status=status), replace(gone, lease_until=None)) == ("terminate", "down")

@@ -414,7 +414,7 @@ def test_a_pickled_monitor_does_nothing_and_a_copied_one_is_the_same(tmp_path: P
     with told() as messages, other:
         other.start_batch()
     assert list(tmp_path.iterdir()) == []
-    assert len(messages) == 1 and "a copy of its monitor does nothing" in messages[0]
+    assert len(messages) == 1 and "the copy of its monitor in this process does nothing" in messages[0]
 
 
 def test_a_run_after_the_end_of_one_takes_its_place_and_says_so(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("state", "error", "said"),
         [
-            ("missing", CommandFailed, "there is no folder '/runs' on local. Try: check the path"),
+            ("missing", CommandFailed, "no such folder: '/runs' on local. Try: check the path"),
             ("file", CommandFailed, "this is a file, not a folder: '/runs'"),
             ("many", CommandFailed, "too many files in '/runs'"),
             ("closed", AccessDenied, "no permission to read '/runs'"),
@@ -230,20 +230,20 @@ TERM, KILL = 15, 9
 class TestSignals:
     def test_each_process_gets_a_sentence(self, subtests: pytest.Subtests) -> None:
         for said, sentence in [
-            ("ended\npython", "process 7 (python): SIGTERM was sent, it has ended"),
-            ("left S\npython", "process 7 (python): SIGTERM was sent, it still exists (sleeping)"),
+            ("ended\npython", "process 7 (python): SIGTERM was sent, and the process has ended"),
+            ("left S\npython", "process 7 (python): SIGTERM was sent; it still exists (sleeping)"),
             (
                 "left T\npython",
-                "process 7 (python): SIGTERM was sent, it is stopped, and receives the signal after SIGCONT",
+                "process 7 (python): SIGTERM was sent; it is stopped, and will receive the signal after SIGCONT",
             ),
-            ("left ?\npython", "process 7 (python): SIGTERM was sent, it still exists (?)"),
-            ("denied\npython", "process 7 (python) belongs to another user: SIGTERM may not be sent"),
+            ("left ?\npython", "process 7 (python): SIGTERM was sent; it still exists (?)"),
+            ("denied\npython", "process 7 (python) belongs to another user: no permission to send SIGTERM"),
             ("failed\npython", "process 7 (python): SIGTERM could not be sent"),
-            ("zombie\npython", "process 7 (python) is a zombie: it has ended, and waits for its parent"),
-            ("other\nsh", "process 7 has ended; its pid now belongs to another process (sh): nothing was sent"),
-            ("gone\n", "process 7 has ended: nothing was sent"),
-            ("host\n", "process 7: nothing was sent, it runs on gpu-7"),
-            ("own\n", "process 7: nothing was sent, it is the process that inspects the others"),
+            ("zombie\npython", "process 7 (python) is a zombie: it has ended, but its parent has not collected it"),
+            ("other\nsh", "process 7 has ended; its pid now belongs to another process (sh): no signal was sent"),
+            ("gone\n", "process 7 has ended: no signal was sent"),
+            ("host\n", "process 7: no signal was sent, because it runs on gpu-7"),
+            ("own\n", "process 7: no signal was sent, because it is the process that runs this inspection"),
         ]:
             with subtests.test(said=said, sentence=sentence):
                 process = Identity(7, 5000, "gpu-7")
@@ -253,7 +253,7 @@ class TestSignals:
         for state in ["boot", "namespace", "unsure", "hidden", "never"]:
             with subtests.test(state=state):
                 [sentence] = describe_signals(part("0", f"{state}\n"), WORD, [Identity(7)], KILL)
-                assert sentence.startswith("process 7: nothing was sent, ")
+                assert sentence.startswith("process 7: no signal was sent, ")
 
     def test_a_stop_and_a_continuation_say_what_they_did(self) -> None:
         [stopped] = describe_signals(part("0", "left T\nx"), WORD, [Identity(7)], 19)
@@ -262,7 +262,10 @@ class TestSignals:
 
     def test_no_answer_for_a_process_is_not_known(self) -> None:
         said = describe_signals(part("1", "ended\nx"), WORD, [Identity(7), Identity(8)], TERM)
-        assert said == ("process 7: the effect of SIGTERM is unknown", "process 8 (x): SIGTERM was sent, it has ended")
+        assert said == (
+            "process 7: the effect of SIGTERM is unknown",
+            "process 8 (x): SIGTERM was sent, and the process has ended",
+        )
 
 
 def test_hostile_replies_raise_nothing_but_our_errors() -> None:

@@ -221,7 +221,7 @@ class TestEditing:
             ("busy", "", "another process has been editing"),
             ("failed", "sh: 1: cannot create ./x: Permission denied\n", "Permission denied"),
             ("gone", "", "no longer exists"),
-            ("moved", "", "replaced in the meantime"),
+            ("moved", "", "replaced since the last refresh"),
         ],
     )
     def test_an_edit_that_was_not_written_says_why(self, state: str, said: str, reason: str) -> None:
@@ -249,8 +249,8 @@ class TestSignals:
         machine.answers["signal_all"] = lambda word: (f"\n{word} 0\nnever\n\n{word} 1\nended\npython", 0)
         said = machine.runs().send_signal((Identity(1, 5, "h", "b", "n"), Identity(7, 5, "h", "b", "n")), 15)
         assert said == (
-            "process 1: nothing was sent, it is never sent a signal",
-            "process 7 (python): SIGTERM was sent, it has ended",
+            "process 1: no signal was sent, because signals to it are not allowed",
+            "process 7 (python): SIGTERM was sent, and the process has ended",
         )
         assert (machine.given()["processes"], machine.given()["number"]) == ("1 5 h b n 7 5 h b n", "15")
 
@@ -264,7 +264,7 @@ class TestSignals:
         machine.answers["signal_all"] = lambda word: (f"\n{word} 0\ngone\n", 0)
         said = machine.runs().send_signal(tuple(Identity(pid, 5, "h", "b", "n") for pid in range(2, 1002)), 15)
         assert len(said) == 1000 and len(machine.transport.asked) == 1
-        assert said[300] == "process 302 has ended: nothing was sent"
+        assert said[300] == "process 302 has ended: no signal was sent"
         assert said[301] == "process 303: the effect of SIGTERM is unknown"
 
     def test_a_number_that_is_no_signal_is_refused(self) -> None:
@@ -295,15 +295,15 @@ class TestDeleting:
         [run] = runs.look(frozenset()).runs
         machine.files["a.json"] = progress(metadata=process)
         machine.change("delete", ("alive", ""))
-        with pytest.raises(CommandFailed, match="was not deleted: its process 99 is alive, end it first"):
+        with pytest.raises(CommandFailed, match="was not deleted: its process 99 is alive: end it first"):
             runs.delete(run)
         assert (machine.given()["process"], machine.given()["is_running"]) == ("99 4 h '' ''", "yes")
 
     def test_what_was_not_deleted_says_why(self, subtests: pytest.Subtests) -> None:
         for state, reason in [
             ("heard", "within the last minute"),
-            ("unsure", "may be its own"),
-            ("link", "is a link, delete it by hand"),
+            ("unsure", "may belong to it"),
+            ("link", "is a link: delete it by hand"),
             ("left", "exists again"),
             ("failed", "Read-only file system"),
         ]:

@@ -102,9 +102,9 @@ def test_an_old_answer_is_shown_for_fifteen_seconds_and_not_longer() -> None:
 def test_why_it_fails_is_told_when_the_last_answer_is_old() -> None:
     smi = Smi()
     assert smi.latest().by_pid
-    smi.error = CommandTimedOut("nvidia-smi gave no answer within 2.5 s")
+    smi.error = CommandTimedOut("nvidia-smi did not respond within 2.5 s")
     assert after(smi, 3.0, smi.latest).by_pid
-    assert "no answer within 2.5 s" in str(after(smi, 13.0, smi.latest).error)
+    assert "did not respond within 2.5 s" in str(after(smi, 13.0, smi.latest).error)
     smi.error = None
     assert after(smi, 3.0, smi.latest).by_pid
 

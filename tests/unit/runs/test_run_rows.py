@@ -97,7 +97,7 @@ def test_a_run_that_began_after_the_processes_were_read_goes_on() -> None:
     for reused in ((), (process(200, start_ticks=7),)):
         row = judged(look(run(process=began, updated_at=EPOCH - 0.45), machine(process(1), *reused)))
         assert (row.status, row.is_alive, row.processes) == (RUNNING, None, None)
-        assert row.reason.startswith("its process 200 was not among the processes that were read")
+        assert row.reason.startswith("its process 200 was not among the processes that could be read")
 
 
 def test_a_run_that_is_killed_amid_a_look_is_killed_in_the_next() -> None:
@@ -136,7 +136,7 @@ def test_what_a_run_wrote_of_its_end_stands(status: str) -> None:
 def test_a_file_without_a_status_or_a_process_says_nothing_of_its_life() -> None:
     assert judged(look(run(status=None), machine(process(100)))).status == UNKNOWN
     row = judged(look(run(process=None, updated_at=None), machine()))
-    assert (row.status, row.reason) == (UNKNOWN, "its file names no process")
+    assert (row.status, row.reason) == (UNKNOWN, "its file does not name its process")
 
 
 def test_a_file_that_cannot_be_read_any_more_is_no_evidence_of_a_kill() -> None:
@@ -148,12 +148,12 @@ def test_a_file_that_cannot_be_read_any_more_is_no_evidence_of_a_kill() -> None:
 
 
 ELSEWHERE = [
-    (on(hostname="gpu-7"), "it runs on gpu-7: not visible from here"),
-    (on(hostname="gpu-7", boot_id="boot-b"), "it runs on gpu-7: not visible from here"),
-    (on(hostname=None), "it runs on a host without a name: not visible from here"),
-    (on(pid_namespace="pid:[2]"), "it runs in another pid namespace (a container): not visible from here"),
-    (on(boot_id=None), "whether process 100 of this machine was its own is unknown"),
-    (on(pid_namespace=None), "whether process 100 of this machine was its own is unknown"),
+    (on(hostname="gpu-7"), "it runs on gpu-7 and is not visible from here"),
+    (on(hostname="gpu-7", boot_id="boot-b"), "it runs on gpu-7 and is not visible from here"),
+    (on(hostname=None), "it runs on an unnamed host and is not visible from here"),
+    (on(pid_namespace="pid:[2]"), "it runs in another PID namespace (a container) and is not visible from here"),
+    (on(boot_id=None), "it is unknown whether process 100 on this machine is its process"),
+    (on(pid_namespace=None), "it is unknown whether process 100 on this machine is its process"),
 ]
 
 
@@ -212,9 +212,9 @@ def test_a_process_is_recognised_although_nobody_can_read_the_namespaces() -> No
 def test_a_reboot_kills_runs_of_this_machine_only() -> None:
     other = on(boot_id="boot-b")
     row = judged(look(run(process=other, updated_at=EPOCH - AT - 1), machine(process(100))))
-    assert (row.status, row.is_alive, row.reason) == (KILLED, False, "the machine was restarted in the meantime")
+    assert (row.status, row.is_alive, row.reason) == (KILLED, False, "the machine has restarted since then")
     twin = judged(look(run(process=other, updated_at=EPOCH - 5), machine(process(100))))
-    assert (twin.status, twin.is_alive) == (RUNNING, None) and "called gpu-1 too" in twin.reason
+    assert (twin.status, twin.is_alive) == (RUNNING, None) and "also named gpu-1" in twin.reason
     silent = judged(look(run(process=other, updated_at=EPOCH - AT + 1), machine(process(100))))
     assert silent.status == UNKNOWN
     just_booted = judged(look(run(process=other, updated_at=EPOCH - 12), machine(process(100), at=10.0)))
@@ -364,7 +364,7 @@ def test_eta_rate_and_quiet_time_are_of_a_run_that_goes_on() -> None:
     assert (killed.eta_seconds, killed.quiet_seconds, killed.rate) == (None, None, 4.0)
 
 
-@pytest.mark.parametrize(("state", "said"), [("T", "SIGCONT resumes it"), ("t", "debugger")])
+@pytest.mark.parametrize(("state", "said"), [("T", "send SIGCONT to resume it"), ("t", "debugger")])
 def test_a_halted_process_is_alive_and_has_no_eta(state: str, said: str) -> None:
     row = judged(look(run(), machine(process(100, state=state))))
     assert (row.status, row.is_alive, row.eta_seconds, row.run.run.remaining) == (RUNNING, True, None, None)

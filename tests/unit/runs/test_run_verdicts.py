@@ -111,7 +111,7 @@ def test_a_run_that_ended_is_what_it_said(subtests: pytest.Subtests) -> None:
         (CANCELED, {"error_message": "SIGTERM was received"}, "stopped", "warning", "SIGTERM was received"),
         (FAILED, {"error_message": "RuntimeError: CUDA error: out of memory"}, "failed", "failed", "out of memory"),
         (FAILED, {"error_message": "no reason at all"}, "failed", "failed", "no reason at all"),
-        (None, {}, "unknown", "unknown", "its file names no status"),
+        (None, {}, "unknown", "unknown", "its file contains no status"),
     ]:
         with subtests.test(status=status, changes=changes, state=state, verdict=verdict, words=words):
             found = verdict_on(run(**AMID, status=status, **changes), process(1))

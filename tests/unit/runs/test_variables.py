@@ -121,7 +121,7 @@ def test_edits_of_unknown_variables_and_of_lists_change_nothing() -> None:
     tracked.track({"layers": [1, 2]})
     assert not tracked.take(asked(layers="3", other="4"))
     assert tracked.values == {"layers": [1, 2]}
-    assert tracked.answers["layers"].error == "a value of type list cannot be edited" and "other" not in tracked.answers
+    assert tracked.answers["layers"].error == "values of type list cannot be edited" and "other" not in tracked.answers
 
 
 def test_a_value_that_became_a_list_is_not_overwritten() -> None:

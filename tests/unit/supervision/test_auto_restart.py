@@ -116,7 +116,7 @@ def test_max_retries_is_exactly_the_number_of_restarts_without_progress(bench: B
     bench.jobs.behaviours = ever_other_failures()
     report = bench.restart(max_retries=allowed)
     assert (report["success"], report["total_retries"]) == (False, allowed)
-    assert report["reason"].startswith(f"max_retries_reached: {allowed} restarts without progress, last ")
+    assert report["reason"].startswith(f"max_retries_reached: {allowed} restarts without progress; last failure: ")
     assert len(bench.jobs.starts) == len(report["attempts"]) == allowed + 1
 
 
@@ -137,7 +137,7 @@ def test_the_same_failure_three_times_at_the_same_step_is_the_end(bench: Bench) 
     bench.jobs.behaviours = [Behaviour(total=1000, save_every=None, crash_after=60, last_words="RuntimeError: odd")]
     report = bench.restart()
     assert (report["success"], len(bench.jobs.starts)) == (False, 4)  # the first of them made progress
-    assert report["reason"] == "max_retries_reached: 3 times without progress: runtime_error (RuntimeError: odd)"
+    assert report["reason"] == "max_retries_reached: failed 3 times without progress: runtime_error (RuntimeError: odd)"
     assert report["attempts"][0]["failure"] == report["attempts"][3]["failure"]
 
 
@@ -268,7 +268,11 @@ GPU_ROW = "{0}, GPU-{0}, NVIDIA H100, {1}, 40, 60000, 81559, {2}, 700.00, 60, Di
 
 @pytest.mark.parametrize(
     ("used", "watts", "least", "reason"),
-    [(97, 600, 1200, "its GPUs compute"), (0, 70, 560, "GPUs idle"), (100, 120, 300, "GPUs are busy at idle power")],
+    [
+        (97, 600, 1200, "its GPUs are busy"),
+        (0, 70, 560, "GPUs idle"),
+        (100, 120, 300, "GPUs report full use at idle power"),
+    ],
     ids=["at work", "idle", "waiting in a collective"],
 )
 def test_a_silent_job_whose_gpus_work_is_given_four_times_as_long(
@@ -303,7 +307,7 @@ def test_going_on_with_another_command_says_so(bench: Bench) -> None:
     bench.die_waiting()
     bench.restart(job_config=COMMAND | {"command": "python other.py"})
     [text] = bench.said("resumed")
-    assert "0 restarts so far, watching; the configuration changed" in text
+    assert "0 restarts so far, now watching; its changed configuration" in text
     assert bench.jobs.starts[1].command == "python other.py"
 
 
@@ -365,7 +369,7 @@ def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -
     bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
-    assert "3 processes of process:run-attempt-1 are left: ending them" in bench.said("detected")
+    assert "3 processes of process:run-attempt-1 still running: ending them" in bench.said("detected")
     assert report["attempts"][0]["status"] == "FAILED"
     assert "exit status 1" in (report["attempts"][0]["reason"] or "")
 
@@ -544,4 +548,4 @@ def test_values_that_may_be_secret_are_not_saved_and_come_with_the_same_call(ben
     report = bench.restart(job_config=config)
     assert report["success"] and [job.env["HF_TOKEN"] for job in bench.jobs.starts] == ["canary-of-the-hub"] * 2
     assert [job.env["EPOCHS"] for job in bench.jobs.starts] == ["3", "3"]
-    assert not [text for text in bench.said("resumed") if "the configuration changed" in text]
+    assert not [text for text in bench.said("resumed") if "changed configuration" in text]

@@ -117,7 +117,7 @@ def test_a_standby_does_not_begin_anew_what_the_owner_supervised_to_its_end(benc
     bench.clock.at(bench.clock.elapsed + 30, lambda: claimed_by_another(bench, outcome))
     report = bench.restart(standby=True)
     assert (report["success"], report["outcome"]) == (outcome == "completed", outcome)
-    assert report["reason"].startswith(f"{outcome}: supervised to its end by bob@node7 (process ")
+    assert report["reason"].startswith(f"{outcome}: bob@node7 (process ")
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
 
 
@@ -178,7 +178,7 @@ def test_a_target_where_no_claim_can_be_written_is_supervised_and_that_is_told(b
     bench.jobs.claims.unwritable = True
     assert bench.restart()["success"]
     [text] = bench.said("detected")
-    assert "no claim on run" in text and "disk full, or no permission" in text
+    assert "run could not be claimed" in text and "disk full, or no permission" in text
 
 
 def test_a_claim_is_let_go_at_the_end_and_survives_an_outage(bench: Bench) -> None:
@@ -198,8 +198,8 @@ def test_a_folder_that_is_written_after_the_end_keeps_the_next_attempt_waiting(b
         bench.clock.at(moment, write)
     assert bench.restart()["success"]
     assert bench.jobs.starts[1].started - EPOCH >= 590 + 300
-    waits = [each for each in bench.said("detected") if "by an unknown process" in each]
-    assert len(waits) == 1 and "/checkpoints was written" in waits[0]
+    waits = [each for each in bench.said("detected") if "an unknown process wrote to" in each]
+    assert len(waits) == 1 and "wrote to /checkpoints" in waits[0]
 
 
 def test_an_older_job_of_the_same_name_is_no_successor_of_an_adopted_one(bench: Bench) -> None:

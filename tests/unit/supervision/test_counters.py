@@ -42,8 +42,8 @@ def test_a_command_that_ignores_its_checkpoint_is_reported_at_the_first_look(ben
     report = bench.restart(on_event=hear, check_interval=5)
     outbox.close()
     assert bench.said("ignored") == [
-        "attempt 2 was passed step_40, but its log begins at step 1: set a resume argument",
-        "attempt 3 was passed step_80, but its log begins at step 1: set a resume argument",
+        "attempt 2 should have resumed from step_40, but its log begins at step 1: set a resume argument",
+        "attempt 3 should have resumed from step_80, but its log begins at step 1: set a resume argument",
     ]
     assert [each["resume_problem"] for each in report["attempts"]] == [None, *bench.said("ignored")]
     assert [each["start_step"] for each in report["attempts"]] == [0, 0, 0]
@@ -57,9 +57,7 @@ def test_a_command_that_ignores_its_checkpoint_is_reported_at_the_first_look(ben
 def test_a_command_that_was_given_the_option_is_not_told_to_give_it(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, Behaviour(total=300, save_every=20, ignores_checkpoint=True)]
     bench.restart(job_config={**CONFIG, "resume_argument": "--resume"}, check_interval=5)
-    assert bench.said("ignored")[0].endswith(
-        "begins at step 1: it does not resume from the checkpoint that it is passed"
-    )
+    assert bench.said("ignored")[0].endswith("begins at step 1: the script ignores the checkpoint that it is passed")
 
 
 def test_a_command_that_resumes_is_not_reported(bench: Bench) -> None:

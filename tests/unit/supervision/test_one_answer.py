@@ -182,7 +182,7 @@ def test_what_was_killed_for_memory_says_where_and_why(tmp_path: Path) -> None:
     world.clock.sleep(60)
     machine.pid, machine.oom = None, 1
     [job] = check_training("local", machine.path, **given)["jobs"]
-    told = "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill counted)"
+    told = "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill count rose)"
     assert (job["state"], job["verdict"], job["reason"]) == ("failed", "failed", told)
     watched = TrainingWatcher("local", {"log_file": machine.path}, **given).poll().verdict
     assert watched and (watched.state, watched.reason) == ("failed", told)

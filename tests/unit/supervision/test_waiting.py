@@ -115,7 +115,7 @@ def test_a_training_that_fails_ends_it_whether_asked_for_or_not(tmp_path: Path, 
 def test_a_training_that_ends_before_the_step_ends_it(tmp_path: Path) -> None:
     report = World(tmp_path, Behaviour(total=300)).wait("step=301", "epoch=9")
     assert (report.outcome, report.condition, report.state, report.verdict) == ("missed", None, "finished", "ok")
-    assert report.reason == "finished at step 300 of 300; waited for step=301 or epoch=9"
+    assert report.reason == "finished at step 300 of 300, but step=301 or epoch=9 was not met"
 
 
 def test_a_training_that_a_person_stops_ends_it(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_time_that_runs_out_ends_it_with_what_is_known(tmp_path: Path) -> None:
     world = World(tmp_path)
     report = world.wait("step=500", "failed", timeout=100)
     assert (report.outcome, report.condition, report.state, report.seconds) == ("timeout", None, "running", 100)
-    assert report.reason.startswith("1m40s passed without step=500 or failed; step 100 of 1000")
+    assert report.reason.startswith("step=500 or failed was not met within 1m40s; step 100 of 1000")
 
 
 def test_a_wait_of_no_time_is_one_look(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_gpus_that_cannot_be_read_are_not_idle_and_that_is_told(tmp_path: Path) 
     world.there.gpus = ""
     report = world.wait("gpu-idle=10s", timeout=100)
     assert report.outcome == "timeout" and len(report.errors) == 1
-    assert report.errors[0].startswith("its GPUs are unknown: ") and report.errors[0] in report.reason
+    assert report.errors[0].startswith("its GPUs could not be read: ") and report.errors[0] in report.reason
 
 
 # ---------------------------------------------------------------- checkpoints, lines
@@ -261,7 +261,7 @@ def test_an_outage_ends_nothing_and_is_told_at_the_end(tmp_path: Path) -> None:
     world.there.unreachable(100, 700)
     report = world.wait("step=800")
     assert report.outcome == "met" and 600 <= report.unseen_seconds <= 700
-    assert "it was not observed" in report.reason and any("cannot be reached" in said for said in world.said)
+    assert "it could not be observed" in report.reason and any("cannot be reached" in said for said in world.said)
 
 
 def test_what_ended_while_it_could_not_be_seen_is_told_afterwards(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_an_interrupt_says_that_the_wait_can_be_taken_up(tmp_path: Path) -> None
         raise KeyboardInterrupt
 
     world.clock.at(100, press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt, match="the wait was interrupted; resume it with the handle mine"):
+    with pytest.raises(KeyboardInterrupt, match="the wait was interrupted; to resume it, pass the handle mine"):
         world.wait("step=900")
     assert world.go_on(stopping=None).outcome == "met"
 

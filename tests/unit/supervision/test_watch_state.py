@@ -315,4 +315,4 @@ def test_a_clock_that_is_set_back_does_not_end_the_judging() -> None:
     watched.look()
     watched.now -= 7200
     watched.state.take_look(Look(process=ProcessView(False, reason="gone")), watched.now, CONFIG, judge_every=30)
-    assert watched.state.verdict.reason == "it ended; no log shows how"
+    assert watched.state.verdict.reason == "it ended, and no log shows whether it succeeded"

@@ -306,7 +306,7 @@ def test_the_hard_limit_ends_a_run_that_makes_progress(tmp_path: Path) -> None:
 
 
 def busy_hang(folder: Path) -> Bench:
-    """A training that hangs while its GPUs compute at real power: an endless loop, say."""
+    """A training that hangs while its GPUs are busy at real power: an endless loop, say."""
     bench = Bench(folder, Behaviour(total=4000, hang_after=300, save_every=100))
     bench.clock.at(301, lambda: setattr(bench.there, "gpus", gpu_answer(BUSY, 500)))
     return bench
@@ -594,7 +594,7 @@ def test_an_interrupt_says_that_only_the_watch_ended(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FINISHES)
     bench.clock.at(90, press_ctrl_c)
     with pytest.raises(
-        KeyboardInterrupt, match="only the watch of .* has ended, not the training; repeat the same call"
+        KeyboardInterrupt, match="the watch of .* has ended, but not the training; repeat the same call"
     ):
         bench.watch()
     assert bench.watch().end == "finished"  # type: ignore[union-attr]

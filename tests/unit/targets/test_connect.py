@@ -212,7 +212,7 @@ def test_an_instance_without_a_proxy_is_reached_directly() -> None:
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [("exited", "vastai start instance 7"), ("offline", "lost its connection to vast.ai"), ("loading", "wait until")],
+    [("exited", "vastai start instance 7"), ("offline", "lost the connection to vast.ai"), ("loading", "wait until")],
 )
 def test_an_instance_that_does_not_run_is_said_not_to(status: str, hint: str) -> None:
     row = {**RUNNING, "actual_status": status}
@@ -259,7 +259,7 @@ def test_its_exit_status_time_limit_and_absence_are_told_like_those_of_others(
     tool(tmp_path, 'case $1 in hang) exec sleep 60;; esac; cat; echo "no" >&2; exit 3', monkeypatch)
     result = LocalTransport().run(["vastai", "x"], timeout=10, input="y\n")
     assert (result.exit_code, result.stdout, result.stderr) == (3, "y\n", "no\n")
-    with pytest.raises(CommandTimedOut, match="vastai gave no answer within"):
+    with pytest.raises(CommandTimedOut, match="vastai did not respond within"):
         LocalTransport().run(["vastai", "hang"], timeout=0.3)
     (tmp_path / "vastai").unlink()
     with pytest.raises(ToolNotFound, match="vastai is not installed"):

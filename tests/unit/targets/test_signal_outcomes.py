@@ -38,5 +38,5 @@ def test_an_outcome_that_nobody_knows_is_no_success(outcome: str) -> None:
 
 def test_a_stopped_process_gets_a_signal_when_it_goes_on() -> None:
     told = describe_outcome(Identity(7), 15, "left", state="T")
-    assert told.endswith("it is stopped, and receives the signal after SIGCONT")
+    assert told.endswith("it is stopped, and will receive the signal after SIGCONT")
     assert describe_outcome(Identity(7), 18, "left", state="T").endswith("it still exists (stopped)")

@@ -253,7 +253,7 @@ def alive(pid: int) -> bool:
 def test_a_time_limit_ends_the_program_and_all_it_started(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     script = f"sleep 300 & echo $! >{note}; sh -c 'sleep 300 & echo $! >>{note}; wait' & echo $$ >>{note}; wait"
-    with pytest.raises(CommandTimedOut, match="sh gave no answer within 0.5 s") as caught:
+    with pytest.raises(CommandTimedOut, match="sh did not respond within 0.5 s") as caught:
         LocalTransport().run(["sh", "-c", script], timeout=0.5)
     assert caught.value.hint
     pids = [int(line) for line in note.read_text().split()]
@@ -308,11 +308,11 @@ def test_without_a_thread_to_serve_it_no_program_is_left_running(monkeypatch: py
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", fail)
-        with pytest.raises(LocalFailure, match="no thread can be started here to read the output of sleep"):
+        with pytest.raises(LocalFailure, match="this machine cannot start a thread to read the output of sleep"):
             LocalTransport().run(["sleep", "60"], timeout=50)
         assert left() == before, number
     monkeypatch.setattr(threading.Thread, "start", lambda thread: fail(thread, 1, iter([1])))
-    with pytest.raises(LocalFailure, match="no thread can be started"):
+    with pytest.raises(LocalFailure, match="this machine cannot start a thread"):
         LocalTransport().stream(["sleep", "60"])
     assert left() == before
 
@@ -428,7 +428,9 @@ def test_a_program_that_gets_no_turn_in_time_is_not_started(
     hangs = Runs("sleep", "60", timeout=1.5)
     while one_at_a_time._free:
         time.sleep(0.005)
-    with pytest.raises(CommandTimedOut, match=r"touch was not started within 0.1 s: 1 other programs? w") as caught:
+    with pytest.raises(
+        CommandTimedOut, match=r"touch did not start within 0.1 s, because 1 other programs? w"
+    ) as caught:
         LocalTransport().run(["touch", str(tmp_path / "begun")], timeout=0.1)
     assert caught.value.hint
     hangs.join(60)
@@ -477,7 +479,7 @@ QUESTIONS = [
 def test_a_time_limit_keeps_what_was_printed_and_advises_by_it(script: str, said: str, advice: str) -> None:
     with pytest.raises(CommandTimedOut, match=re.escape(said)) as caught:
         LocalTransport().run(["sh", "-c", script], timeout=0.5)
-    assert "sh gave no answer within 0.5 s" in str(caught.value) and advice in (caught.value.hint or "")
+    assert "sh did not respond within 0.5 s" in str(caught.value) and advice in (caught.value.hint or "")
     assert caught.value.result and said in caught.value.result.stdout + caught.value.result.stderr
 
 
@@ -493,7 +495,7 @@ def test_what_was_printed_before_a_time_limit_is_masked_and_bounded() -> None:
 def test_a_program_that_printed_nothing_has_only_its_time_limit() -> None:
     with pytest.raises(CommandTimedOut) as caught:
         LocalTransport().run(["sleep", "60"], timeout=0.3)
-    assert caught.value.what == "sleep gave no answer within 0.3 s" and "overloaded" in (caught.value.hint or "")
+    assert caught.value.what == "sleep did not respond within 0.3 s" and "overloaded" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(("program", "target"), [("kubectl", "k8s://ml/head"), ("ssh", "ssh://me@gpu1")])

@@ -53,7 +53,7 @@ HUNDRED = FleetSnapshot(
     rows=ROWS,
     summary=summarize(ROWS, listed=None, shown=set(), credit=312.5, thresholds=Thresholds(), now=NOW),
     alerts=(
-        FleetAlert(NOW - 90_000, ROWS[DEAR].key, "price", "its price rose from $18.880 to $19.920 an hour", "warning"),
+        FleetAlert(NOW - 90_000, ROWS[DEAR].key, "price", "its price rose from $18.880 to $19.920 per hour", "warning"),
         FleetAlert(NOW - 900, ROWS[HANGS].key, "stall", "stalled: no step for 7m40s, limit 7m30s: GPUs idle", "error"),
         FleetAlert(NOW - 600, ROWS[DONE].key, "finished", "the training has finished at step 1000, loss 1.5", "info"),
     ),

@@ -390,7 +390,7 @@ def answered(kind: str, key: str, later: float = 1.0) -> FleetSnapshot:
 def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> None:
     view, commands = press(START, key, *f"{action} {ROWS[0].instance_id}", "enter", "q")
     assert [command.name for command in commands] == [action]
-    assert "is under way" in view.message and "Ctrl-C" in view.message
+    assert "is in progress" in view.message and "Ctrl-C" in view.message
     for told in (answered("lost", ROWS[0].key), answered("failed", ROWS[1].key), answered("failed", ROWS[0].key, -9.0)):
         assert press(view, "q", snapshot=told)[1] == []
     for kind in ("stopped", "destroyed", "gone", "failed", "refused"):
@@ -417,7 +417,7 @@ def test_an_alert_leads_to_its_member_and_back() -> None:
     assert (view.screen, view.selected) == ("detail", "vast://30007002")
     assert after("escape", view=view).screen == "alerts"
     fleet = after("home", "enter", view=ALERTS)
-    assert fleet.screen == "alerts" and "no member to go to" in fleet.message
+    assert fleet.screen == "alerts" and "no member to open" in fleet.message
 
 
 def test_the_cursor_stays_on_the_alerts() -> None:
@@ -433,7 +433,7 @@ def test_a_acknowledges_an_alert_or_all_of_a_line_and_goes_on() -> None:
     _, commands = press(ALERTS, "a", snapshot=replace(SNAPSHOT, alerts=alike))
     assert commands == [Do("acknowledge", tuple((row.key, "rule:idle", 0) for row in ROWS[:3]))]
     view, commands = press(ALERTS, "a", snapshot=EMPTY_OF_ALERTS)
-    assert commands == [] and "nothing to acknowledge" in view.message
+    assert commands == [] and "no alert to acknowledge" in view.message
 
 
 def test_a_click_on_an_alert_selects_its_member_and_on_the_page_the_alert() -> None:

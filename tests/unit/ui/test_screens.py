@@ -162,17 +162,17 @@ def test_the_header_tells_late_looks_when_they_matter() -> None:
     def first(late: float | None) -> str:
         return text_of(START, replace(SNAPSHOT, interval=10.0, late=late), 100).splitlines()[0]
 
-    assert "looks are 40s late: too many members to query every 10s" in first(40.4)
+    assert "checks are 40s late: too many members to check every 10s" in first(40.4)
     assert first(None) == first(0.0) == first(4.9) and "late" not in first(4.9)
 
 
 def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
     for snapshot, view, said in [
-        (FleetSnapshot(NOW), START, "asking ..."),
-        (FleetSnapshot(NOW, listed_at=NOW), START, "no instance is to be shown"),
-        (FleetSnapshot(NOW, error="401", stale_since=NOW), START, "nothing is known yet"),
-        (SNAPSHOT, replace(START, words="zzz"), "nothing matches zzz"),
-        (SNAPSHOT, replace(START, group="gone"), "nobody is in the group gone"),
+        (FleetSnapshot(NOW), START, "querying ..."),
+        (FleetSnapshot(NOW, listed_at=NOW), START, "no instances to show"),
+        (FleetSnapshot(NOW, error="401", stale_since=NOW), START, "no data yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "no member matches zzz"),
+        (SNAPSHOT, replace(START, group="gone"), "group gone has no members"),
     ]:
         with subtests.test(snapshot=snapshot, view=view, said=said):
             assert said in text_of(view, snapshot)
@@ -243,7 +243,7 @@ def test_the_log_of_all_shows_only_the_members_that_are_shown() -> None:
 
 
 def test_a_member_that_left_is_said_to_be_gone_on_its_screen() -> None:
-    assert "in the fleet no more" in text_of(replace(START, screen="detail", selected="vast://1"))
+    assert "no longer in the fleet" in text_of(replace(START, screen="detail", selected="vast://1"))
 
 
 def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() -> None:
@@ -257,12 +257,12 @@ def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() ->
 def test_help_names_every_key_and_in_read_only_none_that_changes_the_fleet() -> None:
     view = replace(START, screen="help")
     everything = text_of(view, height=100)
-    common = everything.partition("on every screen\n")[2].partition("while the filter is typed")[0]
+    common = everything.partition("on every screen\n")[2].partition("while you type the filter")[0]
     for screen in TABLES:
         for key in TABLES[screen]:
             is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
             assert is_told_there or key.help == "back" or key.shown in common.replace("wheel", "Wheel")
-    assert "k j g G   as up, down, home, end\n" in common
+    assert "k j g G   same as up, down, home, end\n" in common
     read_only = replace(view, read_only=True)
     assert "destroy" not in text_of(read_only, height=100) and "read-only" in text_of(read_only)
     assert "destroy" not in text_of(replace(read_only, screen="main"), width=200)
@@ -287,7 +287,7 @@ def test_two_members_of_one_machine_cost_what_it_costs() -> None:
 
 def test_an_unknown_price_is_no_zero_in_the_question() -> None:
     view = update(replace(START, selected=ROWS[3].key), "D", SNAPSHOT)[0]
-    assert "What the machine costs is not known." in " ".join(text_of(view).split())
+    assert "The cost of the machine is unknown." in " ".join(text_of(view).split())
 
 
 def test_only_rows_on_the_screen_are_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_one_look_is_no_curve() -> None:
     view = replace(START, selected=ROWS[0].key)
     for width in (80, 200):
         detail = drawn(render(SNAPSHOT, replace(view, screen="detail"), width, 60, one))
-        assert "one look so far: no curve yet" in detail and not set("▁▂▃▄▅▆▇") & set(detail)
+        assert "only one sample so far: no curve yet" in detail and not set("▁▂▃▄▅▆▇") & set(detail)
         table = drawn(render(SNAPSHOT, view, width, 60, one))
         assert not set("▁▂▃▄▅▆▇") & set(table)
     compared = drawn(render(SNAPSHOT, VIEWS["comparison"], 120, 24, one))
@@ -377,7 +377,7 @@ def test_the_page_of_a_member_shows_the_last_roll_call() -> None:
     view = replace(START, screen="detail", selected=row.key)
     text = text_of(view, replace(SNAPSHOT, rows=(row,)), width=100)
     assert "why       5m ago, before process:train-attempt-1 was ended: 3 of 4 ranks wait in all_reduce" in text
-    assert "nodes     node-b (fault of its hardware), node-a (its rank was waited for)" in text
+    assert "nodes     node-b (hardware fault), node-a (others waited for its rank)" in text
     assert said in " ".join(text.split())
 
 
@@ -415,7 +415,7 @@ def test_curves_without_a_value_are_left_out() -> None:
         text = drawn(render(SNAPSHOT, view, width, 60, some)).partition("the last 1h00m")[2]
         assert "loss" in text and "GPU %" not in text and "steps/s" not in text
     text = drawn(render(SNAPSHOT, view, 200, 60, lambda key: [replace(each, values={}) for each in recent(key)]))
-    assert "the last 1h00m: GPU use, loss and speed are not known" in text
+    assert "the last 1h00m: GPU use, loss and speed are unknown" in text
 
 
 # ---------------------------------------------------------------- the comparison
@@ -429,6 +429,6 @@ def test_a_comparison_says_why_a_value_is_not_known_or_leaves_its_column_out() -
     view = replace(START, screen="comparison", marked=frozenset(row.key for row in ROWS[:2]))
     text = drawn(render(SNAPSHOT, view, 200, 30, some))
     assert "GPU%" not in text.splitlines()[2]
-    assert "left out, as they are not known of any: GPU% (no GPU in the compared steps)" in text
-    assert "run-2 30007002: LAST LOSS (no loss was seen); BEST, AT STEP (no loss in the compared steps); " in text
-    assert "SAME STEP (no looks around that step); TREND/1K (too few losses in the compared steps)" in text
+    assert "columns without any value: GPU% (GPU use unknown in the compared steps)" in text
+    assert "run-2 30007002: LAST LOSS (no loss known); BEST, AT STEP (no loss in the compared steps); " in text
+    assert "SAME STEP (no samples near that step); TREND/1K (too few losses in the compared steps)" in text

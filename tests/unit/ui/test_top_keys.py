@@ -176,7 +176,7 @@ def test_t_shows_the_tree_of_the_selected_run_and_its_threads_are_asked_for() ->
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("done", "done: it has ended"), ("elsewhere", "elsewhere: no process of it")]
+    ("name", "said"), [("done", "done: it has ended"), ("elsewhere", "elsewhere: its processes are not visible")]
 )
 def test_t_on_a_run_without_processes_says_why_none_is_shown(name: str, said: str) -> None:
     view = after("t", view=on(name))
@@ -348,13 +348,13 @@ def test_l_hits_all_running_runs_that_are_shown_and_names_those_that_are_not() -
     assert {target.pid for target in view.request.targets} == {4711, 4720, 4730, 5000, 6000}
     some = after("f", *"val", "enter", "l")
     assert isinstance(some.request, SendSignal)
-    assert some.request.what == "1 RUNNING run (3 more hidden by the filter get none)"
+    assert some.request.what == "1 RUNNING run (3 more, hidden by the filter, get no signal)"
     assert [target.pid for target in some.request.targets] == [5000]
 
 
 def test_l_without_running_runs_says_so() -> None:
     view = after("l", snapshot=replace(SNAPSHOT, rows=(ended("done", FINISHED),)))
-    assert view.screen == "main" and "no run that is shown is RUNNING" in view.message
+    assert view.screen == "main" and "none of the shown runs is RUNNING" in view.message
 
 
 # ---------------------------------------------------------------- deleting
@@ -392,7 +392,7 @@ def test_enter_in_the_editor_edits_the_selected_variable_from_what_it_is() -> No
     assert (view.screen, view.typed) == ("edit", "0.0003")
     view, commands = press(view, "ctrl-u", *"1e-4", "enter")
     assert commands == [EditVariable(ROWS[0].run, "learning_rate", "1e-4")]
-    assert (view.screen, view.message) == ("editor", "asking llama for learning_rate = 1e-4")
+    assert (view.screen, view.message) == ("editor", "sending learning_rate = 1e-4 to llama")
 
 
 def test_an_edit_that_is_pending_is_what_the_next_one_begins_with() -> None:
@@ -413,12 +413,12 @@ def test_what_is_not_of_the_type_is_not_sent_and_can_be_corrected(downs: int, ty
 
 
 LEAPS = (
-    (3e-4, 3e-3, "10 times as much"),
-    (3e-3, 3e-4, "0.1 of what it was"),
-    (32, 320, "10 times as much"),
-    (1.0, 1e300, "1e+300 times as much"),
-    (-2.0, -40.0, "20 times as much"),
-    (1.0, -1.0, "it changes its sign"),
+    (3e-4, 3e-3, "10 times its old value"),
+    (3e-3, 3e-4, "0.1 times its old value"),
+    (32, 320, "10 times its old value"),
+    (1.0, 1e300, "1e+300 times its old value"),
+    (-2.0, -40.0, "20 times its old value"),
+    (1.0, -1.0, "its sign changes"),
     (0.1, 0.0, "it becomes 0"),
     (0, 5, "it was 0"),
     (3e-4, 2.9e-3, ""),
@@ -441,10 +441,10 @@ def test_a_value_that_is_far_from_the_present_one_is_sent_once_yes_was_typed() -
     assert commands == [] and (view.screen, view.phrase) == ("confirm", "yes")
     text = drawn(render_top(SNAPSHOT, view, 80, 24))
     assert "set learning_rate of llama?" in text
-    assert re.search(r"\nnow +0.0003\nnew +0.03  \(100 times as much\)\n", text)
+    assert re.search(r"\nnow +0.0003\nnew +0.03  \(100 times its old value\)\n", text)
     view, commands = press(view, *"yes", "enter")
     assert commands == [EditVariable(ROWS[0].run, "learning_rate", "0.03")]
-    assert (view.screen, view.message) == ("editor", "asking llama for learning_rate = 0.03")
+    assert (view.screen, view.message) == ("editor", "sending learning_rate = 0.03 to llama")
     for answer in (["n", "enter"], ["escape"]):
         view, commands = press(START, "e", "enter", "ctrl-u", *"0.03", "enter", *answer)
         assert commands == [] and (view.screen, view.message) == ("editor", "cancelled: nothing was done")
@@ -454,7 +454,7 @@ def test_a_value_that_is_far_from_the_present_one_is_sent_once_yes_was_typed() -
 def test_a_far_value_is_not_sent_to_another_attempt_or_to_one_that_has_ended(later: tuple[RunRow, ...]) -> None:
     view = after("e", "enter", "ctrl-u", *"0.03", "enter", *"yes")
     view, commands = press(view, "enter", snapshot=replace(SNAPSHOT, rows=later))
-    assert commands == [] and re.search("nobody would read it|not changed: llama", view.message)
+    assert commands == [] and re.search("no process would read|not changed: llama", view.message)
 
 
 def test_a_text_may_be_anything_also_empty() -> None:
@@ -468,13 +468,13 @@ def test_esc_changes_nothing() -> None:
 
 def test_a_run_that_has_ended_is_not_edited() -> None:
     view, commands = press(on("done"), "e", "enter")
-    assert commands == [] and view.screen == "editor" and "nobody would read it" in view.message
+    assert commands == [] and view.screen == "editor" and "no process would read" in view.message
 
 
 def test_a_value_that_was_cut_when_it_was_read_is_not_edited() -> None:
     long = row("llama-70b", {"variables": (Variable("prompt", "x" * MAX_VALUE, "str"),)})
     view, commands = press(START, "e", "enter", snapshot=replace(SNAPSHOT, rows=(long,)))
-    assert commands == [] and (view.screen, view.message) == ("editor", "prompt: too long to be edited here")
+    assert commands == [] and (view.screen, view.message) == ("editor", "prompt is too long to edit here")
 
 
 def test_a_variable_that_cannot_be_edited_is_refused_before_anything_is_typed() -> None:
@@ -497,7 +497,7 @@ def test_the_cursor_of_the_editor_stays_on_its_variable() -> None:
     fewer = replace(SNAPSHOT, rows=(row("llama", {"variables": ROWS[0].run.variables[2:]}),))
     assert render_top(fewer, view, 80, 24).view.variable == "shuffle"
     gone = replace(SNAPSHOT, rows=(row("llama", {"variables": ROWS[0].run.variables[:1]}),))
-    assert "there is no variable" in after("enter", view=view, snapshot=gone).message
+    assert "no variable to edit" in after("enter", view=view, snapshot=gone).message
 
 
 # ---------------------------------------------------------------- outputs
@@ -537,7 +537,7 @@ def test_a_search_goes_forwards_or_backwards_n_repeats_it_and_capital_n_turns_ro
         assert commands == [Do(same, "nan")] and view.screen == "output"
         assert press(view, "n", "N", "n")[1] == [Do(same, "nan"), Do(other, "nan"), Do(same, "nan")]
         assert press(view, "/", "enter")[1] == [Do("search-on", "nan")]
-    assert press(after("o"), "n")[1] == [] and "nothing was searched for" in after("o", "n").message
+    assert press(after("o"), "n")[1] == [] and "no search yet" in after("o", "n").message
 
 
 def test_a_signal_to_all_runs_needs_their_number_typed() -> None:
@@ -563,7 +563,7 @@ def test_output_and_variables_open_in_a_pane_of_tmux_and_without_it_here() -> No
         view, commands = press(replace(START, has_tmux=True), key)
         assert commands == [Do("pane", (screen, path))] and view.screen == "main"
         here = after(key)
-        assert here.screen == screen and here.message == "opened here: inside tmux it gets a pane of its own"
+        assert here.screen == screen and here.message == "opened here; inside tmux it opens in its own pane"
 
 
 def test_a_place_is_typed_in_per_cent(subtests: pytest.Subtests) -> None:
@@ -582,7 +582,7 @@ def test_a_place_is_typed_in_per_cent(subtests: pytest.Subtests) -> None:
 def test_esc_ends_a_search_and_then_leaves_the_outputs() -> None:
     busy = replace(after("o"), panes=(Pane("stdout", "/out", searching=Searching("nan", 5, 10)),))
     view, commands = press(busy, "escape")
-    assert commands == [Do("stop-search")] and (view.screen, view.message) == ("output", "the search was ended")
+    assert commands == [Do("stop-search")] and (view.screen, view.message) == ("output", "search cancelled")
     view, commands = press(replace(view, panes=(Pane("stdout", "/out"),)), "escape")
     assert commands == [Do("close")] and view.screen == "main"
 

@@ -31,13 +31,13 @@ def at(found: RunRow) -> TopView:
 def test_a_run_started_again_is_not_deleted_as_the_earlier_one(again: dict[str, Any]) -> None:
     view = pressed(at(ROWS[4]), "c", *"yes")
     view = pressed(view, "enter", rows=[ended("done", FINISHED, **again)])
-    assert view.message == "not deleted: done: it was started again since it was asked for; ask again"
+    assert view.message == "not deleted: done: it has restarted since you asked; try again"
 
 
 def test_a_run_that_ended_while_its_variable_was_typed_is_not_edited() -> None:
     view = pressed(at(ROWS[0]), "e", "enter", *"1")
     view = pressed(view, "enter", rows=[ended("llama", FINISHED)])
-    assert (view.screen, view.message) == ("editor", "the run has ended: nobody would read it")
+    assert (view.screen, view.message) == ("editor", "the run has ended: no process would read the new value")
 
 
 def test_two_runs_of_one_process_get_a_signal_once() -> None:

@@ -116,7 +116,10 @@ def test_a_search_says_what_came_of_it_until_the_next_wish(files: Files) -> None
     reader.look("")
     assert reader.panes[0].note == "found LINE 500"
     pane = searched(reader, "search-back", "line 9999")
-    assert pane.note == "no line 9999 before here; searching again begins at the end" and pane.lines[0] == "line 500"
+    assert (
+        pane.note == "no line 9999 before this position; search again to start from the end"
+        and pane.lines[0] == "line 500"
+    )
     reader.ask(Do("move", 1))
     reader.look("")
     assert reader.panes[0].note == ""
@@ -131,22 +134,26 @@ def test_a_search_wraps_only_when_asked_again(files: Files) -> None:
     files.data["/out"] = lines(500) + b"needle\n" + lines(500)
     reader = opened(files)
     reader.ask(Do("start"))
-    assert searched(reader, "search-back", "needle").note == "no needle before here; searching again begins at the end"
+    assert (
+        searched(reader, "search-back", "needle").note
+        == "no needle before this position; search again to start from the end"
+    )
     assert reader.panes[0].lines[0] == "line 0"
     pane = searched(reader, "search-back", "needle")
-    assert (pane.lines[0], pane.note) == ("needle", "found needle, from the end on")
+    assert (pane.lines[0], pane.note) == ("needle", "found needle, starting from the end")
     assert (
-        searched(reader, "search-on", "needle").note == "no needle after here; searching again begins at the beginning"
+        searched(reader, "search-on", "needle").note
+        == "no needle after this position; search again to start from the beginning"
     )
-    assert searched(reader, "search-on", "needle").note == "found needle, from the beginning on"
+    assert searched(reader, "search-on", "needle").note == "found needle, starting from the beginning"
 
 
 def test_a_search_without_a_match_covers_both_parts(files: Files) -> None:
     reader = opened(files)
     reader.ask(Do("start"))
-    assert "before here" in searched(reader, "search-back", "nothing").note
+    assert "before this position" in searched(reader, "search-back", "nothing").note
     assert searched(reader, "search-back", "nothing").note == "no nothing in the whole file"
-    assert "before here" in searched(reader, "search-back", "nothing").note
+    assert "before this position" in searched(reader, "search-back", "nothing").note
 
 
 @pytest.mark.parametrize("jump", [Do("end"), Do("move", 10_000)])
@@ -154,9 +161,9 @@ def test_other_words_and_a_jump_begin_anew_from_what_is_seen(files: Files, jump:
     files.data["/out"] = b"red\n" + lines(500) + b"blue\n" + lines(500) + b"red\nblue\n"
     reader = opened(files)
     reader.ask(Do("start"))
-    assert "before here" in searched(reader, "search-back", "blue").note
+    assert "before this position" in searched(reader, "search-back", "blue").note
     assert searched(reader, "search-back", "red").note == "found red"
-    assert "before here" in searched(reader, "search-back", "red").note
+    assert "before this position" in searched(reader, "search-back", "red").note
     reader.ask(jump)
     pane = searched(reader, "search-back", "red")
     assert pane.note == "found red" and pane.lines[-2:] == ("red", "blue")

@@ -99,7 +99,7 @@ def test_a_question_names_all_that_it_concerns(seed: int) -> None:
             assert len(request.targets) == len(request.names) == len({*request.targets}) > 0
             assert all(str(target.pid) in name for target, name in zip(request.targets, request.names))
             count = len(request.targets)
-            assert f"It goes to {count} process{'es' if count > 1 else ''}" in text
+            assert f"The signal goes to {count} process{'es' if count > 1 else ''}" in text
 
 
 # Keys of which the last one takes back what the first did.

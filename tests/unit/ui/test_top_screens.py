@@ -94,7 +94,7 @@ VIEWS = {
         START,
         screen="messages",
         messages=(
-            Message(NOW - 86_400, "process 4711 (python3): SIGTERM was sent, it has ended"),
+            Message(NOW - 86_400, "process 4711 (python3): SIGTERM was sent, and the process has ended"),
             Message(NOW - 60, "deleted done: 14 files, 1.2 GiB"),
             Message(NOW - 1, "failed to delete oom: " + "the folder cannot be read " * 5),
         ),
@@ -132,7 +132,9 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
 
 
 def test_the_table_as_plain_text_of_a_folder_without_runs_says_how_to_get_some() -> None:
-    assert "no runs here yet: TrainingMonitor(" in text_of(tuple(table_text(EMPTY, 100)))
+    assert "no runs here yet: a training script creates one with TrainingMonitor(" in text_of(
+        tuple(table_text(EMPTY, 100))
+    )
 
 
 # ---------------------------------------------------------------- nothing breaks a frame
@@ -268,11 +270,11 @@ def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
 
 def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
     for snapshot, view, said in [
-        (EMPTY, START, "no runs here yet: TrainingMonitor("),
+        (EMPTY, START, "no runs here yet: a training script creates one with TrainingMonitor("),
         (replace(EMPTY, is_refreshing=True), START, "looking ..."),
-        (replace(EMPTY, error="no such folder", stale_since=NOW), START, "nothing is known yet"),
-        (SNAPSHOT, replace(START, words="zzz"), "no run is zzz: Esc shows all"),
-        (SNAPSHOT, replace(START, status="FAILED", words="zzz"), "no run is FAILED zzz"),
+        (replace(EMPTY, error="no such folder", stale_since=NOW), START, "no data yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "no run matches zzz: Esc shows all"),
+        (SNAPSHOT, replace(START, status="FAILED", words="zzz"), "no run matches FAILED zzz"),
     ]:
         with subtests.test(snapshot=snapshot, view=view, said=said):
             assert said in shown(view, snapshot)
@@ -283,8 +285,8 @@ def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(subte
         ("llama", "llama: train.py, PID 4711 on gpu-1"),
         ("oom", "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory."),
         ("gone", "gone: KILLED: its process is gone, and it said nothing before"),
-        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7: not visible from here"),
-        ("stalled-one", "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes do not compute"),
+        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7 and is not visible from here"),
+        ("stalled-one", "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes use no CPU"),
         ("llama-val", "llama-val: slow: 12s a step, 3.1 times its own past"),
     ]:
         with subtests.test(name=name, said=said):
@@ -381,7 +383,7 @@ def test_what_is_not_known_is_no_zero() -> None:
     unknown = replace(EMPTY, rows=(bare,), gpu_error="nvidia-smi is not installed here", machine_error="no /proc here")
     text = shown(START, unknown, width=300, height=20)
     assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? nvidia-smi is not installed here" in text
-    assert "bare: whether it runs is not known" in text
+    assert "bare: it is unknown whether it is running" in text
 
 
 def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
@@ -519,7 +521,7 @@ def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() ->
 
 def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None:
     everything = shown(VIEWS["help"], height=120)
-    common = everything.partition("on every screen\n")[2].partition("while the name is typed")[0]
+    common = everything.partition("on every screen\n")[2].partition("while you type the name")[0]
     for screen in TABLES:
         for key in TABLES[screen]:
             is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
@@ -534,7 +536,7 @@ def test_help_tells_nothing_twice_and_is_short() -> None:
     lines = [line for line in shown(VIEWS["help"], height=120).splitlines()[2:-1] if line.strip()]
     assert len(lines) == len(set(lines)) < 80
     narrow = " ".join(shown(VIEWS["help"], width=40, height=200).split())
-    assert "KILL, STOP and CONT go to all processes of a run, the others to its own one" in narrow
+    assert "KILL, STOP and CONT go to all processes of a run, the others only to its main process" in narrow
 
 
 def test_the_question_names_every_process_that_would_be_hit() -> None:
@@ -561,7 +563,7 @@ def test_a_path_that_is_to_be_deleted_is_shown_whole_also_on_a_narrow_screen() -
 
 
 def test_a_signal_to_one_process_has_no_order() -> None:
-    assert "It goes to 1 process:\n" in shown(after(START, "k"))
+    assert "The signal goes to 1 process:\n" in shown(after(START, "k"))
     assert "processes, in this order:\n" in shown(VIEWS["confirm"])
 
 
@@ -571,18 +573,20 @@ def test_the_question_before_deleting_says_what_goes_and_what_stays(subtests: py
         (None, "counting its files ..."),
         (Measured("/data/progress/other.json", RunSize(1, 1)), "counting its files ..."),
         (Measured(path, RunSize(1, 4096)), "\n  4.0 KiB in 1 file\n"),
-        (Measured(path, error="no answer"), "how much that is is not known: no answer"),
+        (Measured(path, error="no answer"), "size unknown: no answer"),
     ):
         with subtests.test(measured=measured):
             text = shown(replace(VIEWS["delete"], measured=measured))
-            assert told in text and "All that is elsewhere stays." in text
+            assert told in text and "Files elsewhere are kept." in text
     flat = replace(EMPTY, rows=(RunRow(run("old", folder=None, status=FINISHED, process=None), FINISHED),))
-    assert "All else beside them stays, also checkpoints." in shown(after(START, "c", snapshot=flat), flat)
+    assert "All other files next to them are kept, including checkpoints." in shown(
+        after(START, "c", snapshot=flat), flat
+    )
 
 
 def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
     view = after(replace(START, selected=Place(ROWS[8].run.path)), "c")
-    assert "Whether it has ended is not known. it runs on gpu-7" in shown(view)
+    assert "It is unknown whether the run has ended. it runs on gpu-7" in shown(view)
 
 
 def test_the_editor_shows_applied_pending_and_refused_edits() -> None:
@@ -630,7 +634,7 @@ def test_the_chosen_variable_is_always_on_the_screen() -> None:
 def test_a_run_that_left_is_said_to_be_gone_on_its_pages() -> None:
     for screen in ("detail", "editor", "output"):
         view = replace(START, screen=screen, selected=Place("/gone"), panes=PANES)
-        assert "this run is there no more" in shown(view, width=200)
+        assert "this run no longer exists" in shown(view, width=200)
 
 
 # ---------------------------------------------------------------- outputs

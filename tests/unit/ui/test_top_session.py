@@ -54,7 +54,7 @@ def test_the_message_of_an_edit_goes_away_when_the_run_answers() -> None:
     run, name = ROWS[0].run, ROWS[0].run.variables[0].name
     running.obey(TopView(), EditVariable(run, name, "0.1"))
     _, view = running.look(TopView())
-    assert view.message.endswith("VALUE changes when the run answers")
+    assert view.message.endswith("VALUE changes when the run applies it")
     assert running.look(view)[1].message == view.message
 
     def with_variable(**changes: object) -> RunsSnapshot:
@@ -71,7 +71,7 @@ def test_a_screen_begins_at_the_run_that_is_named_once_it_is_there() -> None:
     name = ROWS[0].run.name
     running, collector = session(("editor", name), replace(SNAPSHOT, rows=()))
     _, view = running.look(TopView())
-    assert view.screen == "main" and view.message == f"there is no run {name} yet"
+    assert view.screen == "main" and view.message == f"run {name} does not exist yet"
     collector.shown = SNAPSHOT
     _, view = running.look(view)
     assert view.screen == "editor" and view.selected.path == ROWS[0].run.path
@@ -95,7 +95,7 @@ def test_a_pane_of_tmux_starts_the_same_command_at_the_run(monkeypatch: pytest.M
         ["top", "/runs", "--output=/runs/a.json"],
         ["top", "/runs", "--edit=/runs/a.json"],
     ]
-    assert collector.said[0].text == "opened a pane of tmux with the output of a.json"
+    assert collector.said[0].text == "opened a tmux pane with the output of a.json"
     code = 1
     with pytest.raises(TrainingMonitorError, match="tmux: no space for new pane"):
         open_pane(["top"], "output", "/runs/a.json", wide=False)

@@ -85,25 +85,25 @@ def test_the_silence_stands_beside_its_limit_and_goes_on_between_two_looks() -> 
 
 def test_a_log_that_is_not_there_is_said_before_the_reason_of_the_verdict() -> None:
     missing = replace(RUNNING, missing_log="/nonexist/x.log")
-    [line] = lines_with("there is no log /nonexist/x.log yet; step 1500 of 3000", missing)
+    [line] = lines_with("log /nonexist/x.log does not exist yet; step 1500 of 3000", missing)
     assert line[0][0].startswith("verdict") and "RUNNING" in shown(missing)
-    assert "warn" in styles_of("there is no log", missing) and "there is no log" not in shown(RUNNING)
+    assert "warn" in styles_of("does not exist yet", missing) and "does not exist yet" not in shown(RUNNING)
 
 
 def test_the_silence_does_not_go_on_while_nobody_answers() -> None:
     later = replace(SILENT, now=NOW + 600)
-    assert "1s before the last answer, limit 7m30s" in shown(SILENT)
-    assert "1s before the last answer, limit 7m30s" in shown(later) and "no answer for 12m10s, trying again" in shown(
+    assert "1s before the last response, limit 7m30s" in shown(SILENT)
+    assert "1s before the last response, limit 7m30s" in shown(
         later
-    )
+    ) and "no response for 12m10s, trying again" in shown(later)
 
 
 def test_a_target_without_an_answer_is_grey_and_has_its_age() -> None:
-    assert "seen 3m ago" in shown(SILENT) and "no answer for 2m10s, trying again in 35s" in shown(SILENT)
+    assert "seen 3m ago" in shown(SILENT) and "no response for 2m10s, trying again in 35s" in shown(SILENT)
     assert "RUNNING when last seen" in shown(SILENT)
     for text in ("step 1500/3000", "pid 4711", "GPU 0", "checkpoint-1400", "evaluating"):
         assert styles_of(text, SILENT) == {"dim"}, text
-    assert styles_of("no answer for", SILENT) == {"bad"}
+    assert styles_of("no response for", SILENT) == {"bad"}
 
 
 def test_a_stalled_training_has_no_eta() -> None:
@@ -111,9 +111,9 @@ def test_a_stalled_training_has_no_eta() -> None:
 
 
 def test_the_end_of_a_stalled_training_is_announced_with_its_time() -> None:
-    assert "it is ended at 02:47:10, in 7m10s, unless it makes a step" in shown(STALLED)
-    assert "it is ended after the next look, unless" in shown(replace(STALLED, ends_at=NOW - 1))
-    assert "it is ended" not in shown(replace(STALLED, ends_at=None))
+    assert "it will be stopped at 02:47:10, in 7m10s unless it makes a step" in shown(STALLED)
+    assert "it will be stopped after the next check unless" in shown(replace(STALLED, ends_at=NOW - 1))
+    assert "it will be stopped" not in shown(replace(STALLED, ends_at=None))
 
 
 def test_only_the_cells_of_a_gpu_that_are_wrong_are_coloured() -> None:
@@ -150,7 +150,7 @@ def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
         "pace        - steps/s  ETA -",
         "loss        -",
         "- %      -/79.6 GiB    -/700 W   - C",
-        "pid -  not known whether it runs  CPU -  memory -  since -",
+        "pid -  unknown whether it is running  CPU -  memory -  since -",
         "checkpoint  -",
     ):
         assert line in text, line
@@ -165,7 +165,7 @@ def test_why_gpus_are_not_known_is_said() -> None:
 
 def test_a_limit_that_is_not_known_is_not_made_up() -> None:
     status = replace(STATUS, verdict=replace(RUNS, limit_seconds=None))
-    assert "1s ago; its limit is not known yet" in shown(replace(RUNNING, status=status))
+    assert "1s ago; its limit is unknown so far" in shown(replace(RUNNING, status=status))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_limit_that_is_not_known_is_not_made_up() -> None:
         ((), "none yet"),
         (CHECKPOINTS[2:], "none of 1 checkpoint is known to be complete"),
         (CHECKPOINTS[:2], "step 1400, 2m07s old, 12.1 GiB, complete"),
-        ((Checkpoint("/o/1", 1, None, None, "not inspected"),), "not known whether it is complete: not inspected"),
+        ((Checkpoint("/o/1", 1, None, None, "not inspected"),), "unknown whether complete: not inspected"),
     ],
 )
 def test_the_newest_complete_checkpoint_is_named_or_that_there_is_none(

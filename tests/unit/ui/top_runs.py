@@ -36,7 +36,7 @@ STARTING = Verdict("starting", "ok", "no step yet")
 STALLED = Verdict(
     "stalled",
     "failed",
-    "no step for 5m20s, limit 2m45s: its processes do not compute",
+    "no step for 5m20s, limit 2m45s: its processes use no CPU",
     NOW - 155,
     "high",
     "alert",
@@ -160,7 +160,7 @@ ROWS = (
     ended("oom", FAILED, error_message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
     ended("stopped", CANCELED),
     ended("gone", KILLED, "its process is gone, and it said nothing before"),
-    RunRow(run("elsewhere", metrics={"loss": "nan"}), UNKNOWN, "it runs on gpu-7: not visible from here"),
+    RunRow(run("elsewhere", metrics={"loss": "nan"}), UNKNOWN, "it runs on gpu-7 and is not visible from here"),
 )
 SNAPSHOT = RunsSnapshot(
     ROWS,

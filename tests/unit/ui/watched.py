@@ -110,7 +110,7 @@ STALLED = replace(
         STATUS,
         verdict=HANGS,
         stall=StallAnalysis(True, "hang_spinning", "high", HANGS.reason, "terminate"),
-        loss=LossAnalysis("divergence", "the loss rises: about 2.1 now, 0.43 at its best", 2.1, 0.43),
+        loss=LossAnalysis("divergence", "the loss is rising: about 2.1 now, 0.43 at its lowest", 2.1, 0.43),
         errors=("checkpoints: find: no answer within 10 s",),
         checkpoints=None,
     ),
@@ -149,11 +149,11 @@ ENDING = replace(
             NOW - 14,
             Event(
                 "stopping",
-                "verifying the end of train.log: SIGTERM, then SIGKILL after 10 s, to its remaining processes",
+                "stopping train.log: SIGTERM to its remaining processes, then SIGKILL after 10 s",
             ),
         ),
         (NOW - 4, Event("stopped", "nothing of train.log is left")),
-        (NOW - 3, Event("progress", "2 checkpoints, the newest complete one 12.1 GiB at step 1400")),
+        (NOW - 3, Event("progress", "2 checkpoints; the newest complete one is at step 1400 (12.1 GiB)")),
         (NOW - 1, Event("progress", "uploading /data/out/checkpoint-1400 to hf:me/my-lora")),
     ),
 )

@@ -117,7 +117,7 @@ class TestPieces:
             (True, False),
             (False, True),
         ]
-        assert sent[2].error.startswith("the storage holds something else")
+        assert sent[2].error.startswith("the storage holds a different object")
         assert sent[5].error == "(56) reset"
 
     def test_the_parts_cover_the_file(self) -> None:
@@ -161,10 +161,10 @@ class TestDifferences:
     def test_what_is_held(self, subtests: pytest.Subtests) -> None:
         for held, problem in [
             (Response(200, {"content-length": "5", "etag": f'"{MD5}"'}), None),
-            (Response(200, {"content-length": "4", "etag": f'"{MD5}"'}), "4 bytes of 5"),
-            (Response(200, {"content-length": "5", "etag": f'"{OTHER}"'}), "something else"),
-            (Response(200, {}), "? bytes"),
-            (Response(404), "does not have it"),
+            (Response(200, {"content-length": "4", "etag": f'"{MD5}"'}), "4 of 5 bytes"),
+            (Response(200, {"content-length": "5", "etag": f'"{OTHER}"'}), "a different object"),
+            (Response(200, {}), "? of 5 bytes"),
+            (Response(404), "does not have the object"),
             (Response(500, said="oops"), "could not be checked: HTTP 500 oops"),
         ]:
             with subtests.test(held=held, problem=problem):

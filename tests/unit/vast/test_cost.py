@@ -158,7 +158,7 @@ def test_a_budget_that_will_be_used_up_before_the_end_is_told() -> None:
     decision = decide_budget(5.0, Spending(4.0), price_per_hour=2.0, seconds_left=3600)
     assert decision is not None and not decision.ends
     assert decision.reason == (
-        "its budget of $5.00 will be used up in 0.5 h, before it can finish: $4.00 spent, $2.00 more needed"
+        "its budget of $5.00 will be used up in 0.5 h, before it finishes: $4.00 spent, $2.00 more needed"
     )
 
 
@@ -175,17 +175,17 @@ def test_machines_without_a_price_are_told_and_never_counted_as_free() -> None:
     decision = decide_budget(5.0, Spending(1.0, tuple(range(1, 9))), price_per_hour=0.1, seconds_left=60)
     assert decision is not None and not decision.ends
     assert decision.reason == (
-        "its budget of $5.00 cannot be watched: the price of 1, 2, 3, 4, 5 and 3 more is unknown"
+        "its budget of $5.00 cannot be checked: the price of instance 1, 2, 3, 4, 5 and 3 more is unknown"
     )
 
 
 def test_a_job_is_begun_when_the_day_has_room_for_it() -> None:
     assert decide_daily_budget(20.0, Spending(10.0), promised=5.0, estimate=5.0) is None
     assert decide_daily_budget(20.0, Spending(10.0), promised=5.0, estimate=5.01) == (
-        "the daily budget of $20.00 is not enough: $10.00 spent today, $5.00 promised to others, $5.01 needed"
+        "the daily budget of $20.00 is not enough: $10.00 spent today, $5.00 reserved for other jobs, $5.01 needed"
     )
 
 
 def test_a_day_of_which_nobody_knows_what_it_cost_has_no_room() -> None:
     reason = decide_daily_budget(20.0, Spending(0.0, (7,)), promised=0.0, estimate=1.0)
-    assert reason == "the daily budget of $20.00 cannot be watched: the price of 7 is unknown"
+    assert reason == "the daily budget of $20.00 cannot be checked: the price of instance 7 is unknown"

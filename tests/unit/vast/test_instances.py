@@ -343,7 +343,7 @@ def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> N
     cli.on_destroy = lambda words, said: (0, "destroying instance 7.\n", "")
     with pytest.raises(CommandFailed):
         destroy_instance("7", on_event=told.append, transport=cli.transport, clock=FakeClock())
-    assert told[0] == "waiting for instance 7 to disappear, for 118 s at most; vastai printed: destroying instance 7."
+    assert told[0] == "waiting for instance 7 to disappear, for at most 118 s; vastai printed: destroying instance 7."
     assert len(told) > 5
 
 
@@ -451,7 +451,7 @@ def test_a_vastai_that_hangs_leaves_it_unknown_and_a_second_call_ends_it(hanging
     answers = {"show": cli.show, "on_destroy": cli.on_destroy}
 
     def hang(*_: object) -> Said:
-        raise CommandTimedOut("vastai gave no answer within 60 s")
+        raise CommandTimedOut("vastai did not respond within 60 s")
 
     setattr(cli, hanging, hang)
     assert type(failure(cli)) is CommandTimedOut

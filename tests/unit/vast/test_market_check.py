@@ -33,26 +33,26 @@ def judge(
 def test_what_can_be_done_is_told_with_what_it_would_cost() -> None:
     found = judge({"preferred_gpus": ("4090",)}, budget=5.0)
     best, cheapest = found.notes
-    assert found.obstacles == () and best == "best now: RTX 4090 for $0.411 per hour, $1.64 at most"
-    assert cheapest == "cheapest that fits: RTX 3090 for $0.205 per hour, $0.82 at most"
+    assert found.obstacles == () and best == "best offer now: RTX 4090 for $0.411 per hour, at most $1.64 in all"
+    assert cheapest == "cheapest suitable offer: RTX 3090 for $0.205 per hour, at most $0.82 in all"
 
 
 def test_the_cheapest_offer_is_named_only_when_it_is_another_one() -> None:
     assert len(judge({"preferred_gpus": ("3090",)}).notes) == 1
     [best] = judge({"preferred_gpus": ("4090",), "only_preferred": True}).notes
-    assert best.startswith("best now: RTX 4090")
+    assert best.startswith("best offer now: RTX 4090")
 
 
 def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: pytest.Subtests) -> None:
     for query, said in [
-        ({"preferred_gpus": ("4O90",)}, "no 4O90 is for rent now, but A100 SXM4, RTX 3090, RTX 4090"),
-        ({"preferred_gpus": ("RTX 4O90",)}, "no RTX 4O90 is for rent now, but RTX 4090"),
+        ({"preferred_gpus": ("4O90",)}, "no 4O90 is offered now; similar: A100 SXM4, RTX 3090, RTX 4090"),
+        ({"preferred_gpus": ("RTX 4O90",)}, "no RTX 4O90 is offered now; similar: RTX 4090"),
         ({"max_price_per_hour": 0.2}, "no offer costs at most $0.2 per hour: allow $0.21 or more"),
-        ({"min_vram_gb": 141.0}, "no GPU has 141 GB at that price: ask for 80 or less"),
-        ({"min_reliability": 1.0}, "no offer meets the requirements; without the reliability some offer does"),
+        ({"min_vram_gb": 141.0}, "no GPU has 141 GB at that price: request 80 or less"),
+        ({"min_reliability": 1.0}, "no offer meets the requirements; some would without the reliability"),
         (
             {"min_vram_gb": 141.0, "max_price_per_hour": 0.1},
-            "no offer meets the requirements, even without any one of them",
+            "no offer meets the requirements, even if any single one is dropped",
         ),
     ]:
         with subtests.test(query=query, said=said):
@@ -62,14 +62,14 @@ def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: 
 
 def test_one_gpu_of_several_that_is_not_for_rent_is_told_only() -> None:
     found = judge({"preferred_gpus": ("H200", "A100")})
-    assert found.obstacles == () and found.notes[0].startswith("no H200 is for rent now, but ")
+    assert found.obstacles == () and found.notes[0].startswith("no H200 is offered now; similar: ")
     many = [offer(number, "RTX 4090", 0.4) for number in range(1, MOST_ROWS * (MOST_PAGES - 1) + 1)]
     assert judge({"preferred_gpus": ("H200",)}, many).obstacles == (), "the dearest may not have been told"
 
 
 def test_an_empty_market_may_be_a_refusal_and_is_no_obstacle() -> None:
     found = judge({"preferred_gpus": ("4090",), "num_gpus": 16}, [])
-    assert found == MarketCheck(notes=("vast.ai lists no machine with 16 GPUs and 64 GB of disk for rent",))
+    assert found == MarketCheck(notes=("vast.ai offers no machine with 16 GPUs and 64 GB of disk",))
 
 
 def test_a_budget_below_the_least_cost_is_an_obstacle() -> None:
@@ -86,7 +86,7 @@ def test_money_that_is_not_there_is_an_obstacle() -> None:
     assert judge(account="anna", money={"balance": 4.99}, budget=5.0, market=[MARKET[2]]).obstacles == ()
     assert judge(account="anna", money={"balance": 1.0}, budget=1.0).obstacles == ()
     [obstacle] = judge(account="anna", money={"balance": 1.0}, budget=5.0).obstacles
-    assert obstacle == "anna has $1.00, and $1.64 must be reserved: make a deposit"
+    assert obstacle == "anna has $1.00, but $1.64 must be reserved: make a deposit"
     [obstacle] = judge(money={"daily_budget": 1.0}).obstacles
     assert obstacle.startswith("$1.64 is more than the daily budget of $1.00")
 

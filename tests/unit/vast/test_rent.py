@@ -297,7 +297,7 @@ def test_a_refusal_that_will_pass_rents_no_dearer_offer_and_is_told_at_once(
     told: list[tuple[float, str]] = []
     assert market.rent(on_event=lambda text: told.append((market.clock.elapsed, text))).offer_id == 1
     assert market.created() == [1] * (times + 1) and len(market.labelled()) == 1
-    assert "offer 1 was refused for now" in told[1][1] and told[2][1] == "offer 1 is requested again in 2 s"
+    assert "offer 1 was refused for now" in told[1][1] and told[2][1] == "requesting offer 1 again in 2 s"
     gaps = [later - earlier for (earlier, _), (later, _) in zip(told, told[1:])]
     assert max(gaps) <= 30 and sum(gaps) < 90
 
@@ -449,7 +449,7 @@ def test_machines_that_are_not_wanted_are_passed_over(market: Market) -> None:
 def test_a_market_that_refuses_everything_is_left_after_ten_offers() -> None:
     market = Market(on_create=lambda number: GONE)
     market.add_offers(*range(1, 31))
-    with pytest.raises(NoOffers, match=f"none of the {MOST_OFFERS} best offers of 30"):
+    with pytest.raises(NoOffers, match=f"none of the {MOST_OFFERS} best of 30 offers"):
         market.rent()
     assert market.created() == list(range(1, 11))
 

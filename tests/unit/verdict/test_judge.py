@@ -224,7 +224,7 @@ def test_the_first_look_counts() -> None:
 def test_one_look_that_excludes_nothing_is_unknown_with_the_reason() -> None:
     verdict = one(step=40, total_steps=200)
     assert (verdict.state, verdict.verdict) == ("unknown", "unknown")
-    assert verdict.reason == "after one look, its log does not show when it made step 40 of 200: look again in 1m"
+    assert verdict.reason == "a single check does not show when it reached step 40 of 200: check again in 1m"
     assert verdict.remedies and one(step=40, **BUSY).verdict == "ok" and one(step=40, **BUSY).confidence == "low"
 
 
@@ -247,7 +247,7 @@ def test_one_look_at_an_old_log_that_tells_no_pace_is_no_proof(subtests: pytest.
                 told = one(step=40, total_steps=200, step_age=minutes * MINUTE, log_age=minutes * MINUTE, **seen)
                 assert told.verdict == verdict
                 if verdict == "unknown":
-                    assert told.remedies == ("look again in 1m",)
+                    assert told.remedies == ("check again in 1m",)
                     assert (
                         told.reason.startswith("no step for 1")
                         and "limit 15m: the usual length of its pauses" in told.reason
@@ -281,7 +281,7 @@ def test_a_hang_is_over_with_a_new_step_and_not_before(then: dict[str, Any]) -> 
 
 def test_a_hang_whose_gpus_compute_again_says_so() -> None:
     run = Watched().train(30 * MINUTE, cores=9.0).wait(10 * MINUTE, cores=0.05, **IDLE).wait(60, cores=9.0, **BUSY)
-    assert run.verdicts[-1].reason.endswith("nothing written, and no step since, although its GPUs compute")
+    assert run.verdicts[-1].reason.endswith("nothing written, and no step since, although its GPUs are busy")
 
 
 def test_pauses_that_come_again_and_again_are_told_sooner_than_a_second_one() -> None:
@@ -324,7 +324,7 @@ def test_a_log_that_grows_by_news_without_a_step_is_unknown() -> None:
         size += 900
         run.look(cores=0.05, log_size=size, heartbeat=False, **IDLE)
     assert "stalled" not in run.states
-    assert run.verdicts[-1].state == "unknown" and "its log grows" in run.verdicts[-1].reason
+    assert run.verdicts[-1].state == "unknown" and "its log is growing" in run.verdicts[-1].reason
 
 
 def test_an_empty_bar_is_no_step() -> None:
@@ -442,7 +442,7 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ({"step": 40, "total_steps": 200, "is_running": False, "failure": CUDA}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "failure": CUDA, "log_age": 700.0}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "failed at step 40 of 200 without"),
-        ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended; no log shows how"),
+        ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended, and no log shows whether it succeeded"),
     ]:
         with subtests.test(seen=seen, state=state, verdict=verdict, reason=reason):
             found = one(**seen)
@@ -452,7 +452,7 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
 
 def test_a_death_without_a_word_names_what_speaks_for_memory() -> None:
     dead = Observation(START + 60, 40, 200, is_running=False, oom_kills=3)
-    told = "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill counted)"
+    told = "failed at step 40 of 200 without a message, probably killed because memory ran out (oom_kill count rose)"
     alive = replace(dead, timestamp=START, is_running=True, oom_kills=2)
     assert judge([alive, dead], now=START + 60).reason == judge([dead], now=START + 60).reason == told
     earlier = replace(alive, oom_kills=3)
@@ -588,7 +588,7 @@ def behind_a_bar(cores: float, **seen: Any) -> Verdict:
 
 def test_a_buffered_bar_is_no_stall_while_processes_work() -> None:
     verdict = behind_a_bar(0.9, bar_held=True)
-    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "a progress bar" in verdict.reason
+    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "progress bar" in verdict.reason
     assert "mininterval" in verdict.remedies[0] and verdict.stall and not verdict.stall.is_stalling
     assert behind_a_bar(0.9).state == "stalled", "a log that has each line when it ends"
     assert behind_a_bar(0.0, bar_held=True).state == "stalled", "nothing works"
@@ -596,7 +596,10 @@ def test_a_buffered_bar_is_no_stall_while_processes_work() -> None:
 
 def test_one_look_at_an_idle_one_is_unknown() -> None:
     verdict = judge([unseen(9000.0, cpu_seconds=25.0, cpu_cores=0.0, written_bytes=0)], now=9000.0)
-    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "one look does not show" in verdict.reason
+    assert (verdict.state, verdict.verdict) == (
+        "unknown",
+        "unknown",
+    ) and "a single check does not show" in verdict.reason
 
 
 # ---------------------------------------------------------------- renewed by the newest look alone

@@ -62,10 +62,10 @@ def test_ranks_of_another_training_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("ranks", "said"),
     [
-        ([rank(0, at("a", "1")), rank(1, at("a", "2"))], "they meet at different places (a:1, a:2)"),
-        ([rank(0), rank(1, pid=7), rank(1, pid=9)], "2 processes are rank 1 (pids 7, 9)"),
-        ([rank(0), rank(2, pid=7)], "pid 7 is rank 2 of a world of 2"),
-        ([rank(0), rank(1, world=4)], "some belong to a world of 2, others of 4"),
+        ([rank(0, at("a", "1")), rank(1, at("a", "2"))], "their rendezvous addresses differ (a:1, a:2)"),
+        ([rank(0), rank(1, pid=7), rank(1, pid=9)], "2 processes have rank 1 (pids 7, 9)"),
+        ([rank(0), rank(2, pid=7)], "pid 7 has rank 2, but its world size is 2"),
+        ([rank(0), rank(1, world=4)], "their world sizes differ (2 and 4)"),
         ([rank(0, at("a", "1")), rank(1, at("a", "1", THERE)), rank(None), rank(None, pid=7)], None),
         ([rank(0, world=None), rank(9, world=None)], None),
         ([], None),

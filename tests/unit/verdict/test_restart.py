@@ -260,7 +260,7 @@ def test_a_newer_one_that_was_not_looked_at_whole_is_passed_over_and_named() -> 
 def test_nothing_starts_from_zero_while_some_were_not_looked_at(found: CheckpointListing, fresh_start: bool) -> None:
     choice = choose_resume(found, wrote_one=False, fresh_start=fresh_start)
     assert choice.checkpoint is None and "is known to be complete" in str(choice.refusal)
-    assert f"{found.unknown} not looked at" in str(choice.refusal)
+    assert f"{found.unknown} not inspected" in str(choice.refusal)
 
 
 def test_a_node_is_avoided_after_a_fault_or_two_suspicions() -> None:

@@ -42,11 +42,11 @@ from training_monitor.why.ranks import (
 )
 from training_monitor.why.roll_call import MOST_MISSING, explain_roll_call, find_behind, find_missing
 
-XID = Finding("xid", "the kernel, 5 seconds ago: Xid 79, GPU has fallen off the bus", "local", "n7", True)
+XID = Finding("xid", "kernel message, 5 seconds ago: Xid 79, GPU has fallen off the bus", "local", "n7", True)
 OOM = Finding("oom_kill", "the kernel killed process 77 (python) for memory", "local")
 IN_ALL_REDUCE = "in all_reduce, called at train.py:88"
 IN_LOAD_BATCH = "in data.py:41 load_batch, which waits for a pipe"
-PERHAPS = "perhaps that is the one that the others wait for."
+PERHAPS = "perhaps the others wait for it."
 NOTHING_TELLS = "Nothing distinguishes the ranks: it is unknown which one is late."
 NO_STACKS = "No stacks could be read, and nothing else distinguishes the ranks: it is unknown which one is late."
 
@@ -396,7 +396,7 @@ def test_ranks_of_other_hosts_are_not_called_missing() -> None:
         [],
         "none",
         f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS} Not seen: ranks 4 to 7, on hosts that were not "
-        "queried or did not respond: the rank that is late may be there.",
+        "queried or did not respond: the late rank may be there.",
     )
     found = check(
         tuple(each for each in half() if each.rank != 2),
@@ -416,7 +416,7 @@ def test_hosts_that_do_not_answer_make_it_less_certain() -> None:
         [],
         "none",
         f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS} Could not be queried: pod w-2 (no answer within 20 "
-        "s). Not seen: ranks 4 to 7, on hosts that were not queried or did not respond: the rank that is late may "
+        "s). Not seen: ranks 4 to 7, on hosts that were not queried or did not respond: the late rank may "
         "be there.",
     )
     check(
@@ -437,7 +437,7 @@ def test_ranks_beside_the_process_that_was_named_are_not_missing() -> None:
         "none",
         "Rank 1 (pid 101), the only one seen, is in all_reduce, called at train.py:88, which waits for a socket. Not "
         "seen: ranks 0, 2 and 3, among processes that were not inspected, or on hosts that were not queried or did "
-        "not respond: the rank that is late may be there.",
+        "not respond: the late rank may be there.",
     )
     assert (found.missing, found.unseen) == ((), (0, 2, 3))
 
@@ -464,7 +464,7 @@ def test_ranks_that_cannot_be_one_training_are_no_answer() -> None:
         (*world(4), twice),
         [],
         "none",
-        "These processes cannot belong to one training: 2 processes are rank 1 (pids 101, 501). "
+        "These processes cannot belong to one training: 2 processes have rank 1 (pids 101, 501). "
         "Name one rank of your training by its PID.",
     )
     assert (found.missing, found.unseen, found.nodes()) == ((), (), ())
@@ -590,12 +590,12 @@ def test_what_the_kernel_says_of_processes_that_wait_for_no_other(
 
 def test_faults_of_the_hardware_stand_first_and_name_a_rank() -> None:
     assert explain_roll_call(RollCall(world(4, {1: loading(1)}), findings=(OOM, XID))).text == (
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. The kernel, 5 seconds "
-        "ago: Xid 79, GPU has fallen off the bus. The kernel killed process 77 (python) for memory."
+        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. Kernel message, 5 "
+        "seconds ago: Xid 79, GPU has fallen off the bus. The kernel killed process 77 (python) for memory."
     )
     found = explain_roll_call(RollCall(world(4), findings=(replace(XID, pids=(102,)),)))
     assert (named(found), found.confidence) == ([2], "medium")
-    assert "; rank 2 (pid 102) has a hardware fault: look there. The kernel, 5 seconds" in found.text
+    assert "; rank 2 (pid 102) has a hardware fault: look there. Kernel message, 5 seconds" in found.text
     elsewhere = replace(XID, pids=(102,), host="ssh://gpu-b")
     assert explain_roll_call(RollCall(world(4), findings=(elsewhere, replace(OOM, pids=(102,))))).culprits == ()
     every_rank = replace(XID, ranks=(0, 1, 2, 3))
@@ -610,7 +610,7 @@ def test_the_nodes_that_are_suspect() -> None:
 def test_many_findings_are_counted() -> None:
     more = tuple(replace(OOM, text=f"finding {each}") for each in range(9))
     assert explain_roll_call(RollCall(world(4), findings=(*more, XID))).text.endswith(
-        "The kernel, 5 seconds ago: Xid 79, GPU has fallen off the bus. Finding 0. Finding 1. 7 more findings are "
+        "Kernel message, 5 seconds ago: Xid 79, GPU has fallen off the bus. Finding 0. Finding 1. 7 more findings are "
         "listed."
     )
 
@@ -681,7 +681,7 @@ def test_stragglers_by_batches_and_cpu(is_moving: bool | None) -> None:
     ranks = world(4, {2: a_rank(2, batches=90, cpu_cores=0.45), 3: a_rank(3, batches=99)}, batches=100, cpu_cores=0.15)
     found = explain_roll_call(RollCall(ranks), is_moving=is_moving)
     assert found.culprits == ()
-    assert "Most ranks have begun 100 batches, rank 2 (pid 102) 90." in found.text
+    assert "Most ranks have begun 100 batches, rank 2 (pid 102) only 90." in found.text
     assert "Rank 2 (pid 102) uses 3.0 times the CPU of the others." in found.text
     assert "rank 3" not in found.text
 
@@ -703,7 +703,7 @@ def test_a_huge_world_has_a_short_text_in_a_short_time() -> None:
     )
     places = [a_rank(each, stack(call(f"f{each}", "/w/a.py", each)), 1024) for each in range(1024)]
     found = explain_roll_call(RollCall(tuple(places)))
-    assert "rank 3 is in a.py:3 f3; the others are at 1020 more places." in found.text
+    assert "rank 3 is in a.py:3 f3; the other ranks are at 1020 more places." in found.text
 
 
 def test_names_of_strangers_are_shown_in_brief_and_on_one_line() -> None:

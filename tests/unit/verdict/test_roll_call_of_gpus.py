@@ -233,7 +233,7 @@ def test_a_rank_in_another_collective_at_the_same_number_is_named() -> None:
     assert find_mismatched((replace(wrong, sequence=99), *right)) == {}
     culprits, confidence, text = told(*(spinning(each) for each in range(4)), collectives=(wrong, *right))
     assert (culprits, confidence) == ([0], "high")
-    assert "rank 0 (pid 100) has nccl:broadcast as collective 100 where the others have nccl:all_reduce" in text
+    assert "rank 0 (pid 100) runs nccl:broadcast as collective 100, but the others run nccl:all_reduce" in text
 
 
 def test_a_missing_rank_is_named_once_though_it_is_behind_too() -> None:

@@ -85,7 +85,7 @@ def test_each_of_several_gpus_has_its_own_bar() -> None:
 
 
 def test_late_looks_are_shown_above_the_table() -> None:
-    said = "looks are 40s late: too many members to query every 10s"
+    said = "checks are 40s late: too many members to check every 10s"
     assert [head_of(replace(SNAPSHOT, late=late))["lateness"] for late in (None, 0.0, 40.0)] == ["", "", said]
 
 
@@ -164,7 +164,7 @@ def test_an_attempt_has_its_roll_call_on_one_bounded_line() -> None:
     first, second = page["attempts"]
     assert "rank 1 is late" in first["explanation"] and "\n" not in first["explanation"]
     assert len(first["explanation"]) == 2500 and page["avoid"] == ["b"]
-    assert first["nodes"] == "b (fault of its hardware), a (its rank was waited for)"
+    assert first["nodes"] == "b (hardware fault), a (others waited for its rank)"
     assert second["explanation"] is None and second["nodes"] == ""
 
 

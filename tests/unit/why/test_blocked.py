@@ -21,17 +21,19 @@ def texts(text: str) -> list[str]:
 
 def test_the_mount_of_its_files_is_named() -> None:
     assert texts(f"blocked 123 nfs_wait_bit_killable python\n{NFS}{LUSTRE}path /home/me\npath /data/large/a.bin\n") == [
-        "pid 123 (python) has been waiting for a disk or a driver (nfs_wait_bit_killable); it has files on "
+        "pid 123 (python) has been waiting for a disk or a driver (nfs_wait_bit_killable); it has open files on "
         "/data/large (lustre 10.0.0.8@tcp:/fsx)"
     ]
 
 
 def test_without_files_of_it_all_network_file_systems_are_named() -> None:
     assert texts(f"blocked 123 0 my prog\n{NFS}{BLANK}path /database/a\n") == [
-        "pid 123 (my prog) has been waiting for a disk or a driver; network file systems there: "
+        "pid 123 (my prog) has been waiting for a disk or a driver; network file systems on this host: "
         "/data (nfs4 10.0.0.7:/export), /mnt/a b (fuse.s3fs s3fs)"
     ]
-    assert texts(f"blocked 123 0 a\n{BLANK}path /mnt/a b/c\n")[0].endswith("it has files on /mnt/a b (fuse.s3fs s3fs)")
+    assert texts(f"blocked 123 0 a\n{BLANK}path /mnt/a b/c\n")[0].endswith(
+        "it has open files on /mnt/a b (fuse.s3fs s3fs)"
+    )
 
 
 def test_a_parent_may_wait_for_its_child() -> None:

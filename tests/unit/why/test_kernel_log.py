@@ -37,7 +37,7 @@ def one(line: str) -> Finding:
 def test_an_xid_is_a_fault_of_the_hardware_by_the_table(said: str, is_hardware: bool) -> None:
     found = one(f"[ 8940.123456] {said}")
     assert (found.kind, found.is_hardware) == ("xid", is_hardware)
-    assert found.text == f"the kernel, 59s ago: {said}"
+    assert found.text == f"kernel message, 59s ago: {said}"
     assert found.pids == ((1234,) if "pid=1234" in said else ())
 
 
@@ -55,7 +55,7 @@ def test_dmesg_the_journal_and_kmsg_are_read(line: str) -> None:
     said = "Memory cgroup out of memory: Killed process 77 (python) total-vm:9kB, anon-rss:5kB"
     assert (
         one(line.format(said)).text
-        == "the kernel killed process 77 (python) of this machine because memory ran out, 59s ago"
+        == "the kernel killed process 77 (python) on this machine because memory ran out, 59s ago"
     )
 
 
@@ -66,7 +66,7 @@ def test_a_kill_is_said_once_whichever_of_its_lines_are_there() -> None:
     for lines in ((chosen, killed), (chosen,), (killed,), (old,)):
         [found] = read(*lines).findings
         assert (found.kind, found.pids) == ("oom_kill", (77,))
-        assert found.text == "the kernel killed process 77 (python) of this machine because memory ran out, 16m39s ago"
+        assert found.text == "the kernel killed process 77 (python) on this machine because memory ran out, 16m39s ago"
 
 
 def test_the_last_words_on_a_hung_process_count() -> None:

@@ -181,9 +181,9 @@ def test_why_there_are_no_stacks() -> None:
     assert why(StackAnswer(lack="denied", said="Permission denied")) == (
         "no permission to read its memory: Permission denied"
     )
-    assert why(StackAnswer(lack="failed", said="token=abcdefgh1234")) == "they could not be read: token=***"
+    assert why(StackAnswer(lack="failed", said="token=abcdefgh1234")) == "its stacks could not be read: token=***"
     assert why(StackAnswer(lack="late")) == "no time was left to query it"
-    assert why(StackAnswer(lack="none")) == "no method to read them is available"
+    assert why(StackAnswer(lack="none")) == "no method to read its stacks is available"
 
 
 def test_what_would_make_them_visible() -> None:

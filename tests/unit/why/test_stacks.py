@@ -157,8 +157,8 @@ def test_of_a_traceback_the_end_is_the_reason() -> None:
     said = 'Traceback (most recent call last):\n  File "<string>", line 1\n' + "  x\n" * 400
     answer = parse_answer(7, "remote_exec", f"{said}PermissionError: [Errno 1] Operation not permitted\n")
     assert (answer.lack, answer.said) == ("denied", "PermissionError: [Errno 1] Operation not permitted")
-    answer = parse_answer(7, "remote_exec", "its main thread did not run Python\n")
-    assert (answer.lack, answer.said) == ("failed", "its main thread did not run Python")
+    answer = parse_answer(7, "remote_exec", "its main thread was not running Python\n")
+    assert (answer.lack, answer.said) == ("failed", "its main thread was not running Python")
 
 
 @pytest.mark.parametrize("way", ["late", "none"])

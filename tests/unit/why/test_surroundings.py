@@ -167,7 +167,7 @@ def test_warnings_of_these_pods_are_said_the_newest_first() -> None:
 @pytest.mark.parametrize("said", ["", "{}", "[]", "null", '{"items": 5}', "[" * 100_000])
 def test_an_answer_that_is_no_list_is_no_answer(said: str) -> None:
     found = pod_findings(Site.of("k8s://train/w-0", transport=Kubectl(said)), [pod("w-0")], 7.0)
-    assert found.findings == () and found.unread[0].startswith("the events of the pods are unknown: ")
+    assert found.findings == () and found.unread[0].startswith("the events of the pods could not be read: ")
 
 
 def test_without_permission_events_are_unknown_and_pods_reported() -> None:
@@ -176,7 +176,7 @@ def test_without_permission_events_are_unknown_and_pods_reported() -> None:
     )
     found = pod_findings(Site.of("k8s://train/w-0", transport=kubectl), [pod("w-0", restarts=1)], 7.0)
     [unread] = found.unread
-    assert unread.startswith("the events of the pods are unknown: ") and "Forbidden" in unread
+    assert unread.startswith("the events of the pods could not be read: ") and "Forbidden" in unread
     assert [each.text for each in found.findings] == ["pod w-0 has restarted 1 time"]
 
 

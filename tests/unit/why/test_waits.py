@@ -35,12 +35,12 @@ def texts(text: str) -> list[tuple[str, str]]:
             "pid 7 waits for the lock (flock) of /w/a b, which pid 9 (python) holds",
         ),
         ("lock 7 POSIX \nend -1 ", "lock", "pid 7 waits for the lock (posix) of a file, whose holder is unknown"),
-        ("pipe 7 reads pipe:[3]\nend 8 sh\nend 7 me", "pipe", "pid 7 reads a pipe, which pid 8 (sh) should write"),
+        ("pipe 7 reads pipe:[3]\nend 8 sh\nend 7 me", "pipe", "pid 7 reads a pipe, which pid 8 (sh) should write to"),
         ("pipe 7 writes /w/fifo\nend 8 cat", "pipe", "pid 7 writes to /w/fifo, which pid 8 (cat) should read"),
         (
             "pipe 7 reads pipe:[3]\nend 7 me",
             "pipe",
-            "pid 7 reads a pipe, which no other visible process has open to write",
+            "pid 7 reads a pipe, which no other visible process has open for writing",
         ),
     ],
 )
@@ -79,7 +79,7 @@ def test_who_is_held_in_both_looks_is_stopped() -> None:
     stopped = [One(20, state="T"), One(21, state="T")]
     assert causes(*stopped, One(22)) == [("stopped", (20, 21))]
     [found] = find_causes(seen(*stopped), (), ())
-    assert found.text == "pids 20, 21 are stopped by a signal: kill -CONT 20 21 continues them"
+    assert found.text == "pids 20, 21 are stopped by a signal; to continue them, run kill -CONT 20 21"
     assert causes(One(20, state="t"), waits="traced 20 9 gdb\n") == [("debugger", (20,))]
     assert causes(One(20), waits="traced 20 9 gdb\n") == []
 

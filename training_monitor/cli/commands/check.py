@@ -203,7 +203,7 @@ def _gpu(gpu: GpuCheckReport) -> str:
     used, power = gpu["gpu_utilization"], gpu["gpu_power"]
     words = ["?" if used is None else f"{used:.0f} %"]
     if isinstance(power, float):
-        words.append(f"{power:.0%} of its power")
+        words.append(f"{power:.0%} of its power limit")
     return f"{gpu['index']}: {' at '.join(words)}"
 
 

@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
                 + (f"  {each.problem}" if each.problem else "")
             )
         if not latest:
-            what = "there is no such folder" if there is None else found.why_none_is_complete
+            what = "no such folder" if there is None else found.why_none_is_complete
             hint(f"{args.target}: {args.directory}: {what}")
     return OK if latest else BAD
 

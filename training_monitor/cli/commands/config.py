@@ -212,7 +212,7 @@ def _write_file(args: Namespace) -> int:
     parse_settings(path, text)  # a file that this Python cannot read would stop every command
     _write_new(path, text)
     if not print_json(args, {"file": path}):
-        say(f"{_quoted(path)}: written; uncomment what you want to change, then see training-monitor config --check")
+        say(f"{_quoted(path)}: written; uncomment the settings to change, then run training-monitor config --check")
     return OK
 
 

@@ -25,7 +25,7 @@ def run(args: Namespace) -> int:
             try:
                 return _run_demo(folder, args)
             except KeyboardInterrupt as interrupt:
-                hint("\nthe demo was interrupted; its training process is ended, its folder removed")
+                hint("\nthe demo was interrupted; its training process was ended and its folder removed")
                 return interrupted_status(interrupt)
 
 

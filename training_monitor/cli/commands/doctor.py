@@ -61,8 +61,8 @@ def screen(checks: Sequence[Check], width: int, glyphs: Glyphs) -> Iterator[list
 def _summary(checks: Sequence[Check]) -> str:
     broken, missing = (sum(check.state == state for check in checks) for state in (BROKEN, MISSING))
     if not broken and not missing:
-        return "all of it works"
-    of_missing = f"{missing} missing, which matters only if you need it" if missing else ""
+        return "all checks passed"
+    of_missing = f"{missing} missing (only a problem if you need them)" if missing else ""
     return ", ".join(part for part in (f"{broken} broken" if broken else "", of_missing) if part)
 
 

@@ -109,7 +109,7 @@ def list_members(kept: HistoryReader, args: Namespace, members: Sequence[History
         header = chain.from_iterable((_heading(field), "") for field in shown)
         print_table(("MEMBER", "SEEN", "STEP", *header), rows, gives_way=(0,))
     if len(rows) > MANY:
-        hint(f"only the last {format_duration(RECENT)} of each member is shown; name one to see all of it")
+        hint(f"only the last {format_duration(RECENT)} of each member is shown; name a member to see its whole history")
 
 
 def describe(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMember]) -> None:
@@ -132,7 +132,7 @@ def _print_member(
 ) -> None:
     name = " ".join(member.key.split())
     if not samples:
-        say(f"{name}  not recorded in this period, only from {_when(member.first)} to {_when(member.last)}")
+        say(f"{name}  no samples in this period; recorded from {_when(member.first)} to {_when(member.last)}")
         return
     status = f", {samples[-1].status}" if samples[-1].status else ""
     span = f"{_when(samples[0].timestamp)} to {_when(samples[-1].timestamp)}"
@@ -155,7 +155,7 @@ def _print_member(
 def _why_not(samples: Sequence[FleetSample]) -> str | None:
     """Return why the cost of a member cannot be projected; None if it can."""
     if not samples:
-        return "nothing was seen"
+        return "no samples"
     silent = time.time() - samples[-1].timestamp
     if samples[-1].status == "lost":
         return "it no longer exists, and costs nothing"
@@ -167,7 +167,7 @@ def _cost_in_words(cost: CostProjection) -> str:
     if cost.dollars_per_hour is None or cost.dollars is None:
         return f"{spent}its price is unknown"
     left = "an unknown amount" if cost.to_completion is None else f"${cost.to_completion:.2f}"
-    ahead = f"the next {cost.hours:g} hours ${cost.dollars:.2f}, until its last step {left}"
+    ahead = f"next {cost.hours:g} hours: ${cost.dollars:.2f}; until its last step: {left}"
     return f"{spent}${cost.dollars_per_hour:.3f} per hour\n      {ahead}"
 
 
@@ -185,9 +185,9 @@ def compare(kept: HistoryReader, args: Namespace, members: Sequence[HistoryMembe
     header = ("MEMBER", "LAST", "LOSS", "COST", "BEST", "STEP", "AT", "/1K", "/S", "GPU", "$/1K")
     print_table(header, [_run_cells(run) for run in runs], gives_way=(0,))
     hint(f"compared steps: {describe_compared(runs)}")
-    hint("LAST, LOSS, COST: of each run alone, its last step, last loss and total cost")
+    hint("LAST, LOSS, COST: last step, last loss and total cost of the whole run")
     hint("BEST, STEP: the lowest loss and its step; AT: the loss at the last compared step")
-    hint("/1K: how the loss changes in 1000 steps; /S: steps per second; GPU: per cent; $/1K: dollars for 1000 steps")
+    hint("/1K: change of the loss per 1000 steps; /S: steps per second; GPU: percent; $/1K: dollars per 1000 steps")
 
 
 def _run_cells(run: RunComparison) -> tuple[str, ...]:
@@ -340,7 +340,7 @@ def run(args: Namespace) -> int:
     members = [_find(there, wanted) for wanted in dict.fromkeys(args.members)] if there else []
     if not there:
         writers = "vast --mock` writes" if args.mock else "vast`, `fleet`, `web` and `metrics` write"
-        hint(f"there is no history yet: `training-monitor {writers} it while watching")
+        hint(f"there is no history yet: `training-monitor {writers} it while running")
     kept = HistoryReader(stored, complain if len(members or there) > 1 else None)
     args.until = time.time() if args.until is None else args.until
     args.field = tuple(dict.fromkeys(args.field))

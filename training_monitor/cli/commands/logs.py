@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
     lines = view.log_tail.splitlines(keepends=True)
     text = "".join(lines[-args.tail :] if args.tail > 0 else [])
     if len(lines) <= args.tail and len(view.log_tail.encode()) >= LOG_BYTES:
-        hint(f"only the last {format_bytes(LOG_BYTES)} of the log were read: it has older lines")
+        hint(f"the log has older lines: only its last {format_bytes(LOG_BYTES)} were read")
     if args.json:
         print_json(args, {"job_id": args.job or view.job_id, "text": text})
     elif text:

@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
         print_json(args, {"tools": list_tools(tools)})
         return OK
     if sys.stdin.isatty():
-        hint("an MCP client starts this command and writes to it; Ctrl-D ends it")
+        hint("this command is meant to be started by an MCP client, which writes to its standard input; Ctrl-D ends it")
     serve(tools, with_text=args.text)
     return OK
 

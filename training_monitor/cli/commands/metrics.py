@@ -75,7 +75,7 @@ def _keep_written(monitor: FleetMonitor, path: str, config: FleetConfig) -> NoRe
     try:
         write_textfile(path, format_metrics(monitor.snapshot(), config.thresholds))
         remove_left_beside(path)
-        hint(f"{path}: metrics every {config.interval:g} s, until SIGTERM or Ctrl-C")
+        hint(f"writing metrics to {path} every {config.interval:g} s, until SIGTERM or Ctrl-C")
         monitor.start()
         while True:
             monitor.clock.wait(changed, config.interval)

@@ -106,7 +106,9 @@ def _own_folder(folder: str) -> str:
 
 
 def _refusal(refused: Installation) -> TrainingMonitorError:
-    what = f"{refused.folder} has files with other text than this program put there: {', '.join(refused.files)}"
+    what = (
+        f"{refused.folder} contains files that were changed since this program wrote them: {', '.join(refused.files)}"
+    )
     return TrainingMonitorError(what, hint="save your changes elsewhere, then run the command again with --force")
 
 

@@ -103,7 +103,7 @@ def _say_supervisor(claims: Answer[Claims], view: JobView) -> None:
         if claim := _claim_on(claims, view):
             say(f"  supervised by {claim}")
     except TrainingMonitorError as error:
-        say(f"  its supervisor is unknown: {error}")
+        say(f"  its supervisor could not be read: {error}")
 
 
 def _claim_keys(claims: Answer[Claims], view: JobView) -> dict[str, object]:

@@ -68,9 +68,9 @@ def _stop(args: Namespace) -> int:
         duration=time.monotonic() - began,
     )
     if not _print_json(args, job, status, report):
-        say(f"{job.label} {said}: no process of it is left")
+        say(f"{job.label} {said}: none of its processes is left")
         if site.target.instance_id is not None:
-            hint(f"{site.target} still costs money; --destroy ends it")
+            hint(f"{site.target} still costs money; to destroy it, add --destroy")
     return OK
 
 
@@ -100,7 +100,7 @@ def _stop_and_save(args: Namespace) -> int:
     else:
         job = find_job(args, args.job, store, lambda known: is_terminating(watcher_of(known)))
     watcher = watcher_of(job)
-    hint(f"ending {watcher.job.label} on {watcher.target}; after an interruption the same command continues")
+    hint(f"ending {watcher.job.label} on {watcher.target}; if interrupted, repeat the command to continue")
     seen = None if is_terminating(watcher) else watcher.poll().status
     live = LiveLine(1.0)
 

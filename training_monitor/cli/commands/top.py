@@ -197,12 +197,12 @@ def _await_acts(collector: RunCollector, seconds: float) -> None:
     acts, told = collector.acts(), collector.messages()
     if not acts:
         return
-    hint(f"waiting at most {seconds:g} s for: {'; '.join(acts)}")
+    hint(f"waiting for at most {seconds:g} s for: {'; '.join(acts)}")
     left = collector.wait_for_acts(seconds)
     for message in gain(told, collector.messages()):
         hint(message.text)
     for act in left:
-        complain(f"no response yet: {act}; its result is unknown. Try: check the run again")
+        complain(f"{act}: no response yet, so the result is unknown. Try: check the run again")
 
 
 def _keep_csv(collector: RunCollector, file: RunCsv, every: float, ended: threading.Event) -> None:

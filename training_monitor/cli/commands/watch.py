@@ -212,7 +212,7 @@ def _left_by_key(watcher: TrainingWatcher) -> Iterator[None]:
     except ScreenLeft as left:
         if is_terminating(watcher):
             raise
-        hint("left; nothing was stopped")
+        hint("the screen was closed; nothing was stopped")
         raise SystemExit(interrupted_status(left)) from None
 
 
@@ -242,7 +242,7 @@ class _Display:
         missing, before = self._watcher.missing_log, self._missing
         self._missing = missing
         if missing and missing != before:
-            self.event(Event("waiting", f"there is no log {missing} yet", self._watcher.job.job_id))
+            self.event(Event("waiting", f"log {missing} does not exist yet", self._watcher.job.job_id))
         if not print_json(self._args, _look_keys(status)):
             self._draw(status)
 
@@ -283,7 +283,7 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
     code = EXITS[verdict.verdict]
     if print_json(args, _look_keys(status)):
         return code
-    running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
+    running = {True: "running", False: "not running", None: "unknown whether it is running"}[status.is_running]
     stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
     parts = [running, *progress_parts(status.progress, speed, stalled=stalled)]
     if status.is_running and verdict.seconds_without_step is not None and not stalled:

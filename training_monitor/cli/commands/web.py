@@ -130,7 +130,7 @@ class _Told:
             elif is_first:
                 say(f"Open {self._address}{path}\nCtrl-C ends it.")
             else:
-                hint(f"That link is used up. For another browser: {self._address}{path}")
+                hint(f"That link has been used. For another browser: {self._address}{path}")
 
 
 def _check_names(args: Namespace) -> None:

@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
     from training_monitor.why.explain import explain_training
 
     if sys.stderr.isatty() and not args.json:
-        hint(f"inspecting all ranks, for {args.timeout:g} s at most")
+        hint(f"inspecting all ranks, for at most {args.timeout:g} s")
     given = {"also": args.also, "timeout": left_to_look(args), "py_spy": args.py_spy}
     report = explain_training(args.target, args.what, args.namespace, **given)
     if not print_json(args, report):
@@ -54,7 +54,7 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
         header = ("RANK", "HOST", "PID", "STATE", "CPU", "MEMORY", "GPUS", "WAITS FOR", "WHERE")
         print_table(header, [_row(report, each) for each in ranks], gives_way=(8, 1))
         if len(report["ranks"]) > _MOST_ROWS:
-            hint(f"{len(report['ranks']) - _MOST_ROWS} more ranks: --json has them all")
+            hint(f"{len(report['ranks']) - _MOST_ROWS} more ranks: --json lists all of them")
     if report["findings"]:
         put("\n" + "".join(f"! {wrapped(shown(each['text']), 2)}\n" for each in report["findings"]))
     if with_stacks:
@@ -90,7 +90,7 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
 def _stacks(each: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of all stacks of a rank, those of its children indented."""
     name = f"pid {each['pid']}" if each["rank"] is None else f"rank {each['rank']} (pid {each['pid']})"
-    yield f"\n{name} on {shown(each['host'])}, by {each['stacks_from'] or 'nothing'}"
+    yield f"\n{name} on {shown(each['host'])}, stacks from {each['stacks_from'] or 'nowhere'}"
     for stack in each["stacks"]:
         yield from _stack(stack, "  ")
     for child in each["children"]:

@@ -45,11 +45,11 @@ class _Discord(Channel):
         (rf"{_CODE}50083\b", "unarchive the thread, or choose another channel"),
         (rf"{_CODE}(?:50024|50008)\b", "choose a text channel: this one accepts no messages"),
         (rf"{_CODE}(?:10015|50027)\b|Unknown Webhook", f"{_WEBHOOK}: it was removed"),
-        (rf"{_CODE}10003\b|Unknown Channel", "check the id: no such channel exists"),
+        (rf"{_CODE}10003\b|Unknown Channel", "check the channel id: no such channel exists"),
         (rf"{_CODE}(?:10013|50033)\b|Unknown User", "check the user id: no such user exists"),
         (
             rf"{_CODE}(?:50007|50278)\b|Cannot send messages to this user",
-            "share a server with the bot and allow direct messages from its members",
+            "join a server that the bot is in, and allow direct messages from its members",
         ),
         (
             rf"{_CODE}(?:50001|50013)\b|Missing Access|Missing Permissions",

@@ -42,7 +42,7 @@ class SlackWebhook(Channel):
         (r"no_team|team_disabled", "check the workspace: it was deleted or disabled"),
         (
             r"action_prohibited|posting_to_general",
-            "an administrator of the workspace forbids it: choose another channel",
+            "a workspace administrator forbids posts there: choose another channel",
         ),
         (r"user_not_found", f"{_WEBHOOK}: its recipient no longer exists"),
     )

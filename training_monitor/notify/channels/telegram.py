@@ -64,7 +64,7 @@ class Telegram(Channel):
             if moved is None:
                 raise
             self._moved[chat] = moved
-            news = f"the group {chat} now has the id {moved}: put it into the settings"
+            news = f"the id of group {chat} is now {moved}: change it in the settings"
             get_logger().warning("telegram: %s", news)
             self._send_to(moved, replace(notice, fields=(*notice.fields, ("Telegram", news))), doors)
 

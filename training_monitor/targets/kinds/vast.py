@@ -28,8 +28,8 @@ _STOPPED = "start it: vastai start instance {}; it may have been outbid, or stop
 _AFTER = {
     "exited": _STOPPED,
     "stopped": _STOPPED,
-    "running": "check what the service lists: vastai show instance {}",
-    "offline": "its machine has lost its connection to vast.ai: wait until it is back, or rent another",
+    "running": "check the status at vast.ai: vastai show instance {}",
+    "offline": "its machine has lost the connection to vast.ai: wait until it is back, or rent another machine",
 }
 
 
@@ -92,7 +92,7 @@ class VastTarget(Target):
         return result.exit_code != 255 or not _NO_SERVER.search(result.stderr)
 
     def _unreachable(self, what: str, status: object) -> TargetUnreachable:
-        hint = _AFTER.get(str(status), "wait until it is running, or rent another").format(self.name)
+        hint = _AFTER.get(str(status), "wait until it is running, or rent another instance").format(self.name)
         return TargetUnreachable(f"{what} (status {str(status):.40})", target=str(self), hint=hint)
 
     def resolve(self, transport: Transport | None, timeout: float = VAST_TIMEOUT) -> VastTarget:

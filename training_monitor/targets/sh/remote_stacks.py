@@ -41,7 +41,7 @@ def run_there(pid, source):
     while "said.json" not in os.listdir(folder):
         if time.monotonic() > end:
             os.ftruncate(file, 0)
-            sys.exit("its main thread did not run Python")
+            sys.exit("its main thread was not running Python")
         time.sleep(0.02)
     said = os.open("said.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     text = os.read(said, MOST_BYTES).decode()

@@ -57,14 +57,14 @@ def _pause(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
 
 
 def _clear(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
-    return said(replace(view, log_lines=(), todo=(Do("clear"),)), "the logs shown so far are gone")
+    return said(replace(view, log_lines=(), todo=(Do("clear"),)), "cleared the log lines shown so far")
 
 
 def _group(by: int) -> Act:
     def act(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
         groups = [None, *snapshot.groups]
         if groups == [view.group]:
-            return said(view, "there are no groups: the settings file may name some")
+            return said(view, "there are no groups: define them in the settings file")
         place = groups.index(view.group) if view.group in groups else 0
         return replace(view, group=groups[(place + by) % len(groups)])
 
@@ -80,7 +80,7 @@ def _mark(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
 
 def _compare(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     if len(marked_rows(snapshot, view)) < 2:
-        return said(view, "mark two or more with Space first")
+        return said(view, "first mark two or more members with Space")
     return opened(view, "comparison")
 
 
@@ -108,7 +108,7 @@ def _jump(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     """Open the member that the selected alert is about, the first of several."""
     keys = [alert.key for alert in _chosen(view, snapshot) if member_row(snapshot, alert.key)]
     if not keys:
-        return said(view, "there is no member to go to: the alert is about the fleet, or its member is gone")
+        return said(view, "no member to open: the alert is about the whole fleet, or its member is gone")
     return replace(opened(view, "detail"), selected=keys[0])
 
 
@@ -116,7 +116,7 @@ def _acknowledge(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     """Acknowledge the selected alerts, and go on to the next."""
     chosen = _chosen(view, snapshot)
     if not chosen:
-        return said(view, "there is nothing to acknowledge")
+        return said(view, "there is no alert to acknowledge")
     view = _move_alert(lambda view: 1)(view, snapshot)
     return replace(view, todo=(Do("acknowledge", tuple(alert.identity for alert in chosen)),))
 
@@ -150,7 +150,7 @@ def _ask(action: str) -> Act:
             rows = [*marked_rows(snapshot, view)] or [TABLE.selected(snapshot, view)]
         meant = [row for row in rows if row is not None]
         if not meant:
-            return said(view, f"there is nothing to {action}")
+            return said(view, f"there is no member to {action}")
         return asked(view, Do(action, tuple(row.key for row in meant)), confirmation_phrase(action, meant))
 
     return act
@@ -160,7 +160,7 @@ def _confirm(view: FleetView, snapshot: FleetSnapshot, request: Do) -> FleetView
     keys = request.about
     gone = {*keys} - {row.key for row in snapshot.rows}
     if gone:
-        return said(view, f"cancelled: {plural(len(gone), 'member')} went away meanwhile; ask again")
+        return said(view, f"cancelled: {plural(len(gone), 'member')} no longer listed; try again")
     under_way = (*_under_way(view, snapshot), *((key, snapshot.timestamp) for key in keys))
     view = replace(view, marked=view.marked - {*keys}, asked=under_way, todo=(request,))
     return said(view, f"{request.name} requested for {plural(len(keys), 'member')}; the alerts show the result")
@@ -175,7 +175,7 @@ def _under_way(view: FleetView, snapshot: FleetSnapshot) -> list[tuple[str, floa
 def _quit(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     """Quit, but not while a requested stop or destroy is still running."""
     if _under_way(view, snapshot):
-        return said(view, "a stop or destroy is under way: wait for its alert, or give it up with Ctrl-C")
+        return said(view, "an action is in progress: wait for its alert, or press Ctrl-C to quit anyway")
     return replace(view, todo=(Do("quit"),))
 
 
@@ -187,52 +187,57 @@ def _shell(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
 # ---------------------------------------------------------------- tables
 
 
-_AGAIN = "the same letter once more: the other way round"
+_AGAIN = "press the same letter again to reverse the order"
 SORTS = {each.title: each.letter for each in FLEET_COLUMNS if each.letter}
 _QUIT = replace(QUIT, act=_quit)
-_PAUSE = Key("p", "ask no more until p is pressed again", _pause, "pause")
+_PAUSE = Key("p", "stop refreshing until p is pressed again", _pause, "pause")
 _CHANGES = (
     Key("x", "stop the marked members, or the selected one", _ask("stop"), "stop", changes=True),
     Key("D", "destroy the marked members, or the selected one", _ask("destroy"), "destroy", changes=True),
     Key("U", "start the machines of the marked members, or the selected one", _ask("start"), changes=True),
     Key("R", "reboot the machines of the marked members, or the selected one", _ask("reboot"), changes=True),
-    Key("$", "a shell on the selected machine, and then this screen again", _shell, "shell", changes=True),
+    Key("$", "open a shell on the selected machine; this screen returns afterwards", _shell, "shell", changes=True),
 )
 _MAIN: tuple[Key[Any, Any], ...] = (
     _QUIT,
     REFRESH,
     _PAUSE,
-    Key("c", "forget the log lines shown so far", _clear, "clear"),
+    Key("c", "clear the log lines shown so far", _clear, "clear"),
     HELP,
-    Key("Enter", "all that is known of the selected member", TABLE.open_detail, "detail"),
-    Key("/", "filter by id, name, GPU, status, health or its reason", start_filter, "filter"),
-    Key("s", "choose the order", change(screen="sort"), "sort"),
-    Key("S", "sort the other way round", toggle("reverse")),
-    Key("Tab", "the next group", _group(1), "group"),
-    Key("Shift-Tab", "the group before", _group(-1)),
-    Key("Space", "mark the selected member, or take its mark away", _mark, "mark"),
+    Key("Enter", "show all details of the selected member", TABLE.open_detail, "detail"),
+    Key("/", "filter by ID, name, GPU, status, health or reason", start_filter, "filter"),
+    Key("s", "choose the sort order", change(screen="sort"), "sort"),
+    Key("S", "reverse the sort order", toggle("reverse")),
+    Key("Tab", "show the next group", _group(1), "group"),
+    Key("Shift-Tab", "show the previous group", _group(-1)),
+    Key("Space", "mark or unmark the selected member", _mark, "mark"),
     Key("m v", "compare the marked members", _compare, "compare"),
     *_CHANGES,
-    Key("l", "logs of the selected member, or of all", toggle("all_logs"), "logs"),
-    Key("!", "all alerts", _open_alerts, "alerts"),
-    Key("t", "the sums of each group", open_page("totals"), "totals"),
+    Key("l", "show the logs of the selected member, or of all members", toggle("all_logs"), "logs"),
+    Key("!", "show all alerts", _open_alerts, "alerts"),
+    Key("t", "show the totals of each group", open_page("totals"), "totals"),
     *moves(TABLE.move),
-    Key("Esc", "take the filter away, then the marks", _escape),
+    Key("Esc", "clear the filter, then the marks", _escape),
     REDRAW,
 )
 _PAGE = (BACK, _QUIT, REFRESH, _PAUSE, HELP, *SCROLLS)
 _ALERTS: tuple[Key[Any, Any], ...] = (
     Key("Esc", "back", go_back, "back"),
-    Key("Enter", "the member that the alert is about", _jump, "member"),
-    Key("a", "acknowledge: shown in the list alone, and its member after others", _acknowledge, "acknowledge"),
+    Key("Enter", "open the member that the alert is about", _jump, "member"),
+    Key(
+        "a",
+        "acknowledge the alert: it then appears only in this list, and its member moves down",
+        _acknowledge,
+        "acknowledge",
+    ),
     *_PAGE[1:5],
     *moves(_move_alert),
     REDRAW,
 )
 _DETAIL: tuple[Key[Any, Any], ...] = (
     BACK,
-    Key("Left [", "the member before", TABLE.move(lambda view: -1), "before"),
-    Key("Right ]", "the next member", TABLE.move(lambda view: 1), "next"),
+    Key("Left [", "show the previous member", TABLE.move(lambda view: -1), "before"),
+    Key("Right ]", "show the next member", TABLE.move(lambda view: 1), "next"),
     *_PAGE[1:],
     *_CHANGES,
 )
@@ -241,8 +246,10 @@ APP: App[FleetView, FleetSnapshot] = App(
     draw_header,
     {
         "main": Screen(draw_main, _MAIN, section="the table", click=_click),
-        "filter": Screen(draw_main, filter_keys(TABLE), "/", "while the filter is typed", click=_click),
-        "sort": Screen(draw_main, sort_keys(TABLE, SORTS), section="the order, after s", note=_AGAIN, click=_click),
+        "filter": Screen(draw_main, filter_keys(TABLE), "/", "while you type the filter", click=_click),
+        "sort": Screen(
+            draw_main, sort_keys(TABLE, SORTS), section="the sort order, after s", note=_AGAIN, click=_click
+        ),
         "detail": Screen(draw_detail, _DETAIL, section="one member"),
         "comparison": Screen(draw_comparison, _PAGE),
         "alerts": Screen(draw_alerts, _ALERTS, section="alerts", click=_click_alert),

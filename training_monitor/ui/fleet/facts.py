@@ -78,8 +78,8 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
 
 def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:
     """Name the nodes of the ranks that were waited for, and those with a fault of their hardware; "" without any."""
-    late = [f"{each} (its rank was waited for)" for each in suspects if each not in faulty]
-    return ", ".join([*(f"{each} (fault of its hardware)" for each in faulty), *late])
+    late = [f"{each} (others waited for its rank)" for each in suspects if each not in faulty]
+    return ", ".join([*(f"{each} (hardware fault)" for each in faulty), *late])
 
 
 def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:
@@ -135,14 +135,14 @@ def curves_of(row: TrainingMetrics, view: FleetView, height: int = 1) -> Body:
     """
     samples = view.recent(row.key)
     if len(samples) < 2:
-        return [[("one look so far: no curve yet" if samples else "nothing is remembered yet", "dim")]]
+        return [[("only one sample so far: no curve yet" if samples else "no samples yet", "dim")]]
     span = format_duration(samples[-1].timestamp - samples[0].timestamp)
     curves = [(name, _values(samples, field)) for name, field in _CURVES]
     curves = [(name, values) for name, values in curves if any(value is not None for value in values)]
     room = view.width // len(_CURVES) - len(_GAP)
     has_room = room >= _CHART_WIDTH and height > _CHART_HEIGHT
     drawn = _charts(curves, room, height - 2, view.glyphs) if has_room and curves else _lines(curves, view)
-    return [[(f"the last {span}{'' if curves else ': GPU use, loss and speed are not known'}", "bold")], *drawn]
+    return [[(f"the last {span}{'' if curves else ': GPU use, loss and speed are unknown'}", "bold")], *drawn]
 
 
 def _lines(curves: Sequence[_Curve], view: FleetView) -> Body:

@@ -135,12 +135,12 @@ def _table_lines(
 
 def _why_empty(snapshot: FleetSnapshot, view: FleetView) -> str:
     if snapshot.rows and view.words:
-        return f"nothing matches {view.safe(view.words)}: Esc takes the filter away"
+        return f"no member matches {view.safe(view.words)}: Esc clears the filter"
     if snapshot.rows:
-        return f"nobody is in the group {view.safe(view.group)}: Tab goes to the next"
+        return f"group {view.safe(view.group)} has no members: Tab shows the next group"
     if _is_empty(snapshot):
-        return "no instance is to be shown: none runs"
-    return "asking ..." if snapshot.error is None else "nothing is known yet: the last try failed"
+        return "no instances to show: none is running"
+    return "querying ..." if snapshot.error is None else "no data yet: the last query failed"
 
 
 def _is_empty(snapshot: FleetSnapshot) -> bool:
@@ -277,7 +277,7 @@ def _money(summary: FleetSummary) -> list[str]:
     if summary.dollars_per_hour:
         parts.append(f"{at_least(summary.unpriced)}{format_price(summary.dollars_per_hour)}/h")
     elif summary.unpriced:
-        parts.append("nobody knows the price")
+        parts.append("price unknown")
     if summary.dollars_spent:
         parts.append(f"spent {at_least(summary.without_total)}{format_total(summary.dollars_spent)}")
     if summary.credit is not None:
@@ -287,13 +287,13 @@ def _money(summary: FleetSummary) -> list[str]:
         parts.append(f"credit {format_total(summary.credit)}{lasts}")
     if summary.seconds_to_completion is not None:
         dollars, least = summary.dollars_to_completion, at_least(summary.without_price)
-        cost = "" if dollars is None else f"{least}{format_total(dollars)} "
-        parts.append(f"to completion {cost}in {format_duration(summary.seconds_to_completion)}")
+        cost = "" if dollars is None else f" for {least}{format_total(dollars)}"
+        parts.append(f"all done in {format_duration(summary.seconds_to_completion)}{cost}")
     if summary.without_eta:
         parts.append(f"{summary.without_eta} without ETA")
     if summary.hidden:
         hidden = summary.hidden_dollars_per_hour
-        parts.append(f"{summary.hidden} not shown" + (f": {format_price(hidden)}/h of that" if hidden else ""))
+        parts.append(f"{summary.hidden} not shown" + (f" ({format_price(hidden)}/h)" if hidden else ""))
     if summary.left_out:
         parts.append(f"{plural(summary.left_out, 'training')} left out")
     return parts

@@ -46,12 +46,12 @@ from training_monitor.ui.kit.view import Column, Frame, Layout, fit_columns, hea
 
 _CHARTS = 10  # lines
 _CURVE = "LOSS SO FAR"
-_ALONE = f"of each alone: LAST STEP, LAST LOSS, TOTAL, {_CURVE}; SAME STEP: the loss at the last compared step"
+_ALONE = f"LAST STEP, LAST LOSS, TOTAL, {_CURVE}: over the whole run; SAME STEP: loss at the last compared step"
 _STEPS = """
     MEMBER 8, LAST LOSS 9, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, LAST STEP 9, BEST 6, $/1K 7, MEMBER 14, GPU% 4,
     TOTAL 7, TREND/1K 8, AT STEP 7, MEMBER 28
 """
-_DISK_COSTS = " A stopped instance keeps its disk, which still costs; it may not start again."
+_DISK_COSTS = " A stopped instance still costs money for its disk, and may be unable to start again."
 _INDENT = "    "
 _EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
 
@@ -63,7 +63,7 @@ def draw_detail(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw one member: its health, its values, their history, its log."""
     row = member_row(snapshot, view.selected)
     if row is None:
-        body: Body = [[("this member is in the fleet no more; Esc goes back", "warn")]]
+        body: Body = [[("this member is no longer in the fleet; Esc goes back", "warn")]]
         return page(view, [(view.safe(view.selected), "bold")], body)
     body = [
         *words_of(row, snapshot, view),
@@ -97,17 +97,17 @@ def _of(title: str, show: Callable[[RunComparison], str]) -> Column[_Compared]:
 
 
 _WHY_UNKNOWN = {  # by column
-    "LAST STEP": "no step was seen",
-    "LAST LOSS": "no loss was seen",
-    "TOTAL": "it is not rented, or its cost is not known",
+    "LAST STEP": "no step known",
+    "LAST LOSS": "no loss known",
+    "TOTAL": "not rented, or cost unknown",
     "BEST": "no loss in the compared steps",
     "AT STEP": "no loss in the compared steps",
-    "SAME STEP": "no looks around that step",
+    "SAME STEP": "no samples near that step",
     "TREND/1K": "too few losses in the compared steps",
-    "STEPS/S": "no speed in the compared steps",
-    "GPU%": "no GPU in the compared steps",
-    "$/1K": "no price in the compared steps",
-    _CURVE: "fewer than two looks with a loss",
+    "STEPS/S": "speed unknown in the compared steps",
+    "GPU%": "GPU use unknown in the compared steps",
+    "$/1K": "price unknown in the compared steps",
+    _CURVE: "fewer than two samples with a loss",
 }
 _COLUMNS: tuple[Column[_Compared], ...] = (
     Column("MEMBER", "<", lambda each, width: clip_middle(safe(each.name, each.glyphs), width, each.glyphs)),
@@ -150,11 +150,11 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     else:
         body += [row_line("", layout, each, styles, view) for each in compared]
     told = [f"compared steps: {describe_compared(runs)}", _ALONE]
-    told += [f"left out, as they are not known of any: {_reasons(of_all)}"] if of_all else []
+    told += [f"columns without any value: {_reasons(of_all)}"] if of_all else []
     shown = {column.title for column, _ in layout}
     for each, titles in zip(compared, missing):
         if not each.run.samples:
-            told.append(f"{each.name}: nothing is remembered of it yet")
+            told.append(f"{each.name}: no samples yet")
         elif gaps := [title for title in titles if title in shown and title not in of_all]:
             told.append(f"{each.name}: {_reasons(gaps)}")
     body += [[], *(line for text in told for line in wrapped(text, "dim", view))]
@@ -190,8 +190,8 @@ def draw_alerts(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
         for number, group in enumerate(groups)
     ]
     scroll = max(0, min(view.scroll, chosen, len(body) - room), chosen - room + 1)
-    title = [(plural(len(snapshot.alerts), "alert"), "bold"), (", the newest first", "")]
-    return page(replace(view, alert=chosen, scroll=scroll), title, body or [[("nothing happened so far", "dim")]])
+    title = [(plural(len(snapshot.alerts), "alert"), "bold"), (", newest first", "")]
+    return page(replace(view, alert=chosen, scroll=scroll), title, body or [[("no alerts so far", "dim")]])
 
 
 def shown_alerts(snapshot: FleetSnapshot) -> list[tuple[FleetAlert, ...]]:
@@ -250,7 +250,9 @@ def draw_totals(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     layout = fit_columns(_TOTALS, _TOTAL_STEPS, width, {"GROUP": longest}, "GROUP")
     body: Body = [heading_line(layout, view, margin="")]
     body += [row_line("", layout, total, _total_styles(total), view) for total in totals]
-    return page(view, [("groups", "bold")], [*body, [], [(f"{_PLUS}: at least, not all is known", "dim")]])
+    return page(
+        view, [("groups", "bold")], [*body, [], [(f"{_PLUS}: at least this much; some values are unknown", "dim")]]
+    )
 
 
 def _total_styles(total: _Total) -> dict[str, str]:
@@ -294,14 +296,18 @@ def describe_act(action: str, rows: Sequence[TrainingMetrics]) -> str:
     """Describe what stopping or destroying some members means, and what they cost."""
     one, rented = len(rows) == 1, any(map(is_rented, rows))
     if action == "start":
-        means = "The machine runs and costs again, if its GPUs are free." if one else "The machines run and cost again."
+        means = (
+            "The machine starts and costs money again, if its GPUs are free."
+            if one
+            else "The machines start and cost money again."
+        )
     elif action == "reboot":
-        means = "The container starts again: what runs in it ends, its disk stays."
+        means = "The container restarts: its processes end, but its disk is kept."
     elif action == "stop":
         means = ("Its training ends." if one else "Their trainings end.") + _DISK_COSTS * rented
     else:
         gone = "The machine and its disk are" if one else "The machines and their disks are"
-        means = f"{gone} gone for good. What was not copied is lost."
+        means = f"{gone} deleted permanently. Data that was not copied is lost."
     paid = [row for row in rows if is_rented(row) or row.cost_per_hour is not None]
     return f"{means} {_costs(paid)}" if paid else means
 
@@ -313,7 +319,7 @@ def _costs(rows: Sequence[TrainingMetrics]) -> str:
     totals = [row.total_cost for row in rows if row.total_cost is not None]
     one = len(rows) == 1
     if not prices:
-        return f"What the {'machine costs' if one else 'machines cost'} is not known."
+        return f"The cost of the {'machine' if one else 'machines'} is unknown."
     they = "The machine costs" if one else "The machines cost"
     spent = f", and {at_least(len(rows) - len(totals))}{format_total(sum(totals))} so far" if totals else ""
     return f"{they} {at_least(len(rows) - len(prices))}{format_price(sum(prices))}/h{spent}."

@@ -156,27 +156,27 @@ def _leave_filter(view: V, snapshot: object) -> V:
 def moves(act: Callable[[By], Act[Any, Any]], *, ends: bool = True) -> tuple[Key[Any, Any], ...]:
     """Return the arrows, page keys and wheel, and with `ends` also Home and End."""
     steps: tuple[tuple[str, str, str, By], ...] = (
-        ("up", "Up", "up a row or a line", lambda view: -1),
-        ("down", "Down", "down a row or a line", lambda view: 1),
-        ("page-up", "PgUp", "a page up", lambda view: -view.page),
-        ("page-down", "PgDn", "a page down", lambda view: view.page),
-        ("wheel-up", "Wheel", "up some rows or lines", lambda view: -_WHEEL),
-        ("wheel-down", "Wheel", "down some rows or lines", lambda view: _WHEEL),
-        ("home", "Home", "to the first", lambda view: -FAR),
-        ("end", "End", "to the last", lambda view: FAR),
+        ("up", "Up", "move up one row or line", lambda view: -1),
+        ("down", "Down", "move down one row or line", lambda view: 1),
+        ("page-up", "PgUp", "move up one page", lambda view: -view.page),
+        ("page-down", "PgDn", "move down one page", lambda view: view.page),
+        ("wheel-up", "Wheel", "move up several rows or lines", lambda view: -_WHEEL),
+        ("wheel-down", "Wheel", "move down several rows or lines", lambda view: _WHEEL),
+        ("home", "Home", "go to the first row or line", lambda view: -FAR),
+        ("end", "End", "go to the last row or line", lambda view: FAR),
     )
     return tuple(Key(shown, text, act(by), named=(name,)) for name, shown, text, by in steps[: 8 if ends else 6])
 
 
-QUIT: Key[Any, Any] = Key("q", "quit; Ctrl+C does, too", do("quit"), "quit")
-REFRESH: Key[Any, Any] = Key("r", "look now, also while paused", do("refresh"), "refresh")
-REDRAW: Key[Any, Any] = Key("Ctrl-L", "draw the screen anew", do("redraw"))
-HELP: Key[Any, Any] = Key("?", "this help; once more closes it", open_page("help"), "help")
+QUIT: Key[Any, Any] = Key("q", "quit (also Ctrl+C)", do("quit"), "quit")
+REFRESH: Key[Any, Any] = Key("r", "refresh now, even while paused", do("refresh"), "refresh")
+REDRAW: Key[Any, Any] = Key("Ctrl-L", "redraw the screen", do("redraw"))
+HELP: Key[Any, Any] = Key("?", "open or close this help", open_page("help"), "help")
 BACK: Key[Any, Any] = Key("Esc", "back", go_back, "back", named=("escape", "enter"))
 CLOSE_HELP: Key[Any, Any] = Key("Esc", "back", go_back, "back", named=("escape", "enter", "?"))
 ERASES: tuple[Key[Any, Any], ...] = (
     Key("Backspace", "erase the last character", lambda view, _: type_text(view, view.typed[:-1])),
-    Key("Ctrl-U", "erase all that was typed", lambda view, _: type_text(view, "")),
+    Key("Ctrl-U", "erase all typed text", lambda view, _: type_text(view, "")),
 )
 SCROLLS = (*moves(scroll), REDRAW)
 
@@ -185,7 +185,7 @@ def filter_keys(table: Table[V, S, Any]) -> tuple[Key[Any, Any], ...]:
     """Return the keys of the table while its filter is typed."""
     return (
         Key("Enter", "keep the filter", table.keep_filter, "keep"),
-        Key("Esc", "the filter of before", _leave_filter, "cancel"),
+        Key("Esc", "restore the previous filter", _leave_filter, "cancel"),
         *ERASES,
         *moves(table.move),
     )
@@ -194,7 +194,7 @@ def filter_keys(table: Table[V, S, Any]) -> tuple[Key[Any, Any], ...]:
 def sort_keys(table: Table[V, S, Any], letters: Mapping[str, str]) -> tuple[Key[Any, Any], ...]:
     """Return the keys that choose the order: a letter for each column, by title."""
     return (
-        Key("Esc", "leave the order as it is", change(screen="main"), "cancel"),
+        Key("Esc", "keep the current order", change(screen="main"), "cancel"),
         Key("o", table.own_order, table.sort_by(""), table.own_order),
         *(Key(letter, f"sort by {title}", table.sort_by(title), title) for title, letter in letters.items()),
         *moves(table.move),
@@ -204,7 +204,7 @@ def sort_keys(table: Table[V, S, Any], letters: Mapping[str, str]) -> tuple[Key[
 def question_keys(act: Callable[[V, S, Any], V]) -> tuple[Key[Any, Any], ...]:
     """Return the keys of a confirmation."""
     return (
-        Key("Enter", "do it, if what was typed is right", confirmed(act), "confirm"),
+        Key("Enter", "confirm, if the phrase is typed correctly", confirmed(act), "confirm"),
         Key("Esc", "cancel", cancel, "cancel"),
         *ERASES,
         *moves(scroll),

@@ -33,15 +33,15 @@ Body = Sequence[Sequence[Piece]]
 
 # Help that applies to every screen, shown once.
 _COMMON_HELP = (
-    ("Up Down", "a row or a line; the mouse wheel does, too"),
-    ("PgUp PgDn", "a page"),
-    ("Home End", "to the first, to the last"),
-    ("Esc", "back from a page"),
-    ("r", "look now, also while paused"),
-    ("Ctrl-L", "draw the screen anew"),
+    ("Up Down", "move one row or line (also mouse wheel)"),
+    ("PgUp PgDn", "move one page"),
+    ("Home End", "go to the first or last row or line"),
+    ("Esc", "close a page"),
+    ("r", "refresh now, even while paused"),
+    ("Ctrl-L", "redraw the screen"),
     ("?", "this help"),
-    ("q", "quit; Ctrl+C does, too"),
-    ("Backspace", "erase the last character that was typed; Ctrl-U all"),
+    ("q", "quit (also Ctrl+C)"),
+    ("Backspace", "erase the last typed character; Ctrl-U: all of them"),
 )
 _COMMON = frozenset("up down page-up page-down wheel-up wheel-down home end r ctrl-l ? q backspace ctrl-u".split())
 
@@ -141,7 +141,7 @@ def page(view: V, title: Sequence[Piece], body: Body) -> Frame[V]:
 
 def newest_first(view: V, noun: str, entries: Sequence[Body], none: str) -> Frame[V]:
     """Draw a page of entries, newest first; an entry may have several lines."""
-    title: list[Piece] = [(plural(len(entries), noun), "bold"), (", the newest first", "")]
+    title: list[Piece] = [(plural(len(entries), noun), "bold"), (", newest first", "")]
     body = [line for entry in reversed(entries) for line in entry]
     return page(view, title, body or [[(none, "dim")]])
 
@@ -163,8 +163,8 @@ def fact(
 
 def question(view: V, title: str, body: Body) -> Frame[V]:
     """Draw a confirmation: the phrase to type, and below it what would be done."""
-    ask = f"To go on, type   {view.phrase}   and press Enter."
-    lines = [ask] if len(ask) <= view.width else ["To go on, type", f"  {view.phrase}", "and press Enter."]
+    ask = f"To confirm, type   {view.phrase}   and press Enter."
+    lines = [ask] if len(ask) <= view.width else ["To confirm, type", f"  {view.phrase}", "and press Enter."]
     return page(view, [(title, "bad")], [*([(line, "bold")] for line in lines), *body])
 
 
@@ -219,5 +219,5 @@ def _help_sections(app: App[V, S], view: V) -> Iterator[tuple[str, list[tuple[st
             aliases = " ".join(app.aliases)
             yield (
                 "on every screen",
-                [*_COMMON_HELP, *([(aliases, "as " + ", ".join(app.aliases.values()))] if aliases else [])],
+                [*_COMMON_HELP, *([(aliases, "same as " + ", ".join(app.aliases.values()))] if aliases else [])],
             )

@@ -29,13 +29,13 @@ Act = Callable[[TopView, RunsSnapshot], TopView]
 PHRASE = "yes"
 SIGNALS: tuple[tuple[str, str], ...] = (
     ("TERM", "ask it to end"),
-    ("INT", "as Ctrl+C in its terminal"),
-    ("KILL", "end it at once; it cannot save anything"),
-    ("STOP", "halt it until CONT"),
-    ("CONT", "let it go on after STOP"),
-    ("HUP", "its terminal hung up"),
-    ("USR1", "what the script makes of it"),
-    ("USR2", "what the script makes of it"),
+    ("INT", "like Ctrl+C in its terminal"),
+    ("KILL", "kill it at once; it cannot save anything"),
+    ("STOP", "suspend it until SIGCONT"),
+    ("CONT", "resume it after SIGSTOP"),
+    ("HUP", "signal that its terminal was closed"),
+    ("USR1", "whatever the script does on this signal"),
+    ("USR2", "whatever the script does on this signal"),
     ("QUIT", "end it with a core dump"),
 )
 _LEAP, _ROUNDING = 10.0, 1e-9  # the factor from which on a new value is asked for once more
@@ -61,7 +61,7 @@ def ask_signal(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
     """Open the menu of signals for a run, a process, or the process of a thread."""
     what, hit = _processes_of(item)
     if not hit:
-        return said(view, f"{what}: there is no process of it that could get a signal")
+        return said(view, f"{what} has no process to signal")
     return _menu(view, what, [(item.row.run, hit)])
 
 
@@ -70,9 +70,9 @@ def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> TopView:
     rows = [row for row in shown_runs(snapshot, view) if row.status == RUNNING]
     hit = [(row.run, processes) for row in rows if (processes := _processes_of(Item(row))[1])]
     if not hit:
-        return said(view, "no run that is shown is RUNNING with a process that could get a signal")
+        return said(view, "none of the shown runs is RUNNING and has a process to signal")
     everyone = sum(row.status == RUNNING for row in snapshot.rows)
-    hidden = f" ({everyone - len(rows)} more hidden by the filter get none)" if everyone > len(rows) else ""
+    hidden = f" ({everyone - len(rows)} more, hidden by the filter, get no signal)" if everyone > len(rows) else ""
     return _menu(view, f"{plural(len(rows), 'RUNNING run')}{hidden}", hit, f"signal {len(rows)}")
 
 
@@ -180,7 +180,7 @@ def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | EditVar
     row = run_row(snapshot, run.path)
     refusal = "" if row is None else _why_not_deleted(row)
     if row is not None and not is_same_attempt(row.run, run):
-        refusal = "it was started again since it was asked for; ask again"
+        refusal = "it has restarted since you asked; try again"
     if refusal:
         return said(view, f"not deleted: {run.name}: {refusal}")
     view = replace(view, screen="main", back="main", scroll=0, todo=(request,))
@@ -221,19 +221,19 @@ def start_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
     """Begin to type a new value of the selected variable."""
     row, variable = edited(view, snapshot)
     if row is None or variable is None:
-        return said(view, "there is no variable: the script names them with track_variables")
+        return said(view, "no variable to edit: the script selects them with track_variables")
     if refusal := _why_not_edited(row, variable):
         return said(view, refusal)
     value = variable.value if variable.pending is None else variable.pending
     if len(str(value)) >= MAX_VALUE:  # truncated there when it was read
-        return said(view, f"{variable.name}: too long to be edited here")
+        return said(view, f"{variable.name} is too long to edit here")
     return replace(view, screen="edit", typed="" if value in (None, MASK) else str(value))
 
 
 def _why_not_edited(row: RunRow, variable: Variable) -> str:
     if row.status in (RUNNING, UNKNOWN):
         return why_read_only(variable)
-    return f"the run {'was killed' if row.status == KILLED else 'has ended'}: nobody would read it"
+    return f"the run {'was killed' if row.status == KILLED else 'has ended'}: no process would read the new value"
 
 
 def send_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
@@ -241,7 +241,7 @@ def send_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
     row, variable = edited(view, snapshot)
     closed = replace(view, screen="editor", typed="")
     if row is None or variable is None:
-        return said(closed, "the variable is there no more")
+        return said(closed, "the variable no longer exists")
     if refusal := _why_not_edited(row, variable):
         return said(closed, refusal)
     try:
@@ -261,21 +261,21 @@ def describe_leap(old: Scalar, new: Scalar) -> str:
         return "it was 0" if before == 0 else "it becomes 0"
     factor = after / before
     if factor < 0:
-        return "it changes its sign"
+        return "its sign changes"
     if factor > _LEAP - _ROUNDING:
-        return f"{factor:.3g} times as much"
-    return f"{factor:.3g} of what it was" if factor < 1 / _LEAP + _ROUNDING else ""
+        return f"{factor:.3g} times its old value"
+    return f"{factor:.3g} times its old value" if factor < 1 / _LEAP + _ROUNDING else ""
 
 
 def _send_value(view: TopView, request: EditVariable) -> TopView:
-    told = f"asking {request.run.name} for {request.variable} = {request.text}"
+    told = f"sending {request.variable} = {request.text} to {request.run.name}"
     return replace(view, message=told, todo=(request,))
 
 
 def _confirm_edit(view: TopView, snapshot: RunsSnapshot, request: EditVariable) -> TopView:
     row, variable = edited(view, snapshot)
     if row is None or variable is None or not is_same_attempt(row.run, request.run):
-        return said(view, f"not changed: {request.run.name} ended, or was started again, since it was asked for")
+        return said(view, f"not changed: {request.run.name} has ended or restarted since you asked")
     refusal = _why_not_edited(row, variable)
     return said(view, refusal) if refusal else _send_value(view, replace(request, run=row.run))
 
@@ -311,7 +311,7 @@ def go_to_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
     except ValueError:
         percent = -1.0
     if not 0 <= percent <= 100:
-        return said(view, f"not moved: {text or 'nothing'} is not per cent, from 0 to 100")
+        return said(view, f"not moved: {text or 'nothing'} is not a percentage from 0 to 100")
     return replace(view, todo=(Do("percent", percent),))
 
 
@@ -320,7 +320,7 @@ def search_again(*, turned: bool) -> Act:
 
     def act(view: TopView, snapshot: RunsSnapshot) -> TopView:
         if not view.searched:
-            return said(view, "nothing was searched for yet: / searches")
+            return said(view, "no search yet: press / to search")
         return replace(view, todo=(Do(SEARCHES[view.backwards is turned], view.searched),))
 
     return act
@@ -335,6 +335,6 @@ def in_pane(screen: str, here: Callable[[TopView, RunsSnapshot, Item], TopView])
     def act(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
         if view.has_tmux:
             return replace(view, todo=(Do("pane", (screen, item.row.run.path)),))
-        return said(here(view, snapshot, item), "opened here: inside tmux it gets a pane of its own")
+        return said(here(view, snapshot, item), "opened here; inside tmux it opens in its own pane")
 
     return on_run(act)

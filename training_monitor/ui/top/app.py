@@ -76,12 +76,12 @@ _WIDE = 120  # cells of the screen from which a pane is beside it, not below
 _KEPT_AS = "columns of top"
 _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
-_SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
+_SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others only to its main process"
 _COLUMN_HELP = (
-    ("Status", "how it ended; else RUNNING, starting, slow or stalled; ? unknown"),
-    ("Done Rate", "of the whole run; batches a second, a minute or an hour"),
-    ("CPU", "per cent of one core, over all processes"),
-    ("RAM GPU", "memory over all processes; Share: of all that there is"),
+    ("Status", "how the run ended, or RUNNING, starting, slow or stalled; ? is unknown"),
+    ("Done Rate", "progress of the whole run; batches per second, minute or hour"),
+    ("CPU", "percent of one core, summed over all processes"),
+    ("RAM GPU", "memory of all processes; Share: of the machine's total"),
 )
 
 
@@ -94,7 +94,9 @@ def _sideways(name: str, by: int) -> Act:
 
 def _next_status(view: TopView, snapshot: RunsSnapshot) -> TopView:
     status = STATUS_FILTERS[(STATUS_FILTERS.index(view.status) + 1) % len(STATUS_FILTERS)]
-    return replace(view, status=status, message="runs of every status" if status is None else f"only {status}")
+    return replace(
+        view, status=status, message="showing runs of every status" if status is None else f"showing only {status}"
+    )
 
 
 def _toggle_tree(view: TopView, snapshot: RunsSnapshot) -> TopView:
@@ -103,7 +105,7 @@ def _toggle_tree(view: TopView, snapshot: RunsSnapshot) -> TopView:
         return view
     path = item.row.run.path
     if path not in view.expanded and not item.row.tree:
-        why = "no process of it can be seen from here" if item.row.status in (RUNNING, UNKNOWN) else "it has ended"
+        why = "its processes are not visible from here" if item.row.status in (RUNNING, UNKNOWN) else "it has ended"
         return said(view, f"{item.row.run.name}: {why}")
     selected = Place(path) if path in view.expanded else item.place
     return replace(view, expanded=view.expanded ^ {path}, selected=selected)
@@ -124,14 +126,14 @@ def _move_output(by: Callable[[TopView], int]) -> Act:
 
 
 def _wrap(view: TopView, snapshot: RunsSnapshot) -> TopView:
-    message = "long lines are cut; left and right scroll" if view.wraps else "long lines are broken"
+    message = "long lines are cut; Left and Right scroll" if view.wraps else "long lines are wrapped"
     return replace(view, wraps=not view.wraps, aside=0, message=message)
 
 
 def _close_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
     """End the searches under way; without any, leave the outputs."""
     if any(pane.searching for pane in view.panes):
-        return replace(view, message="the search was ended", todo=(Do("stop-search"),))
+        return replace(view, message="search cancelled", todo=(Do("stop-search"),))
     return replace(go_back(view), panes=(), aside=0, todo=(Do("close"),))
 
 
@@ -140,38 +142,38 @@ def _close_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
 
 _SIGNAL = Key("k", "send a signal to the selected run or process", on_run(acts.ask_signal), "signal", changes=True)
 _DELETE = Key("c", "delete the folder of the selected run", on_run(acts.ask_delete), "delete", changes=True)
-_EDITOR = Key("e", "variables of the selected run, and edit them", on_run(acts.open_editor), "edit")
-_OUTPUT = Key("o", "what the selected run wrote to stdout and stderr", on_run(acts.open_output), "output")
+_EDITOR = Key("e", "show and edit the variables of the selected run", on_run(acts.open_editor), "edit")
+_OUTPUT = Key("o", "show stdout and stderr of the selected run", on_run(acts.open_output), "output")
 _PANES: tuple[Key[Any, Any], ...] = (
-    Key("O", "the same in a pane of its own, inside tmux", acts.in_pane("output", acts.open_output)),
-    Key("E", "the variables in a pane of their own, inside tmux", acts.in_pane("editor", acts.open_editor)),
+    Key("O", "show stdout and stderr in a separate tmux pane", acts.in_pane("output", acts.open_output)),
+    Key("E", "show the variables in a separate tmux pane", acts.in_pane("editor", acts.open_editor)),
 )
 _PAGE = (BACK, QUIT, REFRESH, HELP, *SCROLLS)
 _MAIN: tuple[Key[Any, Any], ...] = (
     QUIT,
     HELP,
-    Key("s", "only runs of the next status", _next_status, "status"),
-    Key("f", "only runs whose name has what is typed", start_filter, "filter"),
-    Key("t", "show or hide the processes and threads of the run", _toggle_tree, "tree"),
+    Key("s", "show only runs with the next status", _next_status, "status"),
+    Key("f", "show only runs whose name contains the typed text", start_filter, "filter"),
+    Key("t", "show or hide the processes and threads of the selected run", _toggle_tree, "tree"),
     _EDITOR,
     _OUTPUT,
     *_PANES,
     _SIGNAL,
     Key("l", "send a signal to all RUNNING runs shown", acts.ask_signal_of_all, "all", changes=True),
     _DELETE,
-    Key("Enter", "all that is known of the selected run", TABLE.open_detail, "detail"),
+    Key("Enter", "show all details of the selected run", TABLE.open_detail, "detail"),
     Key("T", "show or hide the processes of all runs", _toggle_trees),
-    Key("v", "choose the columns, also for the next start", acts.open_columns, "columns"),
-    Key("S >", "sort by the next column; a click on a title by that one", TABLE.next_sort(1), "sort"),
-    Key("<", "sort by the column before", TABLE.next_sort(-1)),
-    Key("R", "sort the other way round", toggle("reverse")),
+    Key("v", "choose the columns, and remember the choice", acts.open_columns, "columns"),
+    Key("S >", "sort by the next column (or click on a column title)", TABLE.next_sort(1), "sort"),
+    Key("<", "sort by the previous column", TABLE.next_sort(-1)),
+    Key("R", "reverse the sort order", toggle("reverse")),
     REFRESH,
-    Key("p", "keep the screen as it is until p is pressed again", toggle("paused"), "pause"),
-    Key("m", "results of requested actions", open_page("messages"), "messages"),
+    Key("p", "freeze the screen until p is pressed again", toggle("paused"), "pause"),
+    Key("m", "show the results of requested actions", open_page("messages"), "messages"),
     *moves(TABLE.move),
-    Key("Left", "columns to the left", _sideways("across", -1)),
-    Key("Right", "columns to the right", _sideways("across", 1)),
-    Key("Esc", "all runs and columns as at the beginning", _RESET),
+    Key("Left", "scroll to columns on the left", _sideways("across", -1)),
+    Key("Right", "scroll to columns on the right", _sideways("across", 1)),
+    Key("Esc", "clear the filters and the sort order, and scroll back", _RESET),
     REDRAW,
 )
 _EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
@@ -185,21 +187,26 @@ _EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
     REDRAW,
 )
 _EDIT: tuple[Key[Any, Any], ...] = (
-    Key("Enter", "ask the run to use this value", acts.send_edit, "send", changes=True),
+    Key("Enter", "send this value to the run", acts.send_edit, "send", changes=True),
     Key("Esc", "change nothing", _LEAVE_EDIT, "cancel"),
     *ERASES,
 )
 _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
-    Key("Esc", "end the search under way; else back", _close_output, "back"),
-    Key("Tab", "stdout, stderr, or both", acts.show_other_output, "other"),
-    Key("F End G", "to the end, and follow it", do("end"), "follow"),
-    Key("g Home", "to the beginning", do("start"), "begin"),
-    Key(":", "to a place in the file, typed in per cent", change(screen="position", typed=""), "percent"),
-    Key("/", "search forwards from here, up to the end of the file", change(screen="search", typed=""), "search"),
+    Key("Esc", "cancel the current search; without one, go back", _close_output, "back"),
+    Key("Tab", "switch between stdout, stderr and both", acts.show_other_output, "other"),
+    Key("F End G", "go to the end, and follow new output", do("end"), "follow"),
+    Key("g Home", "go to the beginning", do("start"), "begin"),
+    Key(":", "go to a position in the file, in percent", change(screen="position", typed=""), "percent"),
+    Key("/", "search forwards from here to the end of the file", change(screen="search", typed=""), "search"),
     Key("b", "search backwards from here", change(screen=SEARCHES[0], typed=""), "search back"),
-    Key("n", "the next match in that direction; after the last one, all over", acts.search_again(turned=False), "next"),
-    Key("N", "the next match in the other direction", acts.search_again(turned=True), "other way"),
-    Key("w", "break long lines, or cut them", _wrap, "wrap"),
+    Key(
+        "n",
+        "next match in the search direction; after the last one, start again",
+        acts.search_again(turned=False),
+        "next",
+    ),
+    Key("N", "next match in the opposite direction", acts.search_again(turned=True), "other way"),
+    Key("w", "wrap or cut long lines", _wrap, "wrap"),
     Key("Left", "scroll to the left", _sideways("aside", -_ASIDE)),
     Key("Right", "scroll to the right", _sideways("aside", _ASIDE)),
     *moves(_move_output, ends=False),
@@ -208,24 +215,24 @@ _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
     REDRAW,
 )
 _SEARCH: tuple[Key[Any, Any], ...] = (
-    Key("Enter", "search for it", acts.search_typed, "search"),
-    Key("Esc", "search for nothing", change(screen="output", typed=""), "cancel"),
+    Key("Enter", "search for the typed text", acts.search_typed, "search"),
+    Key("Esc", "cancel the search", change(screen="output", typed=""), "cancel"),
     *ERASES,
 )
 _POSITION: tuple[Key[Any, Any], ...] = (
-    Key("Enter", "go there", acts.go_to_typed, "go"),
+    Key("Enter", "go to this position", acts.go_to_typed, "go"),
     Key("Esc", "stay here", change(screen="output", typed=""), "cancel"),
     *ERASES,
 )
 _COLUMNS: tuple[Key[Any, Any], ...] = (
     Key("Space", "show or hide this column", acts.toggle_column, "show or hide"),
     Key("Enter", "keep this choice", acts.keep_columns, "keep"),
-    Key("Esc", "leave the columns as they were", cancel, "cancel"),
+    Key("Esc", "discard the changes", cancel, "cancel"),
     *moves(acts.move_in(COLUMNS)),
     QUIT,
 )
 _SIGNALS: tuple[Key[Any, Any], ...] = (
-    Key("Enter", "this signal; asks once more", acts.ask_once_more, "choose"),
+    Key("Enter", "choose this signal; a confirmation follows", acts.ask_once_more, "choose"),
     Key("Esc", "send nothing", cancel, "cancel"),
     *moves(acts.move_in(acts.SIGNALS)),
 )
@@ -234,18 +241,18 @@ APP: App[TopView, RunsSnapshot] = App(
     draw_header,
     {
         "main": Screen(draw_main, _MAIN, section="the table", click=TABLE.click),
-        "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while the name is typed", click=TABLE.click),
+        "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while you type the name", click=TABLE.click),
         "detail": Screen(draw_detail, (*_PAGE, _EDITOR, _OUTPUT, *_PANES, _SIGNAL, _DELETE)),
         "editor": Screen(draw_editor, _EDITOR_KEYS, section="variables"),
-        "edit": Screen(draw_editor, _EDIT, "= ", "while a value is typed", changes=True),
+        "edit": Screen(draw_editor, _EDIT, "= ", "while you type a value", changes=True),
         "output": Screen(draw_output, _OUTPUT_KEYS, section="stdout and stderr"),
-        "search": Screen(draw_output, _SEARCH, "/", "while the search is typed"),
+        "search": Screen(draw_output, _SEARCH, "/", "while you type a search"),
         SEARCHES[0]: Screen(draw_output, _SEARCH, "backwards: "),
-        "position": Screen(draw_output, _POSITION, "per cent: ", "while a place is typed"),
+        "position": Screen(draw_output, _POSITION, "per cent: ", "while you type a position"),
         "columns": Screen(draw_columns, _COLUMNS, section="the choice of columns"),
         "signals": Screen(draw_signals, _SIGNALS, section="the menu of signals", changes=True, note=_SIGNAL_NOTE),
         "confirm": Screen(
-            draw_confirm, question_keys(acts.confirm), "> ", "the question before anything is done", changes=True
+            draw_confirm, question_keys(acts.confirm), "> ", "the confirmation before an action", changes=True
         ),
         "messages": Screen(draw_messages, _PAGE),
         "help": Screen(None, (CLOSE_HELP, *(key for key in _PAGE[1:] if key is not HELP))),
@@ -298,7 +305,7 @@ def run_top(
         hidden = load_hidden_columns()
     except TrainingMonitorError as error:
         hidden = frozenset()
-        collector.tell(f"all columns are shown: {error}")
+        collector.tell(f"the choice of columns could not be read, so all are shown: {error}")
     has_tmux = bool(os.environ.get("TMUX")) and bool(command)
     view = TopView(title, read_only, terminal_glyphs(), hidden=hidden, has_tmux=has_tmux)
     run_screen(APP, _TopSession(collector, begin, command), view)
@@ -348,7 +355,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         row = next((row for row in self._snapshot.rows if name in (row.run.name, row.run.path)), None)
         if row is None:
             is_known = self._snapshot.error is None and not self._snapshot.is_refreshing
-            return said(view, f"there is no run {name} yet") if is_known else view
+            return said(view, f"run {name} does not exist yet") if is_known else view
         self._begin = None
         view = (acts.open_output if screen == "output" else acts.open_editor)(view, self._snapshot, Item(row))
         for command in view.todo:
@@ -365,7 +372,9 @@ class _TopSession(Session[TopView, RunsSnapshot]):
                 self._wanted_after = self._snapshot.timestamp
                 self._collector.refresh()
             case Do("keep-columns", hidden):
-                self._collector.act("keep the columns", lambda: f"columns kept in {keep_hidden_columns(hidden)}")
+                self._collector.act(
+                    "save the choice of columns", lambda: f"column choice saved in {keep_hidden_columns(hidden)}"
+                )
             case Do("pane", (screen, path)):
                 self._collector.act(
                     "open a pane", lambda: open_pane(self._command, screen, path, wide=view.width >= _WIDE)
@@ -382,7 +391,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
             case Do("measure", run):
                 self._measured = Measured(run.path)
                 if not begin_thread(lambda: self._measure(run), "measure"):
-                    self._measured = Measured(run.path, error="there is no thread left here")
+                    self._measured = Measured(run.path, error="no thread could be started here")
             case Do("delete", run):
                 self._collector.act(f"delete {run.name}", lambda: self._delete(run))
             case Do():
@@ -391,7 +400,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
             case SendSignal():
                 self._collector.act(f"send SIG{command.signal} to {command.what}", lambda: self._send(command))
             case EditVariable(run, variable, text):
-                self._collector.act(f"ask {run.name} for {variable} = {text}", lambda: self._edit(command))
+                self._collector.act(f"send {variable} = {text} to {run.name}", lambda: self._edit(command))
         return view
 
     def _close_output(self) -> None:
@@ -405,7 +414,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         answers = self._collector.source.send_signal(command.targets, SIGNAL_NUMBERS[command.signal], command.runs)
         for answer in answers[1:]:
             self._collector.tell(answer)
-        more = f"; m shows {plural(len(answers) - 1, 'more result')}" if len(answers) > 1 else ""
+        more = f"; press m to see {plural(len(answers) - 1, 'more result')}" if len(answers) > 1 else ""
         return f"{answers[0]}{more}"
 
     def _measure(self, run: Run) -> None:
@@ -427,7 +436,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         run, variable, text = command.run, command.variable, command.text
         self._collector.source.edit(run, {variable: text})
         self._asked = command
-        return f"asked {run.name} for {variable} = {text}; VALUE changes when the run answers"
+        return f"sent {variable} = {text} to {run.name}; VALUE changes when the run applies it"
 
 
 def _is_answered(asked: EditVariable, snapshot: RunsSnapshot) -> bool:
@@ -445,4 +454,4 @@ def open_pane(command: Sequence[str], screen: str, path: str, *, wide: bool) -> 
     done = LocalTransport().run(argv, timeout=_TMUX_SECONDS)
     if done.exit_code:
         raise TrainingMonitorError(f"tmux: {last_lines(done.stderr) or f'exit code {done.exit_code}'}")
-    return f"opened a pane of tmux with the {screen} of {os.path.basename(path)}"
+    return f"opened a tmux pane with the {screen} of {os.path.basename(path)}"

@@ -96,13 +96,13 @@ def _why_empty(snapshot: RunsSnapshot, view: TopView) -> Line:
     """Format the text of a table without rows."""
     if snapshot.rows:
         wanted = " ".join(text for text in (view.status or "", view.safe(view.words)) if text)
-        text = f"no run is {wanted}: Esc shows all"
+        text = f"no run matches {wanted}: Esc shows all"
     elif snapshot.error is not None:
-        text = "nothing is known yet: the last look failed"
+        text = "no data yet: the last refresh failed"
     elif snapshot.is_refreshing:
         text = "looking ..."
     else:
-        text = 'no runs here yet: TrainingMonitor("FOLDER/RUN.json") in a script writes one'
+        text = 'no runs here yet: a training script creates one with TrainingMonitor("FOLDER/RUN.json")'
     return view.line([(f"  {text}", "dim")])
 
 
@@ -152,8 +152,8 @@ def problem_of(row: RunRow) -> str:
     run = row.run
     parts = [f"its file cannot be read: {run.error}"] if run.error else []
     parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
-    parts += [f"{FAILED}: {run.last_words or 'it named no error'}"] if row.status == FAILED else []
-    parts += ["whether it runs is not known"] if row.status == UNKNOWN and not row.reason else []
+    parts += [f"{FAILED}: {run.last_words or 'no error was reported'}"] if row.status == FAILED else []
+    parts += ["it is unknown whether it is running"] if row.status == UNKNOWN and not row.reason else []
     parts += [f"{word}: {row.verdict.reason}"] if (word := status_word(row)) in _SAID else []
     return "; ".join(parts)
 
@@ -170,7 +170,7 @@ def whereabouts(row: RunRow) -> str:
     parts = [row.run.script or ""]
     if process is not None:
         parts.append(f"PID {process.pid}" + (f" on {process.hostname}" if process.hostname else ""))
-    return ", ".join(part for part in parts if part) or "it does not say where it runs"
+    return ", ".join(part for part in parts if part) or "its script and process are unknown"
 
 
 # ---------------------------------------------------------------- usage

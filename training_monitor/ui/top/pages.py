@@ -62,10 +62,10 @@ from training_monitor.ui.top.view import (
 )
 from training_monitor.verdict.judge import ENDS
 
-GONE = "this run is there no more: its file was deleted"
+GONE = "this run no longer exists: its file was deleted"
 _NO_PATH = (
-    "the run names no file for its {}: TrainingMonitor(..., tee_outputs=True) writes one, and so does a script"
-    " that is started with its output sent to a file"
+    "this run has no file for its {}: create one with TrainingMonitor(..., tee_outputs=True), or start the script"
+    " with its output redirected to a file"
 )
 _LONG = (f"{title} {width}" for width in range(24, 129, 8) for title in ("VALUE", "PENDING"))  # while space is left
 _STEPS = ", ".join(("NAME 10, VALUE 10, STATE 10, TYPE 5, PENDING 10, NAME 24, VALUE 16, PENDING 16, STATE 30", *_LONG))
@@ -249,7 +249,7 @@ def draw_editor(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
 
 def _variable_lines(variables: Sequence[Variable], chosen: Variable | None, view: TopView) -> Sequence[Sequence[Piece]]:
     if not variables:
-        return [[], [("it has none to edit: monitor.track_variables({...}) in the script names some", "dim")]]
+        return [[], [("no variables to edit: the script selects them with monitor.track_variables({...})", "dim")]]
     needs = {"NAME": max(10, *(cells(each.name) for each in variables))}
     needs["VALUE"] = max(_USUAL, *(cells(view.safe(each.value)) for each in variables))
     pending = [cells(view.safe(each.pending)) for each in variables if each.pending is not None]
@@ -286,7 +286,7 @@ def draw_columns(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
         sign = " " if column.title in view.draft else "x"
         body.append([(f"{mark} [{sign}] {column.heading or column.title}", style)])
     count = sum(column.title not in view.draft for column in COLUMNS)
-    title = [("columns", "bold"), (f"  {count} of {len(COLUMNS)} are shown beside the name", "")]
+    title = [("columns", "bold"), (f"  {count} of {len(COLUMNS)} columns shown, besides the name", "")]
     at = max(0, view.choice - view.height + 2)
     return page(replace(view, scroll=at), title, body)
 
@@ -305,7 +305,7 @@ def draw_signals(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
         body += [[], *_hit(with_signal(request, SIGNALS[view.choice][0]), view)]
     what = view.safe(request.what) if isinstance(request, SendSignal) else ""
     at = max(0, view.choice - view.height + 2)
-    return page(replace(view, scroll=at), [(f"a signal to {what}", "bold")], body)
+    return page(replace(view, scroll=at), [(f"send a signal to {what}", "bold")], body)
 
 
 def draw_confirm(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
@@ -328,26 +328,26 @@ def draw_confirm(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
 
 def _hit(request: SendSignal, view: TopView) -> list[list[Piece]]:
     count = len(request.names)
-    told = f"It goes to {plural(count, 'process', 'processes')}{', in this order' if count > 1 else ''}:"
+    told = f"The signal goes to {plural(count, 'process', 'processes')}{', in this order' if count > 1 else ''}:"
     return [[(told, "")], *(line for name in request.names for line in wrapped(name, "", view, "  "))]
 
 
 def _leap(request: EditVariable, variable: Variable | None, view: TopView) -> list[list[Piece]]:
     """Format a value far from the present one beside that."""
     if variable is None:
-        return wrapped("the variable is there no more", "warn", view)
+        return wrapped("the variable no longer exists", "warn", view)
     with suppress(ValueError):
         leap = describe_leap(variable.value, convert(request.text, variable.type))
         return [*fact("now", _value(variable), view), *fact("new", f"{request.text}  ({leap})", view, style="warn")]
-    return wrapped(f"its type is {variable.type} by now", "warn", view)
+    return wrapped(f"its type has changed to {variable.type}", "warn", view)
 
 
 def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
-    goes = "Its progress file, its control file and its outputs beside them are gone for good"
-    stays = "All else beside them stays, also checkpoints"
+    goes = "This permanently deletes its progress file, its control file and the outputs next to them"
+    stays = "All other files next to them are kept, including checkpoints"
     if run.folder is not None:
-        goes = "Its folder and all that is in it, also checkpoints, are gone for good"
-        stays = "All that is elsewhere stays"
+        goes = "This permanently deletes its folder with all contents, including checkpoints"
+        stays = "Files elsewhere are kept"
     measured = view.measured if view.measured and view.measured.path == run.path else Measured(run.path)
     kept = measured.size.kept if measured.size else ()
     body = wrapped(f"{goes}:", "warn", view)
@@ -355,14 +355,14 @@ def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
     body += wrapped(f"{stays}{':' if kept else '.'}", "", view)
     body += [line for path in kept for line in wrapped(path, "", view, "  ")]
     if row is not None and row.status == UNKNOWN:
-        body += wrapped(f"Whether it has ended is not known. {row.reason}", "bad", view)
+        body += wrapped(f"It is unknown whether the run has ended. {row.reason}", "bad", view)
     return body
 
 
 def _size_text(measured: Measured) -> str:
     if measured.size is not None:
         return format_size(measured.size)
-    return f"how much that is is not known: {measured.error}" if measured.error else "counting its files ..."
+    return f"size unknown: {measured.error}" if measured.error else "counting its files ..."
 
 
 def format_size(size: RunSize) -> str:
@@ -375,7 +375,7 @@ def draw_messages(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     times = [format_moment(each.at, snapshot.timestamp) for each in view.messages]
     least = max(map(len, times), default=0) + 2
     entries = [fact(time, each.text, view, least=least) for time, each in zip(times, view.messages)]
-    return newest_first(view, "message", entries, "nothing was asked for yet")
+    return newest_first(view, "message", entries, "no actions requested so far")
 
 
 def draw_output(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
@@ -412,7 +412,7 @@ def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView) -> Line:
 def _searching_text(search: Searching) -> str:
     percent = 100 * search.searched // search.total if search.total else 100
     done = f"{percent}%, {format_bytes(search.searched)} of {format_bytes(search.total)}"
-    return f"{done} searched for {search.words}; Esc ends it"
+    return f"{done} searched for {search.words}; Esc cancels"
 
 
 def _position_text(pane: Pane) -> str:

@@ -167,7 +167,7 @@ class OutputReader(Engine):
             return ""
         with self._lock:
             self._searches.pop(name, None)
-        return "not searched: there is no thread left here. Try: end other programs here"
+        return "not searched: no thread could be started. Try: end other programs on this machine"
 
     def _search(self, name: str, search: OutputSearch) -> None:
         """Search, and let the reading thread show the result, unless the search was stopped."""
@@ -202,14 +202,14 @@ class OutputReader(Engine):
             self._in_vain[name] = words, search.backwards
             return _none(words, search.backwards)
         if not self._pages[name].show_match(result.found, words):
-            return f"the file was changed where {words} was found: search again"
-        from_there = f", from the {'end' if search.backwards else 'beginning'} on" if was_in_vain else ""
+            return f"the file changed where {words} was found: search again"
+        from_there = f", starting from the {'end' if search.backwards else 'beginning'}" if was_in_vain else ""
         return f"found {words}{from_there}"
 
 
 def _none(words: str, backwards: bool) -> str:
     where, end = ("before", "end") if backwards else ("after", "beginning")
-    return f"no {words} {where} here; searching again begins at the {end}"
+    return f"no {words} {where} this position; search again to start from the {end}"
 
 
 def _reads(source: RemoteRuns, path: str) -> Read:

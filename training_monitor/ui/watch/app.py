@@ -64,10 +64,10 @@ def _scroll_log(by: By) -> Callable[[WatchView, WatchSnapshot], WatchView]:
     return lambda view, snapshot: replace(view, log_top=max(0, view.top + by(view)))
 
 
-_QUIT = replace(QUIT, help="leave; the training continues, and Ctrl+C does the same")
-_LOG = Key("l", "the log alone, to scroll in", _open("log"), "log")
-_EVENTS = Key("e", "all events, and what was notified", _open("events"), "events")
-_REFRESH = replace(REFRESH, help="look now", word="look now")
+_QUIT = replace(QUIT, help="quit (also Ctrl+C); the training continues")
+_LOG = Key("l", "show only the log, with scrolling", _open("log"), "log")
+_EVENTS = Key("e", "show all events, including notices", _open("events"), "events")
+_REFRESH = replace(REFRESH, help="refresh now", word="refresh now")
 _HELP = replace(HELP, act=_open("help"))
 _ALL: tuple[Key[Any, Any], ...] = (_QUIT, _REFRESH, _LOG, _EVENTS, _HELP)
 _MAIN: tuple[Key[Any, Any], ...] = (*_ALL, *moves(scroll), REDRAW)

@@ -41,7 +41,7 @@ def urgent_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     body: Body = []
     if snapshot.failing_since is not None:
         since = format_seconds(snapshot.now - snapshot.failing_since)
-        body += wrapped(f"no answer for {since}, {_next_try(snapshot)}", "bad", view)
+        body += wrapped(f"no response for {since}, {_next_try(snapshot)}", "bad", view)
     if snapshot.phase is not None:
         body += _flowed("ending it", [[each] for each in _phases(snapshot.phase)], view)
     return body
@@ -65,11 +65,11 @@ def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     """Format the verdict, the age of the last step and its limit, what to try, and what could not be asked."""
     status, verdict = snapshot.status, snapshot.verdict
     if status is None or verdict is None:
-        return [[("it is being looked at for the first time", "dim")]]
+        return [[("the first check is in progress", "dim")]]
     style = STYLES.get(verdict.verdict, "warn")
     reason = reason_beside_silence(verdict) if _is_silence_shown(snapshot) else verdict.reason
     if snapshot.missing_log is not None:
-        reason, style = f"there is no log {snapshot.missing_log} yet; {reason}", "warn" if style == "good" else style
+        reason, style = f"log {snapshot.missing_log} does not exist yet; {reason}", "warn" if style == "good" else style
     body = _fact("verdict", reason, view, style="" if style == "good" else style) if reason else []
     body += _why_lines(snapshot, view)
     if snapshot.phase is not None:
@@ -78,8 +78,8 @@ def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     if snapshot.ends_at is not None:
         left = snapshot.ends_at - snapshot.now
         when = f"at {format_moment(snapshot.ends_at, snapshot.now)}, in {format_seconds(left)}"
-        when = when if left >= 1 else "after the next look"
-        body += _fact("", f"it is ended {when}, unless it makes a step", view, style="bad")
+        when = when if left >= 1 else "after the next check"
+        body += _fact("", f"it will be stopped {when} unless it makes a step", view, style="bad")
     for remedy in verdict.remedies[:_MOST_REMEDIES]:
         body += _fact("try", remedy, view)
     is_told = verdict.verdict == "failed" and status.loss is not None and status.loss.kind == "nan"
@@ -108,12 +108,12 @@ def _silence_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
         return []
     if seconds is None:
         return [_labelled("last step", [(NOT_KNOWN, "")], view)]
-    ago = "ago" if snapshot.failing_since is None else "before the last answer"
+    ago = "ago" if snapshot.failing_since is None else "before the last response"
     text, limit = f"{format_seconds(seconds)} {ago}", known_number(verdict.limit_seconds)
     if job_progress(snapshot.progress).step is None:
         text = f"none for {format_seconds(seconds)}"
     if limit is None or limit <= 0:
-        return [_labelled("last step", [(f"{text}; its limit is not known yet", "")], view)]
+        return [_labelled("last step", [(f"{text}; its limit is unknown so far", "")], view)]
     share = 100.0 * seconds / limit
     style = "bad" if share >= 100 else "warn" if share >= 50 else "good"
     words = [(f"{text}, limit {format_duration(limit)}", "" if style == "good" else style)]
@@ -223,7 +223,7 @@ def process_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     """Format pid, state, CPU, memory, the number of processes, and since when it runs."""
     status, process = snapshot.status, snapshot.process
     running = status.is_running if status else None
-    state = {True: ("running", "good"), False: ("not running", "bad"), None: ("not known whether it runs", "warn")}
+    state = {True: ("running", "good"), False: ("not running", "bad"), None: ("unknown whether it is running", "warn")}
     cpu = NOT_KNOWN if process.cpu_cores is None else f"{format_percent(100 * process.cpu_cores)} %"
     memory = NOT_KNOWN if process.memory_bytes is None else format_bytes(process.memory_bytes)
     segments: list[Sequence[Piece]] = [
@@ -250,7 +250,7 @@ def checkpoint_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     """Format the newest complete checkpoint, and the incomplete ones after it."""
     status, name = snapshot.status, "saved" if view.width < NARROW else "checkpoint"
     if snapshot.folder is None:
-        named = Hint("no folder is known; {output_dir=True} names it").spell("shell")
+        named = Hint("no folder is known; set it with {output_dir=True}").spell("shell")
         return _fact(name, f"{NOT_KNOWN}  {named}", view, style="dim")
     if status is None or status.checkpoints is None:
         return _fact(name, NOT_KNOWN, view)
@@ -267,7 +267,7 @@ def checkpoint_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
 
 def _checkpoint_text(checkpoint: Checkpoint, snapshot: WatchSnapshot) -> str:
     age = since_look(snapshot, checkpoint.age)
-    complete = {True: "complete", False: "incomplete", None: "not known whether it is complete"}[checkpoint.complete]
+    complete = {True: "complete", False: "incomplete", None: "unknown whether complete"}[checkpoint.complete]
     problem = f": {checkpoint.problem}" if checkpoint.problem else ""
     old = f"{format_seconds(age)} old"
     size = NOT_KNOWN if checkpoint.size_bytes is None else format_bytes(checkpoint.size_bytes)

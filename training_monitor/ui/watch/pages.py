@@ -54,7 +54,7 @@ def draw_header(snapshot: WatchSnapshot, view: WatchView) -> Line:
     """Draw what is watched, where, how old the last answer is, and when the next look is."""
     status, is_due = snapshot.status, snapshot.next_look_at is None or snapshot.next_look_at <= snapshot.now
     age = "not seen yet" if status is None else f"seen {format_age(snapshot.now - status.timestamp)} ago"
-    upcoming = "looking" if is_due else f"next look in {format_age((snapshot.next_look_at or 0.0) - snapshot.now)}"
+    upcoming = "checking" if is_due else f"next check in {format_age((snapshot.next_look_at or 0.0) - snapshot.now)}"
     tail = [(f"  {age}", "bad" if snapshot.failing_since is not None else "bold")]
     tail += [(f"  {upcoming}", "dim")] if view.width >= NARROW and not snapshot.phase else []
     room = max(2, view.width - sum(cells(text) for text, _ in tail) - 4)
@@ -141,7 +141,7 @@ def draw_events(snapshot: WatchSnapshot, view: WatchView) -> Frame[WatchView]:
     """Draw all events, newest first."""
     width = _moments_width(snapshot, len(snapshot.events))
     entries = [_event_lines(at, event, snapshot.now, view, width) for at, event in snapshot.events]
-    return newest_first(view, "event", entries, "nothing happened so far")
+    return newest_first(view, "event", entries, "no events so far")
 
 
 # ---------------------------------------------------------------- log
@@ -149,7 +149,7 @@ def draw_events(snapshot: WatchSnapshot, view: WatchView) -> Frame[WatchView]:
 
 def _log(snapshot: WatchSnapshot, view: WatchView, room: int) -> Body:
     shown = snapshot.log[max(0, len(snapshot.log) - room + 1) :]
-    lines: Body = [[(view.safe(line), "")] for line in shown] or [[("no line of its log was seen yet", "dim")]]
+    lines: Body = [[(view.safe(line), "")] for line in shown] or [[("no log lines seen yet", "dim")]]
     return [rule([("log", "bold")], view.width, view.glyphs), *lines]
 
 
@@ -172,7 +172,7 @@ def draw_log(snapshot: WatchSnapshot, view: WatchView) -> Frame[WatchView]:
 
 def _seen(snapshot: WatchSnapshot, place: int, until: int) -> str:
     if not snapshot.log:
-        return "no line was seen yet"
+        return "no lines seen yet"
     last = snapshot.first_line + len(snapshot.log) - 1
     return f"lines {snapshot.first_line + place} to {snapshot.first_line + until - 1} of {plural(last, 'line')}"
 

@@ -159,14 +159,14 @@ function showConnection() {
   const connection = find("connection"), banner = find("banner");
   const isOld = !live.isConnected || isBehind();
   document.body.classList.toggle("old", isOld);
-  put(connection, live.isConnected ? (live.head?.paused ? "live, looks are paused" : "live") : "disconnected");
+  put(connection, live.isConnected ? (live.head?.paused ? "live, refreshing is paused" : "live") : "disconnected");
   let said = "";
   if (!live.isConnected && live.lostAt) {
-    said = `Disconnected since ${when(live.lostAt)}: what is shown is old. Trying again every ${RETRY_SECONDS} s.`;
+    said = `Disconnected since ${when(live.lostAt)}: the data shown is old. Reconnecting every ${RETRY_SECONDS} s.`;
   } else if (isBehind()) {
-    said = `The server has made no new state since ${when(live.times.made_at)}: what is shown is old.`;
+    said = `The server has produced no new data since ${when(live.times.made_at)}: the data shown is old.`;
   } else if (live.head?.error) {
-    said = `The account was not listed since ${when(live.head.stale_since)}: ${live.head.error}`;
+    said = `The account could not be listed since ${when(live.head.stale_since)}: ${live.head.error}`;
   } else if (live.head?.lateness) {
     said = `The ${live.head.lateness}.`;
   }
@@ -219,8 +219,8 @@ function fleetView() {
   const empty = make("p", { class: "dim" });
   const lines = new Map(); // id: its row of the table
   words.value = table.words;
-  const [health, name, seen] = [{ title: "Health", meaning: "worst first" }, { title: "Name", meaning: "name, and why it has this health" },
-    { title: "Seen", meaning: "how long ago it answered last", number: true, rank: Infinity }];
+  const [health, name, seen] = [{ title: "Health", meaning: "worst first" }, { title: "Name", meaning: "name, and the reason for its health" },
+    { title: "Seen", meaning: "time since its last response", number: true, rank: Infinity }];
   const optional = [...me.columns.map((column, at) => ({ ...column, at })), seen]; // the lowest rank is the last to give way
   let layout = []; // the columns that are shown, from left to right
   let fitted = ""; // what the layout was chosen for
@@ -628,7 +628,7 @@ function memberView(id) {
     const sign = JSON.stringify([run, failed]);
     if (attempts.dataset.sign === sign) return;
     attempts.dataset.sign = sign;
-    if (failed) attempts.replaceChildren(make("h2", {}, "Attempts"), make("p", {}, `They cannot be read: ${failed}`));
+    if (failed) attempts.replaceChildren(make("h2", {}, "Attempts"), make("p", {}, `The attempts cannot be read: ${failed}`));
     else if (!run) attempts.replaceChildren();
     else {
       const goodput = run.goodput == null ? "goodput unknown" : `goodput ${(100 * run.goodput).toFixed(1)} %`;
@@ -636,7 +636,7 @@ function memberView(id) {
       const sums = [`${run.finished ? "finished" : "supervised"} for ${run.duration}`, `${run.retries} restarts`, goodput, lost];
       attempts.replaceChildren(...[make("h2", {}, "Attempts"),
         make("p", {}, sums.join(" · "), run.reason ? ` · ${run.reason}` : ""),
-        run.badput.length ? make("p", { class: "dim" }, `the rest went into: ${run.badput.map(([cause, time]) => `${cause} ${time}`).join(", ")}`) : null,
+        run.badput.length ? make("p", { class: "dim" }, `the remaining time went into: ${run.badput.map(([cause, time]) => `${cause} ${time}`).join(", ")}`) : null,
         run.avoid.length ? make("p", {}, `nodes to avoid: ${run.avoid.join(", ")}`) : null,
         ...[...run.attempts].reverse().map(attempt)].filter(Boolean));
     }
@@ -645,7 +645,7 @@ function memberView(id) {
   function attempt(each) {
     const told = [
       `${when(each.started_at)} to ${each.ended_at == null ? "now" : when(each.ended_at)}`, `steps ${each.steps}`,
-      each.lost ? `${each.lost} of them lost` : "", each.checkpoint ? `from ${each.checkpoint}` : "from the beginning",
+      each.lost ? `${each.lost} steps lost` : "", each.checkpoint ? `from ${each.checkpoint}` : "from the beginning",
     ];
     return make("section", { class: "attempt", "aria-label": `Attempt ${each.number}` },
       make("h3", {}, `Attempt ${each.number}`, make("span", {}, each.status), make("span", { class: "dim" }, each.job)),
@@ -765,7 +765,7 @@ function acknowledgeButton(alert) {
 }
 
 function stateOf(alert) {
-  const over = alert.ended === null ? "" : `, over since ${when(alert.ended)}`;
+  const over = alert.ended === null ? "" : `, ended at ${when(alert.ended)}`;
   return `${alert.kind}${over}${alert.acknowledged ? ", acknowledged" : ""}`;
 }
 
@@ -799,7 +799,7 @@ function costView() {
     byDay.hidden = !found.days.length;
     days.replaceChildren(...found.days.map(([day, text]) => make("tr", {}, make("th", { scope: "row" }, day), make("td", { class: "number" }, text))));
     const left = found.left_out ? ` The ${found.left_out} cheapest members are left out.` : "";
-    const hidden = found.hidden ? ` Instances that are not shown, ${found.hidden} per hour, are not counted here.` : "";
+    const hidden = found.hidden ? ` Instances that are not shown (${found.hidden} per hour) are not counted here.` : "";
     put(said, found.members.length ? `Dollars; - is unknown.${left}${hidden}` : "No member has a known price.");
   }
 

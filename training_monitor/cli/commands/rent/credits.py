@@ -72,7 +72,7 @@ def _show_balance(args: Namespace) -> int:
             most = "at most " if burn.unknown else ""
             say(f"  lasts {most}{format_duration(3600 * burn.hours_left)}")
     if failure:
-        hint("how long it lasts is unknown")
+        hint("it is unknown how long the credit will last")
         complain(str(failure))
         return UNKNOWN
     return OK if balance.credit > 0 else BAD
@@ -90,7 +90,7 @@ def _show_account(args: Namespace) -> int:
     if print_json(args, {"account": args.account, "credit": balance, "movements": moved}):
         return OK if moved else BAD
     if not moved:
-        hint(f"{args.account}: no such account: no deposit was ever made")
+        hint(f"{args.account}: no such account, because no deposit was ever made")
         return BAD
     rows, digits = [], decimals_to_show([balance, *(each.amount for each in moved)])
     for each in moved:
@@ -109,7 +109,7 @@ def _move(ledger: Credits, args: Namespace) -> None:
     before = [(each.kind, each.job_id) for each in ledger.movements(args.account)]
     change(args.account, amount, args.reason, payment_id=args.payment)
     if args.payment is not None and (kind, args.payment) in before:
-        hint(f"payment {args.payment} was counted before, and is not counted again")
+        hint(f"payment {args.payment} was already counted and is not counted again")
 
 
 COMMAND = Command(run, declare, ("",))

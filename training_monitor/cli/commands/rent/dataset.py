@@ -27,7 +27,7 @@ def run(args: Namespace) -> int:
         return OK if report.is_valid else BAD
     formats = ", ".join(f"{count} {name}" for name, count in sorted(report.formats.items()))
     say(f"{one_line(report.path)}: {plural(report.images, 'image')}{f' ({formats})' if formats else ''}")
-    sides = f", sides of {report.smallest_side} to {report.largest_side} pixels" if report.images else ""
+    sides = f", sides from {report.smallest_side} to {report.largest_side} pixels" if report.images else ""
     say(f"  {plural(report.captions, 'caption')}, {format_bytes(report.total_bytes)}{sides}")
     if report.hidden or report.other:
         other = plural(report.other, "other file or folder", "other files or folders")

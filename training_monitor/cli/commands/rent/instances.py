@@ -68,7 +68,7 @@ def run(args: Namespace) -> int:
     except InstanceNotFound as error:
         return refuse(error, args, BAD)
     except CommandError as error:
-        hint("the rented instances are unknown")
+        hint("the rented instances could not be listed")
         return refuse(error, args, UNKNOWN)
     burn, found = forecast_burn(rows, None), [_describe(row) for row in rows]
     costs = {"cost_per_hour": burn.dollars_per_hour, "cost_unknown": burn.unknown}
@@ -82,7 +82,7 @@ def run(args: Namespace) -> int:
         print_table(header, [_instance_cells(each) for each in found], gives_way=(5, 2, 6))
     say(burn_in_words(burn))
     if ours := sum(each["job"] is not None for each in found):
-        say(f"* {ours} of training_monitor: OWNER/JOB/ATTEMPT")
+        say(f"* {ours} rented by training_monitor: OWNER/JOB/ATTEMPT")
     return OK
 
 
@@ -121,7 +121,7 @@ def _uptime(each: Mapping[str, Any]) -> str:
 def _print_instance(each: Mapping[str, Any]) -> None:
     job = "-"
     if each["job"]:
-        job = "{job_id}, machine {attempt} of it, queued by {owner}".format_map(each["job"])
+        job = "{job_id}, machine {attempt} of this job, queued by {owner}".format_map(each["job"])
     lines = (
         ("target", f"vast://{each['instance_id']}"),
         ("status", f"{each['status'] or '?'}, wanted: {each['intended_status'] or '?'}"),
@@ -143,7 +143,7 @@ def _print_instance(each: Mapping[str, Any]) -> None:
 def burn_in_words(burn: BurnForecast) -> str:
     if not burn.instances:
         return "no instances"
-    more = f", {burn.storage_only} stopped: only for the disk" if burn.storage_only else ""
+    more = f", of which {burn.storage_only} stopped (disk cost only)" if burn.storage_only else ""
     least = f", and the price of {burn.unknown} is unknown" if burn.unknown else ""
     return f"{plural(burn.instances, 'instance')}: ${burn.dollars_per_hour:.3f} per hour{more}{least}"
 

@@ -125,13 +125,13 @@ def run(args: Namespace) -> int:
         if not print_json(args, {"kind": "result", "job": job_keys(job)}):
             say(f"{job.id} {job.state.value.lower()}")
             ours = "training-monitor rent"
-            hint(f"`{ours} worker` works through the queue; `{ours} queue {job.id}` shows it")
+            hint(f"run `{ours} worker` to process the queue, `{ours} queue {job.id}` to see the job")
         return OK
     display = ServiceDisplay(args, job_id=job.id)
     if not args.json:
-        hint(f"{job.id}: Ctrl-C does not change it; the same command with --id {job.id} continues it")
+        hint(f"{job.id}: Ctrl-C does not end the job; to continue, repeat the command with --id {job.id}")
         if holder := holder_of(job):
-            hint(f"{holder} holds it now: it is processed here only if that worker releases it")
+            hint(f"worker {holder} holds the job: it is processed here only if that worker releases it")
     try:
         with open_outbox(args.notify) as outbox, open_heartbeat(args.heartbeat) as heartbeat, display:
             run_worker(
@@ -159,7 +159,7 @@ def _show_end(job: QueuedJob, args: Namespace) -> int:
     if not print_json(args, {"kind": "result", "job": job_keys(job)}):
         print_job(job)
     if not job.state.is_terminal:
-        hint(f"it continues elsewhere: training-monitor rent queue {job.id}")
+        hint(f"the job continues elsewhere: see training-monitor rent queue {job.id}")
         return UNKNOWN
     return OK if job.state is JobState.COMPLETED else BAD
 

@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
         found = search_offers(query)
         loose = {} if found else _find_loose_wishes(query)
     except CommandError as error:
-        hint("the offers are unknown")
+        hint("the offers could not be listed")
         return refuse(error, args, UNKNOWN)
     shown = found[: args.limit]
     if print_json(args, {"offers": shown, "found": len(found), "query": query, "loosen": loose}):
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
         header = ("ID", "GPU", "N", "VRAM", "$/H", "RELIABILITY", "COUNTRY", "DOWN", "MACHINE")
         print_table(header, [_offer_cells(each) for each in shown], gives_way=(1,))
     if len(found) > len(shown):
-        hint(f"and {len(found) - len(shown)} more: --limit")
+        hint(f"and {len(found) - len(shown)} more: raise --limit to see them")
     if not found:
         hint("no offer meets the requirements")
         for option, told in loose.items():

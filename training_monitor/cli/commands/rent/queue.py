@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
     if print_json(args, {"jobs": [job_keys(job) for job in found], "damaged": unread}):
         return status
     if not found:
-        hint("no job is waiting or running" + ("" if args.all else " (--all lists those that have ended)"))
+        hint("no job is waiting or running" + ("" if args.all else " (--all also lists ended jobs)"))
         return status
     header = ("JOB", "STATE", "STEP", "MACHINE", "COST", "AGE", "WORKER")
     print_table(header, [_row(job) for job in found], gives_way=(6,))
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
         if limit := limit_of(job):
             hint(f"! {job.id}: {limit.reason}")
     if any(is_to_end(job) for job in found):
-        hint("* its worker will end it; if it has no worker: training-monitor rent sweep --force")
+        hint("* its worker will end it; if it has no worker, run training-monitor rent sweep --force")
     return status
 
 
@@ -71,10 +71,12 @@ def _who_ends(job: QueuedJob) -> str:
 
     if job.state.is_terminal:
         account = job.request.account
-        return "it has ended and has no machine" + (f"; its reservation was returned to {account}" if account else "")
+        return "the job has ended and has no machine" + (
+            f"; its reservation was returned to {account}" if account else ""
+        )
     if holder := holder_of(job):
-        return f"{holder} holds it and will end it: it saves the newest checkpoint and destroys the machine"
-    return "no worker holds it, and it may have a machine: training-monitor rent sweep --force, or a worker, ends both"
+        return f"worker {holder} holds the job and will end it: it saves the checkpoint and destroys the machine"
+    return "no worker holds the job, but it may have a machine: run training-monitor rent sweep --force to end both"
 
 
 def _row(job: QueuedJob) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
     try:
         return _sweep(args, config)
     except KeyboardInterrupt as interrupt:
-        left = "; training-monitor rent instances shows what is left" if args.force else ""
+        left = "; run training-monitor rent instances to see what is left" if args.force else ""
         hint(f"\ninterrupted{left}")
         return interrupted_status(interrupt)
 
@@ -95,7 +95,9 @@ def _confirm_all(args: Namespace) -> None:
     sentence = f"destroy all {plural(count, 'instance')}"
     typed = args.confirm
     if typed is None and sys.stdin.isatty():
-        complain(f"this destroys every instance of the account, whoever rented it, and all their data: {count}")
+        complain(
+            f"this destroys all {plural(count, 'instance')} of the account, whoever rented them, with all their data"
+        )
         typed = input(f"type `{sentence}` to continue: ")
     if typed != sentence:
         raise SettingsError("--confirm", typed, f"{sentence!r}, typed out")
@@ -134,7 +136,8 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
         if other["instance_id"] in named:  # --all destroys foreign ones, too
             continue
         label = f" labelled {other['label']!r}" if other["label"] else ""
-        say(f"  {other['instance_id']} is not ours{label}: left alone{_price(other['cost_per_hour'])}")
+        what = f"{other['instance_id']} was not rented by this package{label}, and is left alone"
+        say(f"  {what}{_price(other['cost_per_hour'])}")
     for error in report["errors"]:
         complain(f"{error['instance_id'] or 'the listing'}: {error['error']}")
     if report["planned"] or (report["dry_run"] and report["jobs"]):
