@@ -207,7 +207,7 @@ def _gpu_of(gpu: Gpu) -> dict[str, Any]:
 def _plain_facts(row: TrainingMetrics, member: Member) -> Iterator[list[str]]:
     """Yield the terminal's facts, those that it draws with signs as plain text."""
     percent = row.progress_percentage()
-    plain = {"status": row.status, "progress": NOT_KNOWN if percent is None else f"{format_percent(percent)} %"}
+    plain = {"status": row.state(), "progress": NOT_KNOWN if percent is None else f"{format_percent(percent)} %"}
     facts = ((name, plain.get(name, text)) for name, text in named_facts(row, member))
     yield from ([clean(name), clean(text)] for name, text in facts if text != NOT_KNOWN)
 

@@ -76,6 +76,12 @@ def test_facts_leave_out_what_is_unknown() -> None:
     assert dict(member_page(member(1), SNAPSHOT, VIEW)["facts"])["progress"] == "70.0 %"
 
 
+def test_the_status_is_that_of_the_training_beside_that_of_its_machine() -> None:
+    stalled = member(1, verdict=Verdict("stalled", "failed", "no step for 15m"))
+    facts = dict(member_page(stalled, SNAPSHOT, VIEW)["facts"])
+    assert (facts["status"], facts["machine"]) == ("stalled", "running") and cells(stalled)["STATUS"][0] == "stalled"
+
+
 def test_each_of_several_gpus_has_its_own_bar() -> None:
     busy = Gpu(0, utilization=99.0, memory_used_mb=50.0, memory_total_mb=100.0, temperature_celsius=70.0)
     gpus = member_page(member(1, gpus=(busy, Gpu(1, utilization=0.0), Gpu(None, error="lost"))), SNAPSHOT, VIEW)["gpus"]
