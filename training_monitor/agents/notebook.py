@@ -123,6 +123,6 @@ def _known(name: str, samples: Sequence[FleetSample]) -> Iterator[tuple[Chart, W
     begin, end = samples[0].timestamp, samples[-1].timestamp
     window = Window(begin, end, WIDTH, HEIGHT, float(time.localtime().tm_gmtoff))
     for chart in CHARTS:
-        points = points_of(samples, chart.field, begin, end)
+        points = points_of(samples, chart.field, begin, end, is_total=chart.is_total)
         if any(point.value is not None for point in points):
             yield replace(chart, title=f"{name} {chart.title}".strip()), window, points

@@ -139,7 +139,10 @@ class Board:
         """
         row = _find(self.fleet.snapshot(), name)
         samples, problem = self._samples(row.key, window, [chart.field for chart in CHARTS])
-        points = {chart: points_of(samples, chart.field, window.begin, window.end) for chart in CHARTS}
+        points = {
+            chart: points_of(samples, chart.field, window.begin, window.end, is_total=chart.is_total)
+            for chart in CHARTS
+        }
         return {
             "begin": window.begin,
             "end": window.end,

@@ -26,6 +26,7 @@ _TICKS, _LABEL_WIDTH = 4, 90
 _HALF_LABEL = 18  # pixels of a short one
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 _DAY = 86_400
+_MOST_DIGITS = 7  # of a tick's label: there is no room for more
 _LONG_STEP = 1e10  # its label is rounded
 _SMALLEST, _LARGEST, _NOISE = 1e-290, 1e300, 1e-9
 
@@ -34,7 +35,7 @@ Format = Callable[[float | None], str]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The mean of the values of a part of the time, at the time of its newest sample (epoch seconds).
+    """The mean of the values of a part of the time, or the last one, at the time of its newest sample (epoch seconds).
 
     None means unknown, nan stands for values that are not finite; `count` are the samples with a value.
     """
@@ -51,7 +52,7 @@ class Chart:
     """A field of the samples and how it is drawn; see `draw_chart`.
 
     `show` formats a value. `least` and `most` are limits that the vertical axis has to reach; others follow from the
-    values.
+    values. `is_total`: it grows, and a point has the last of its values instead of their mean.
     """
 
     field: str
@@ -60,6 +61,7 @@ class Chart:
     show: Format = format_number
     least: float | None = None
     most: float | None = None
+    is_total: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +84,20 @@ CHARTS = (
     Chart("steps_per_second", "Speed", "steps/s", least=0.0),
     Chart("gpu_utilization", "GPU", "%", format_percent, 0.0, 100.0),
     Chart("memory_utilization", "GPU memory", "%", format_percent, 0.0, 100.0),
-    Chart("total_cost", "Cost", "", format_total, 0.0),
+    Chart("total_cost", "Cost", "", format_total, 0.0, is_total=True),
 )
 
 
-def points_of(samples: Sequence[FleetSample], field: str, begin: float, end: float) -> tuple[Point, ...]:
+def points_of(
+    samples: Sequence[FleetSample], field: str, begin: float, end: float, *, is_total: bool = False
+) -> tuple[Point, ...]:
     """Reduce one field of samples (oldest first) to at most MOST_POINTS + 1 points between two times."""
     parts: dict[int, list[FleetSample]] = {}
     for sample in samples:
         if begin <= sample.timestamp <= end:
             share = (sample.timestamp - begin) / (end - begin) if end > begin else 0.0
             parts.setdefault(int(share * MOST_POINTS), []).append(sample)
-    return tuple(_join(part, field) for part in parts.values())
+    return tuple(_join(part, field, is_total) for part in parts.values())
 
 
 def sum_points(series: Sequence[Sequence[FleetSample]], field: str, begin: float, end: float) -> tuple[Point, ...]:
@@ -130,14 +134,15 @@ def _held_until(times: Sequence[float], place: int, length: float) -> float:
     return at + max(length, min(MOST_HELD, GAP * before))
 
 
-def _join(part: Sequence[FleetSample], field: str) -> Point:
+def _join(part: Sequence[FleetSample], field: str, is_total: bool) -> Point:
     at = part[-1].timestamp
     values = [value for sample in part if (value := sample.values.get(field)) is not None]
     if not values:
         return Point(at, None, None, None, 0)
     if not all(map(isfinite, values)):
         return Point(at, nan, None, None, len(values))
-    return Point(at, fsum(value / len(values) for value in values), min(values), max(values), len(values))
+    value = values[-1] if is_total else fsum(each / len(values) for each in values)
+    return Point(at, value, min(values), max(values), len(values))
 
 
 def draw_chart(points: Sequence[Point], chart: Chart, window: Window) -> str:
@@ -249,15 +254,25 @@ def _runs(points: Sequence[Point], most: float) -> Iterator[list[Point]]:
 
 def _grid(frame: _Frame, ticks: Sequence[float], show: Format) -> Iterator[str]:
     window, left, right = frame.window, _LEFT, frame.window.width - _RIGHT
-    for tick in ticks:
+    for tick, label in zip(ticks, _tick_labels(ticks, show)):
         y = frame.y(tick)
         yield f'<path class="grid" d="M{left} {y:.1f}H{right}" stroke="currentColor" stroke-opacity="0.15"/>'
-        yield _text(left - 6, y + 4, _short(show(tick)), "end")
+        yield _text(left - 6, y + 4, label, "end")
     bottom = window.height - _BOTTOM
     for at in _times(window):
         x = frame.x(at)
         yield f'<path class="grid" d="M{x:.1f} {bottom}v4" stroke="currentColor" stroke-opacity="0.4"/>'
         yield _text(x, window.height - 5, _label(at, window), "middle" if x < right - _HALF_LABEL else "end")
+
+
+def _tick_labels(ticks: Sequence[float], show: Format) -> list[str]:
+    """Return a label for each tick; where they would be equal, with as many digits as it takes to tell them apart."""
+    labels = [_short(show(tick)) for tick in ticks]
+    for digits in range(3, _MOST_DIGITS):
+        if len({*labels}) == len(labels):
+            break
+        labels = [f"{tick:.{digits}g}".replace("e+0", "e").replace("e-0", "e-") for tick in ticks]
+    return labels
 
 
 def _label(at: float, window: Window) -> str:
@@ -294,10 +309,11 @@ def _band(frame: _Frame, run: Sequence[Point]) -> str:
 
 def _line(frame: _Frame, run: Sequence[Point]) -> str:
     at = [f"{frame.x(each.timestamp):.1f} {frame.y(each.value):.1f}" for each in run if each.value is not None]
+    width = 1.8
     if len(at) == 1:
-        at *= 2  # a dot, by the round ends
+        at, width = at * 2, 5.0  # a dot, by the round ends
     return (
-        f'<path class="line" d="M{"L".join(at)}" fill="none" stroke="currentColor" stroke-width="1.8"'
+        f'<path class="line" d="M{"L".join(at)}" fill="none" stroke="currentColor" stroke-width="{width}"'
         ' stroke-linejoin="round" stroke-linecap="round"/>'
     )
 

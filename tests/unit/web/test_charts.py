@@ -43,6 +43,24 @@ def test_few_samples_are_points_and_many_are_means_with_their_range() -> None:
     assert points_of(samples([1.0] * 9), "loss", NOW + 20, NOW + 40)[0].timestamp == NOW + 20
 
 
+def test_a_point_of_a_total_is_its_last_value() -> None:
+    [point] = points_of(samples([1.0, 2.0, 6.0], 0.1), "loss", NOW, NOW + 1000, is_total=True)
+    assert (point.value, point.low, point.high) == (6.0, 1.0, 6.0)
+
+
+def test_ticks_have_different_labels_where_values_differ_little() -> None:
+    svg = drawn(points_of(samples([1.19e6, 1.21e6]), "loss", NOW, NOW + 100))
+    labels = [each.text for each in svg.iter(f"{SVG}text") if each.attrib["text-anchor"] == "end"]
+    assert labels[0] == "1.19e6" and len({*labels}) == len(labels) > 3
+
+
+def test_a_single_point_is_a_dot_that_can_be_seen() -> None:
+    [line] = [
+        each for each in drawn(points_of(samples([1.0]), "loss", NOW, NOW + 9)).iter() if "L" in each.get("d", "")
+    ]
+    assert float(line.attrib["stroke-width"]) >= 4
+
+
 def test_the_largest_floats_have_a_mean() -> None:
     [point] = points_of(samples([1.7e308, 1.7e308], 0.0), "loss", NOW, NOW + 10)
     assert point.value == 1.7e308
