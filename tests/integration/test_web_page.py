@@ -477,5 +477,6 @@ def test_the_queue_is_a_view_where_it_holds_a_training(browser: Browser, page: S
             browser.resize(width, 740)
             browser.prefer(scheme)
             assert browser.run(CUT) == [] and browser.run(WIDTH) <= width
+            assert "$5.00" in browser.text("tbody")  # in its column, or below the job
             assert browser.driver.execute_async_script(AXE) == []
     assert browser.complaints() == []

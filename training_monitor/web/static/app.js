@@ -810,10 +810,10 @@ function costView() {
 // The trainings for rented machines; its link is there where the queue holds some.
 function queueView() {
   const columns = [["Step", "step", "number"], ["Spent", "spent", "number"], ["Budget", "budget", "number"], ["Age", "age", "number"],
-    ["GPU", "gpu", "extra"], ["Machine", "machine", "extra"]]; // heading, name in the answer, class
+    ["GPU", "gpu", ""], ["Machine", "machine", ""]]; // heading, name in the answer, class
   const heads = make("tr"), body = make("tbody"), said = make("p", { class: "dim", role: "status" });
-  const node = make("div", {}, make("h1", {}, "Queue"), make("p", { class: "dim" }, "Trainings for rented machines, the newest first."),
-    make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Queue" }, make("table", { class: "queue" }, make("thead", {}, heads), body)), said);
+  const frame = make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Queue", hidden: true }, make("table", { class: "queue" }, make("thead", {}, heads), body));
+  const node = make("div", {}, make("h1", {}, "Queue"), make("p", { class: "dim" }, "Trainings for rented machines, the newest first."), frame, said);
   let loadedAt = 0;
 
   async function load() {
@@ -821,11 +821,14 @@ function queueView() {
     try {
       const { jobs, damaged } = await ask("/api/queue");
       const shown = columns.filter(([, name]) => jobs.some((job) => job[name] !== null));
-      heads.replaceChildren(...[["Job"], ["State"], ...shown].map(([title, , kind]) => make("th", { scope: "col", class: kind }, title)));
+      frame.hidden = !jobs.length;
+      heads.replaceChildren(...["Job", "State"].map((title) => make("th", { scope: "col" }, title)),
+        ...shown.map(([title, , kind]) => make("th", { scope: "col", class: `extra ${kind}` }, title)));
       body.replaceChildren(...jobs.map((job) => make("tr", { class: `${job.level} ${job.over ? "stale" : ""}`.trim() },
-        make("th", { scope: "row" }, job.id, ...job.notes.map((note) => make("span", { class: "reason" }, note))),
+        make("th", { scope: "row" }, job.id, ...job.notes.map((note) => make("span", { class: "reason" }, note)),
+          make("span", { class: "others" }, ...shown.filter(([, name]) => job[name] !== null).map(([title, name]) => make("span", {}, `${title} `, make("b", {}, job[name]))))),
         make("td", { class: job.level === "error" ? "why" : "" }, job.state),
-        ...shown.map(([, name, kind]) => make("td", { class: kind }, job[name] ?? "-")))));
+        ...shown.map(([, name, kind]) => make("td", { class: `extra ${kind}` }, job[name] ?? "-")))));
       put(said, [jobs.length ? "" : "The queue is empty.", damaged.length ? `Not readable: ${damaged.join(", ")}.` : ""].join(" ").trim());
     } catch (error) {
       put(said, error.message);
