@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,18 @@ MEMBER = "llama-00"
 CUT = """return [...document.querySelectorAll('.frame')]
 .filter((it) => it.scrollWidth > it.clientWidth + 1).map((it) => it.ariaLabel)"""
 WIDTH = "return document.documentElement.scrollWidth"
+SMALL = """return [...document.querySelectorAll('a:not(.skip), button, select, summary, input:not([type=hidden])')]
+.map((it) => [it.innerText, it.getBoundingClientRect()])
+.filter(([, box]) => box.width && Math.min(box.width, box.height) < 23.9).map(([text, box]) => [text, box.height])"""
+EDGES = """const edge = (node) => { const range = new Range(); range.selectNodeContents(node);
+  return Math.round(range.getBoundingClientRect().right); };
+return [...document.querySelectorAll('thead th.number')].map((head) => [edge(head.querySelector('button').firstChild),
+  ...[...document.querySelectorAll('tbody tr')].map((row) => edge(row.children[head.cellIndex].firstChild))])"""
+TWICE = """const main = document.querySelector('main');
+main.style.width = '500px';
+requestAnimationFrame(() => requestAnimationFrame(() => { main.style.width = ''; }))"""
+DRAWN = """return [...document.querySelectorAll('svg.chart')]
+.map((svg) => Math.abs(svg.viewBox.baseVal.width - svg.clientWidth))"""
 BY_STEP = "[aria-label='Metrics by step']"
 
 
@@ -106,6 +119,8 @@ def test_every_view_shows_what_it_should_without_a_complaint(browser: Browser, p
     assert "the loss is nan" in browser.text("main")
     go(browser, "#/cost")
     assert "Price of the fleet" in browser.text("main") and len(browser.all("tbody tr")) > 5
+    day = r"\w+ \d+, [\d:]+"
+    assert re.search(f"{day} to {day}", browser.text("main"))  # the days of both ends
     assert browser.complaints() == []
     elsewhere = [url for url in browser.addresses() if not url.startswith((f"http://{page.host}/", "data:", "about:"))]
     assert elsewhere == []
@@ -187,6 +202,37 @@ def test_a_chart_zooms_by_keys_and_by_dragging_and_shows_its_numbers(browser: Br
     title = browser.run("return document.querySelector('[data-field=loss] circle title').textContent")
     assert title.split()[2].replace(".", "").isdigit()
     assert browser.complaints() == []
+
+
+def test_charts_fit_when_the_width_changes_twice_before_a_reply(browser: Browser, page: Served) -> None:
+    begin(browser, page, "member")
+
+    def fits() -> bool:
+        return max(browser.run(DRAWN)) < 20
+
+    browser.wait("the charts fit", fits)
+    browser.addresses()
+    browser.run(TWICE)
+    asked: list[str] = []
+
+    def widths() -> int:
+        asked.extend(each for each in browser.addresses() if "/api/series" in each)
+        return len({each.partition("&width=")[2].partition("&")[0] for each in asked})
+
+    assert wait_until(lambda: widths() == 2, 8), asked  # without waiting for the next regular update
+    browser.wait("the charts fit again", fits)
+    tops = "return new Set([...document.querySelectorAll('figcaption')].map((it) => it.offsetHeight)).size"
+    assert browser.run(tops) == 1  # so that charts beside each other are level
+
+
+def test_an_unknown_member_is_one_sentence(browser: Browser, page: Served) -> None:
+    script = axe_script()
+    begin(browser, page)
+    browser.run("location.hash = '#/member/0123456789abcdef'")
+    browser.wait("it says so", lambda: "This member is not in the fleet." in browser.text("main"))
+    assert browser.text("main").split("\n\n") == ["← Fleet", "Member", "This member is not in the fleet."]
+    browser.run(script)
+    assert browser.driver.execute_async_script(AXE) == [] and browser.complaints() == []
 
 
 def test_changes_arrive_without_a_reload(browser: Browser, page: Served) -> None:

@@ -50,10 +50,18 @@ const DATE = new Intl.DateTimeFormat([], {
   month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false,
 });
 
+const isToday = (timestamp) => new Date(timestamp * 1000).toDateString() === new Date().toDateString();
+
 function when(timestamp) {
   if (timestamp == null) return "?";
-  const isToday = new Date(timestamp * 1000).toDateString() === new Date().toDateString();
-  return (isToday ? CLOCK : DATE).format(timestamp * 1000);
+  return (isToday(timestamp) ? CLOCK : DATE).format(timestamp * 1000);
+}
+
+const capitalized = (word) => `${word[0].toUpperCase()}${word.slice(1)}`;
+
+function between(from, to) { // both with their day, unless both are today
+  const show = isToday(from) && isToday(to) ? CLOCK : DATE;
+  return `${show.format(from * 1000)} to ${show.format(to * 1000)}`;
 }
 
 function duration(length) {
@@ -414,7 +422,7 @@ function chartPanel(load, first = null) {
     ...[["+", "Zoom in"], ["-", "Zoom out"], ["ArrowLeft", "Earlier"], ["ArrowRight", "Later"]].map(([key, name]) =>
       make("button", { type: "button", onclick: () => press(key) }, name)));
   const figures = new Map();
-  let asked = 0, loadedAt = 0;
+  let asked = 0, askedWidth = 0, loadedAt = 0;
 
   const window_ = () => {
     const end = time.end ?? serverNow();
@@ -442,7 +450,7 @@ function chartPanel(load, first = null) {
     const number = ++asked, { begin, end } = window_();
     loadedAt = seconds();
     buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(time.end === null && time.span === SPANS[at][1])));
-    const width = wanted();
+    const width = askedWidth = wanted();
     const offset = -new Date(end * 1000).getTimezoneOffset() * 60;
     try {
       const found = await load({ begin, end, width, offset });
@@ -455,7 +463,7 @@ function chartPanel(load, first = null) {
         figures.delete(field);
       }
       const [from, to] = first ? [begin, end] : [found.begin, found.end];
-      const span = from == null ? "" : `${label(from)} to ${label(to)}`;
+      const span = from == null ? "" : first ? between(from, to) : `${label(from)} to ${label(to)}`;
       const unknown = found.unknown?.length ? `unknown: ${found.unknown.join(", ")}` : "";
       put(said, [span, found.samples == null ? "" : `${found.samples} samples`, unknown, found.problem ?? ""].filter(Boolean).join(" · "));
     } catch (error) {
@@ -469,8 +477,7 @@ function chartPanel(load, first = null) {
   }
 
   new ResizeObserver(() => {
-    const drawn = charts.querySelector("svg")?.viewBox.baseVal.width;
-    if (charts.isConnected && drawn && Math.abs(drawn - wanted()) > 8) refresh();
+    if (charts.isConnected && askedWidth && Math.abs(askedWidth - wanted()) > 8) refresh();
   }).observe(charts);
 
   function draw(chart, { begin, end }) {
@@ -567,19 +574,20 @@ const query = (values) => new URLSearchParams(values).toString();
 // ---------------------------------------------------------------- one member
 
 function memberView(id) {
-  const name = make("h1"), health = make("span"), acts = make("div", { class: "acts" });
+  const name = make("h1", {}, "Member"), health = make("span"), acts = make("div", { class: "acts" });
   const words = make("dl", { class: "words" }), facts = make("dl", { class: "facts" });
   const log = make("pre", { tabindex: "0", "aria-label": "End of the log" });
   const attempts = make("div"), gpus = make("dl", { class: "gpus" });
   const gpuSection = make("section", { hidden: true }, make("h2", {}, "GPUs"), gpus);
   const panel = chartPanel((window_) => ask(`/api/series?${query({ id, ...window_ })}`), HOUR);
   const run = runSection(id);
-  const problem = make("p", { class: "dim", role: "status" });
-  const node = make("div", {}, make("p", {}, make("a", { href: "#/" }, "← Fleet")),
-    make("div", { class: "title" }, name, health, acts), problem, words,
+  const problem = make("p", { class: "dim", role: "status" }, "Loading.");
+  const sections = make("div", { hidden: true }, words,
     make("h2", {}, "Charts"), panel.node, run.node, gpuSection, make("h2", {}, "Facts"), facts, attempts,
     make("h2", {}, "End of the log"), make("div", { class: "frame" }, log));
-  const page = { title: "Member", node, update, tick: () => { panel.tick(); run.tick(); } };
+  const node = make("div", {}, make("p", {}, make("a", { href: "#/" }, "← Fleet")),
+    make("div", { class: "title" }, name, health, acts), problem, sections);
+  const page = { title: "Member", node, update, tick: () => { if (!sections.hidden) { panel.tick(); run.tick(); } } };
   let loaded = null, loading = false;
 
   function update() {
@@ -588,8 +596,8 @@ function memberView(id) {
       page.title = row.name;
       put(name, row.name);
     }
-    health.replaceChildren(row ? badge(row.level) : live.head === null ? "" : badge("unknown"));
-    if (live.head !== null && !row) put(problem, "This member is not in the fleet any more: what is shown is old.");
+    health.replaceChildren(row ? badge(row.level) : sections.hidden ? "" : badge("unknown"));
+    if (live.head !== null && !row) put(problem, `This member is not in the fleet${sections.hidden ? "." : " any more: what is shown is old."}`);
     if (row && row !== loaded && !loading && live.isConnected) load(row);
   }
 
@@ -597,12 +605,13 @@ function memberView(id) {
     loading = true;
     try {
       const found = await ask(`/api/member?${query({ id })}`);
-      if (!loaded) {
+      fill(found);
+      put(problem, "");
+      if (sections.hidden) {
+        sections.hidden = false;
         panel.refresh();
         run.refresh();
       }
-      fill(found);
-      put(problem, "");
     } catch (error) {
       put(problem, `This member could not be loaded: ${error.message}`);
     }
@@ -619,7 +628,7 @@ function memberView(id) {
     put(log, found.log.join("\n") || "no log lines yet");
     if (acts.children.length !== Object.keys(found.acts).length) {
       acts.replaceChildren(...Object.keys(found.acts).map((action) => make("button", { type: "button", class: "danger",
-        onclick: () => confirm(id, action) }, `${action[0].toUpperCase()}${action.slice(1)} …`)));
+        onclick: () => confirm(id, action) }, `${capitalized(action)} …`)));
     }
     showAttempts(found);
   }
@@ -704,7 +713,7 @@ async function confirm(id, action) {
   const { means, phrase } = acts[action];
   const typed = make("input", { type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
     oninput: () => { sure.disabled = typed.value !== phrase; } });
-  const sure = make("button", { type: "submit", class: "danger", disabled: true }, action);
+  const sure = make("button", { type: "submit", class: "danger", disabled: true }, capitalized(action));
   const said = make("p", { role: "alert" });
   const send = async (event) => {
     event.preventDefault();
@@ -717,7 +726,7 @@ async function confirm(id, action) {
     }
   };
   const dialog = make("dialog", { "aria-labelledby": "confirm-title", onclose: () => dialog.remove() },
-    make("form", { onsubmit: send }, make("h2", { id: "confirm-title" }, `${action} ${name}?`), make("p", {}, means),
+    make("form", { onsubmit: send }, make("h2", { id: "confirm-title" }, `${capitalized(action)} ${name}?`), make("p", {}, means),
       make("label", {}, "Type ", make("strong", {}, phrase), " to confirm", typed), said,
       make("div", { class: "bar" }, make("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), sure)));
   document.body.append(dialog);
