@@ -138,8 +138,11 @@ def test_no_table_is_cut_off_and_a_narrow_page_has_what_is_asked_most(browser: B
         browser.wait("it fits", lambda: browser.run(CUT) == [])
         shown = {head.rstrip("▲") for head in browser.texts("thead th")}
         assert heads | {"Health", "Name", "Progress"} <= shown, (width, shown)
+        for head, *values in browser.run(EDGES):
+            assert all(abs(head - value) < 2 for value in values), (head, values)
     [others] = [each for each in browser.texts("tbody tr") if "lora-08" in each]
-    assert all(word in others for word in ("Loss ", "GPU % ", "ETA ", "$/h $0.5", "Total $", "Disk % 96.4")), others
+    assert "Loss" in shown or "Loss " in others
+    assert all(word in others for word in ("GPU % ", "ETA ", "$/h $0.5", "Total $", "Disk % 96.4")), others
     go(browser, "#/cost")
     browser.wait("a table", lambda: len(browser.all("tbody tr")) > 5)
     assert browser.run(CUT) == []
@@ -278,6 +281,8 @@ def test_a_stop_is_confirmed_its_alert_is_shown_and_alerts_are_acknowledged(brow
     browser.wait("the dialog is gone", lambda: not browser.all("dialog"))
     go(browser, "#/alerts")
     browser.wait("its alert", lambda: "it is stopped" in browser.text("main"))
+    ends = "return [...document.querySelectorAll('td button')].map((it) => it.getBoundingClientRect().right)"
+    assert len(set(browser.run(ends))) == 1  # in a column
     browser.one("button[aria-label*='the loss is nan']").click()
     browser.wait("what is acknowledged", lambda: "the loss is nan (nan, acknowledged)" in browser.text("main"))
     number = int(phrase.split()[1])
@@ -336,6 +341,7 @@ def test_a_view_fits_360_pixels_and_has_no_barriers(browser: Browser, page: Serv
         browser.resize(width, 740)
         browser.prefer(scheme)
         browser.wait("it fits", lambda width=width: browser.run(WIDTH) <= width)
+        assert browser.run(SMALL) == []
         browser.run(script)
         found = browser.driver.execute_async_script(AXE)
         told = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]

@@ -286,8 +286,9 @@ function fleetView() {
     const rows = live.order.map((id) => live.rows.get(id)).filter((row) => row && isShown(row)).sort(compare);
     if (table.sort === "Health" && table.isDown) rows.reverse();
     for (const id of lines.keys()) if (!live.rows.has(id)) lines.delete(id);
+    frame.hidden = !live.order.length;
     fit(rows);
-    put(count, rows.length === live.order.length ? `${rows.length} members` : `${rows.length} of ${live.order.length} members`);
+    put(count, `${rows.length === live.order.length ? "" : `${rows.length} of `}${live.order.length} ${live.order.length === 1 ? "member" : "members"}`);
     put(empty, rows.length ? "" : live.head === null ? "Asking." : live.order.length ? "Nothing matches." : "No member is to be shown.");
   }
 
@@ -739,8 +740,8 @@ async function confirm(id, action) {
 function alertsView() {
   const body = make("tbody"), empty = make("p", { class: "dim" });
   const heads = ["Time", "Level", "Member", "Alert"].map((title) => make("th", { scope: "col" }, title));
-  const node = make("div", {}, make("h1", {}, "Alerts"), make("p", { class: "dim" }, "The last 200 since the server started, newest first."),
-    make("div", { class: "frame" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)), empty);
+  const frame = make("div", { class: "frame" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body));
+  const node = make("div", {}, make("h1", {}, "Alerts"), make("p", { class: "dim" }, "The last 200 since the server started, newest first."), frame, empty);
   let shown = null;
 
   function update() {
@@ -750,7 +751,9 @@ function alertsView() {
       make("td", { class: "when" }, when(alert.at)),
       make("td", {}, alert.level === "info" ? "info" : alertBadge(alert.level)),
       make("th", { scope: "row" }, alert.id ? make("a", { href: `#/member/${alert.id}` }, alert.name) : alert.name || "the fleet"),
-      make("td", {}, alert.text, make("span", { class: "dim" }, ` (${stateOf(alert)})`), acknowledgeButton(alert)))));
+      make("td", {}, make("div", { class: "alert" },
+        make("span", {}, alert.text, make("span", { class: "dim" }, ` (${stateOf(alert)})`)), acknowledgeButton(alert))))));
+    frame.hidden = !live.alerts.length;
     put(empty, live.alerts.length ? "" : "Nothing happened so far.");
   }
 
@@ -867,7 +870,7 @@ function route() {
   main.replaceChildren(view.node);
   view.update();
   for (const link of document.querySelectorAll("nav a")) {
-    const here = link.getAttribute("href") === (hash || "#/");
+    const here = link.getAttribute("href") === (open === fleetView ? "#/" : hash);
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
