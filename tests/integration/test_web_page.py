@@ -238,6 +238,18 @@ def test_an_unknown_member_is_one_sentence(browser: Browser, page: Served) -> No
     assert browser.driver.execute_async_script(AXE) == [] and browser.complaints() == []
 
 
+def test_long_names_and_groups_stay_in_bounds(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training_monitor.fleet.mock.GROUPS", ("x" * 180, "y" * 90, "many words " * 12))
+    with served() as page:
+        begin(browser, page)
+        views = ["#/", "#/alerts", "#/cost", browser.one(".member-name a").get_attribute("hash")]
+        for view in views:
+            go(browser, view)
+            for width in (1440, 820, 390):
+                browser.resize(width, 740)
+                browser.wait(f"{view} fits {width}", lambda width=width: browser.run(WIDTH) <= width)
+
+
 def test_changes_arrive_without_a_reload(browser: Browser, page: Served) -> None:
     begin(browser, page, "member")
     browser.run("window.mark = 1")
