@@ -538,13 +538,13 @@ class Supervisor(Hands):
         now = self.clock.time()
         if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
             run = update_attempt(run, ended_at=now)
-        self.outcome, success = outcome, outcome is RunOutcome.COMPLETED
-        run = self.keep(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
         newest = None
         if run.checkpoint_dir:
             with suppress(TrainingMonitorError):
                 newest = self.list_checkpoints(run).newest_complete
         saved = newest.step if newest else None
+        self.outcome, success = outcome, outcome is RunOutcome.COMPLETED
+        run = self.keep(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
         self.tell(run, "finished", reason, outcome=outcome, runtime=now - run.started_at, checkpoint_step=saved)
         return run
 

@@ -192,4 +192,4 @@ def test_a_refusal_says_which_files_and_what_to_do(folder: Path, capsys: pytest.
 def test_a_folder_that_cannot_be_written_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["skill", "--install", str(tmp_path / "file")]) == 2
-    assert "expected a folder that can be written" in capsys.readouterr().err
+    assert "expected a writable folder" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_an_unknown_price_is_not_free_and_not_the_end() -> None:
     seen = job(rental(0, price=None), budget=2.0)
     assert passed_limit(seen, 3 * HOUR) is None
     kind, reason = said(approached_limit(seen, 3 * HOUR))
-    assert kind == "budget" and "cannot be watched" in reason
+    assert kind == "budget" and "cannot be checked" in reason
 
 
 def test_the_soft_timeout_is_told() -> None:
@@ -74,4 +74,4 @@ def test_the_soft_timeout_is_told() -> None:
 def test_a_budget_that_will_not_do_at_this_pace_is_told() -> None:
     assert approached_limit(job(rental(0), step=50, budget=3.0), HOUR) is None
     kind, reason = said(approached_limit(job(rental(0), step=25, budget=3.0), HOUR))
-    assert kind == "budget" and "before it can finish" in reason
+    assert kind == "budget" and "before it finishes" in reason

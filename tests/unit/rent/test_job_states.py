@@ -77,7 +77,7 @@ def test_staying_is_no_transition(subtests: pytest.Subtests) -> None:
 def test_what_is_not_in_the_table_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(InvalidTransition, match="from RENTING to COMPLETED, only to PREPARING or DESTROYING"):
         check_transition(JobState.RENTING, JobState.COMPLETED)
-    with pytest.raises(InvalidTransition, match="from FAILED to QUEUED, it has ended"):
+    with pytest.raises(InvalidTransition, match="from FAILED to QUEUED: it has ended"):
         check_transition(JobState.FAILED, JobState.QUEUED)
 
 

@@ -199,7 +199,7 @@ def test_a_job_has_no_more_machines_than_it_may_have(world: World) -> None:
         context = world.context(world.job(JobState.REPLACING, replace(RENTED, attempt=attempt, instance_id=None)))
         instance_steps.replace_instance(context)
         assert context.job.state is state
-    assert context.job.work.reason and context.job.work.reason.startswith("3 machines tried")
+    assert context.job.work.reason and context.job.work.reason.startswith("tried 3 machines")
 
 
 class UnreadableStore(Store):

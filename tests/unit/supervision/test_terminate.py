@@ -285,8 +285,8 @@ def test_half_an_hour_without_an_answer_gives_it_up_keeps_the_instance_and_tells
     assert (report.success, report.stopped, report.destroyed) == (False, None, False)
     assert bench.vast.destroyed == [] and "instance_kept" in bench.told
     assert 1800 <= bench.clock.elapsed - begin <= 2000
-    assert "given up after 30m" in report.errors[0] and "connection refused" in report.errors[0]
-    assert report.kept and "no upload was requested" not in report.kept and "given up" in report.kept
+    assert "gave up after 30m" in report.errors[0] and "connection refused" in report.errors[0]
+    assert report.kept and "no upload was requested" not in report.kept and "gave up" in report.kept
 
 
 def test_a_target_that_goes_away_before_the_upload_is_given_up_and_kept(bench: Bench) -> None:
@@ -300,7 +300,7 @@ def test_a_target_that_goes_away_before_the_upload_is_given_up_and_kept(bench: B
     bench.transport.answer = lose
     report = bench.terminate(SAVE_AND_DESTROY)
     assert report.stopped is True and report.destroyed is False and report.checkpoint
-    assert report.errors[0].startswith("uploading: given up")
+    assert report.errors[0].startswith("uploading: gave up")
 
 
 def test_an_unsaved_instance_is_not_destroyed_because_a_listing_lacks_it(bench: Bench) -> None:

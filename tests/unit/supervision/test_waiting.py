@@ -109,7 +109,7 @@ def test_a_training_that_fails_ends_it_whether_asked_for_or_not(tmp_path: Path, 
     report = world.wait("step=500", *(["failed"] if asked else []))
     assert (report.outcome, report.condition) == (("met", "failed") if asked else ("missed", None))
     assert (report.state, report.verdict, report.step) == ("failed", "failed", 70)
-    assert report.reason.startswith("failed at step 70 of 1000") and asked != report.reason.endswith("for step=500")
+    assert report.reason.startswith("failed at step 70 of 1000") and asked != report.reason.endswith("was not met")
 
 
 def test_a_training_that_ends_before_the_step_ends_it(tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ def test_a_full_disk_here_ends_nothing_and_is_told(tmp_path: Path) -> None:
 
     world = World(tmp_path)
     report = world.wait("step=500", store=Full(world.folder))
-    assert report.outcome == "met" and report.errors == ("it cannot be resumed by its handle: no space left",)
+    assert report.outcome == "met" and report.errors == ("the wait cannot be resumed by its handle: no space left",)
 
 
 # ---------------------------------------------------------------- what is kept

@@ -334,7 +334,7 @@ def test_nothing_well_formed_is_an_error(subtests: pytest.Subtests) -> None:
 def test_hostile_offers_are_skipped_and_only_hostile_ones_an_error() -> None:
     good = {**row(7), "dph_total": 0.4}
     assert Market([*HOSTILE[:4], good, *HOSTILE[4:]]).search() == [7]
-    with pytest.raises(CommandError, match="none of its 3 offers"):
+    with pytest.raises(CommandError, match="none of the 3 offers"):
         Market([None, {}, "x"]).search()
 
 
