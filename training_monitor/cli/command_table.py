@@ -43,7 +43,7 @@ class Command:
 
 GROUPS: dict[str, dict[str, str]] = {
     "look at trainings": {
-        "check": "report whether one or all trainings make progress, here or on TARGET",
+        "check": "report whether the trainings here or on TARGET make progress",
         "why": "explain a hang: the state and stack of each rank, and the one that the others wait for",
         "wait": "wait until a training ends, stalls, reaches a step, writes a checkpoint or logs a given line",
         "status": "print one job's status, or list all jobs of a target",
@@ -68,7 +68,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "checkpoints": "list a folder's checkpoints and whether they are complete",
     },
     "train on rented machines": {
-        "rent launch": "train on a rented vast.ai machine: queue it, or run it here with --watch",
+        "rent launch": "train on a rented vast.ai machine: queue the job, or run it here (--watch)",
         "rent queue": "list the trainings on rented machines; show or cancel one",
         "rent worker": "process the queue: rent, train, save, destroy",
         "rent sweep": "find instances that no training needs; destroy them with --force",
@@ -76,7 +76,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "rent offers": "list vast.ai's offers, best first",
         "rent dataset": "check whether a folder of images is fit for training",
         "rent keys": "check that rented machines will accept your ssh key",
-        "rent credits": "show vast.ai's credit and how long it will last, or a ledger account",
+        "rent credits": "show your vast.ai credit and how long it lasts, or a ledger account",
     },
     "set up": {
         "mcp": ("run an MCP server on stdin and stdout: read-only tools, and with --allow-write tools that act"),

@@ -232,7 +232,7 @@ class Engine:
                 self.fail(key, error)
             except Exception as error:
                 get_logger().exception("%s: the look failed", key or self.subject)
-                self.fail(key, TrainingMonitorError(f"the look failed: {error!r}"[:MOST_WORDS]))
+                self.fail(key, TrainingMonitorError(f"the query failed: {error!r}"[:MOST_WORDS]))
         except Exception:
             get_logger().exception("%s: the failure was not taken in", key or self.subject)
         return False

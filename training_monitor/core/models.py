@@ -202,8 +202,8 @@ class Progress(PublicValue):
 
     `step` is the optimizer step of the job. `epoch_step` of `epoch_steps` is a counter within the epoch, for logs that
     count nothing else; `job_progress` derives the step of the job from it. `epoch` and `total_epochs` are as printed.
-    `epochs_done` of `epochs_planned` are completed epochs, including the fraction of the current one. `steps_before`
-    counts the steps of earlier epochs, for logs that do not show the length of an epoch.
+    `epochs_done` is the number of completed epochs, including the fraction of the current one, and `epochs_planned`
+    the total. `steps_before` counts the steps of earlier epochs, for logs that do not show the length of an epoch.
     """
 
     step: int | None = None

@@ -33,8 +33,8 @@ class Observation(PublicValue):
         awake_seconds: seconds since the target's boot, whose ID is `boot`, without suspended time. Clock changes do not
             affect them.
         log_age: seconds since the last write to its log. step_age: seconds since the line with its newest step.
-        step_interval: the usual seconds between lines with a step. step_time: the seconds per step at its usual fastest
-            pace. Both are computed from the times and rates in its log.
+        step_interval: the usual seconds between lines with a step. step_time: the seconds per step at the fastest pace
+            that it often reaches. Both are computed from the times and rates in its log.
         file_age: seconds since the last write to the newest file in its checkpoint folder.
         cpu_seconds, written_bytes: the CPU time and bytes written by its processes since they started, including ended
             children. cpu_cores, write_rate: the same per second, measured during the look.

@@ -190,7 +190,7 @@ class _Parser:
         if self.accept("for"):
             duration = self.duration()
         elif self.token:
-            raise self.wrong("and, or, for, or the end")
+            raise self.wrong("`and`, `or`, `for`, or the end")
         if self.token:
             raise self.wrong("no more text after `for DURATION`")
         return Condition(test, duration)

@@ -49,8 +49,8 @@ class Health(PublicValue):
     """The health of a row: `level` is healthy | warning | error | unknown, and `reason` is a sentence.
 
     `brief` is the reason in about twenty characters; it is empty if there is nothing to report. `fields` are the fields
-    of TrainingMetrics whose values caused it. `detail` is the reason for display beside the row's state; it does not
-    repeat the state.
+    of TrainingMetrics whose values caused it. `detail` is the reason as shown beside the row's state, which
+    it does not repeat.
     """
 
     level: str
@@ -61,7 +61,7 @@ class Health(PublicValue):
 
     @property
     def beside_state(self) -> str:
-        """Return the reason for display beside the row's state."""
+        """Return the reason as shown beside the row's state."""
         return self.detail or self.reason
 
 

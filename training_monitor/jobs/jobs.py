@@ -156,7 +156,7 @@ def read_last_words(site: Site, view: JobView) -> JobView:
 def list_jobs(target: str | Target, namespace: str = "default", *, transport: Transport | None = None) -> list[JobView]:
     """List the Ray jobs and process jobs of a target, oldest first. Without Ray, list only process jobs.
 
-    `get_job_listing` returns one kind of jobs even if the other cannot be listed.
+    `get_job_listing` returns the process jobs even if the Ray jobs cannot be listed, and vice versa.
 
     Raises:
         IncompleteAnswer: one of the two kinds could not be listed.

@@ -55,7 +55,7 @@ def check_training(
 ) -> CheckReport:
     """Check whether the trainings on a target are making progress now.
 
-    Without `what`, the result includes trainings that an earlier check saw within a day and that have ended since.
+    Without `what`, the result includes ended trainings that a check of the last 24 hours saw.
 
     Args:
         target: where the training runs, see `Target`.

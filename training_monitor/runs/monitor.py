@@ -278,7 +278,7 @@ class TrainingMonitor:
         return counted(record.training) + counted(record.validation) + record.calls
 
     def is_trained_here(self) -> bool:
-        """Return whether the calling thread is the training thread, the last one that started a part of the run."""
+        """Return whether the calling thread is the training thread: the one that last started a phase of the run."""
         return self._trainer is not None and self._trainer[0] == threading.get_ident()
 
     def is_within(self, frame: FrameType | None) -> bool:
@@ -288,7 +288,7 @@ class TrainingMonitor:
         return isinstance(frame, FrameType) or self.is_within_fit
 
     def takes_call(self, name: str) -> bool:
-        """Prepare for a call of this method, or warn why it has no effect. Return whether it has an effect."""
+        """Prepare for a call of this method, or warn why the call has no effect. Return whether it has an effect."""
         if self.is_active and not (name in _BEGINNINGS and self.has_ended and not self._hooks.is_over):
             return True
         if self.is_active:

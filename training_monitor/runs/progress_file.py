@@ -184,7 +184,7 @@ def check_edits(run: Run, values: Mapping[str, str]) -> None:
             raise TrainingMonitorError(f"run {run.name!r}: {refusal}")
         if len(value) > MAX_VALUE:
             raise TrainingMonitorError(
-                f"the value of {name} has {len(value)} characters", hint=f"use at most {MAX_VALUE} characters"
+                f"the value of {name} is too long: {len(value)} characters", hint=f"use at most {MAX_VALUE} characters"
             )
 
 

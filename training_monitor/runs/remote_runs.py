@@ -263,7 +263,9 @@ class RemoteRuns:
         for _ in range(2):
             new = merge_edits(old, run, added)
             if max(len(old.encode()), len(new.encode())) > _CONTROL_BYTES:
-                raise CommandFailed(f"{run.control_path!r} is too long to be edited remotely", target=str(self.target))
+                raise CommandFailed(
+                    f"the file {run.control_path!r} is too large to be edited remotely", target=str(self.target)
+                )
             folder, _, file = known.files.control_path.rpartition("/")
             state, said = self._change(
                 "edit",

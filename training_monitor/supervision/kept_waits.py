@@ -95,7 +95,7 @@ def find_wait(store: Store, handle: str) -> WaitState:
     """Return a wait. Raises JobNotFound if there is none."""
     state = load_wait(store, handle)
     if state is None:
-        raise JobNotFound(f"there is no wait {handle!r}", hint=Hint("list them with {list_waits}"))
+        raise JobNotFound(f"no saved wait has the handle {handle!r}", hint=Hint("list them with {list_waits}"))
     return state
 
 

@@ -51,11 +51,11 @@ def auto_restart(
     Args:
         head_pod: a Ray head pod, or any other target, see `Target`. A scheduler's job is adopted, and submitted again
             for each restart.
-        job_name: jobs are called NAME-attempt-N. A running job of this name, by its ID or its metadata, is adopted and
-            never started a second time.
+        job_name: jobs are called NAME-attempt-N. If a job of this name (in its ID or its metadata) is running, it is
+            adopted and not started a second time.
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
             attempt starts from step 0.
-        max_retries: maximum number of consecutive restarts without progress (10 allows ten); see `decide_restart`.
+        max_retries: maximum number of consecutive restarts without progress; see `decide_restart`.
         retry_delay: seconds before a restart. The delay doubles while there is no progress, up to 15 minutes, with
             jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.

@@ -49,7 +49,7 @@ class RestartPolicy(PublicValue):
     """The limits for restarting a training; see `auto_restart`.
 
     Attributes:
-        max_retries: maximum number of consecutive restarts without progress (10 allows ten); see `decide_restart`.
+        max_retries: maximum number of consecutive restarts without progress; see `decide_restart`.
         retry_delay: seconds before a restart. The delay doubles while there is no progress, up to `max_delay` seconds.
         jitter: the largest share of the delay, 0 to 1, that is added to it at random.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.

@@ -190,7 +190,7 @@ def test_a_look_that_breaks_in_a_way_nobody_thought_of_is_an_error_as_well() -> 
 
     folder.answer = broken
     error = collector.look_once().error
-    assert error and error.startswith("the look failed: ValueError") and len(error) == MOST_WORDS
+    assert error and error.startswith("the query failed: ValueError") and len(error) == MOST_WORDS
 
 
 def test_a_hanging_look_delays_nothing_and_is_discarded() -> None:

@@ -366,7 +366,7 @@ def test_a_handle_that_waits_for_something_else_is_refused(tmp_path: Path) -> No
 
 
 def test_a_handle_that_nobody_has_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(JobNotFound, match="there is no wait 'mine'"):
+    with pytest.raises(JobNotFound, match="no saved wait has the handle 'mine'"):
         World(tmp_path).go_on()
 
 

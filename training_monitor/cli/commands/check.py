@@ -51,7 +51,7 @@ def declare(command: CommandParser) -> None:
         "value is known",
     )
     command.time_limit(16)
-    command.flag("--forget", "forget trainings from earlier checks of TARGET that have ended since")
+    command.flag("--forget", "forget the ended trainings that earlier checks of TARGET saw")
 
 
 def run(args: Namespace) -> int:

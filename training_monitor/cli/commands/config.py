@@ -224,7 +224,9 @@ def _new_path(named: str | None) -> str:
         return os.path.abspath(os.path.expanduser(named))
     for file in settings_files():
         if os.path.lexists(file):
-            raise SettingsError("--init", file, "no existing settings file (use --init PATH to write another one)")
+            raise SettingsError(
+                "--init", file, "a file that does not exist yet (use --init PATH to write one elsewhere)"
+            )
     return settings_files()[0]
 
 

@@ -16,7 +16,7 @@ def declare(command: CommandParser) -> None:
     command.target()
     named = "name of the training; jobs are named NAME or NAME-attempt-N (default: the scheduler's job ID or name)"
     command.value("job_name", "NAME", named, nargs="?")
-    command.value("--job", "JOB", "first supervise the existing job with this submission ID")
+    command.value("--job", "JOB", "begin with the existing job with this submission ID")
     command.value(
         "--entrypoint", "COMMAND", "command that starts the training (default: that of the latest Ray job of this name)"
     )

@@ -33,7 +33,13 @@ def declare(command: CommandParser) -> None:
         "address to listen on; one that other machines can reach needs --token-file",
         default="127.0.0.1",
     )
-    command.value("--name", "NAME", "a host name to accept besides localhost", action="append", default=[])
+    command.value(
+        "--name",
+        "NAME",
+        "another host name by which browsers may open the page, besides localhost",
+        action="append",
+        default=[],
+    )
     command.value(
         "--token-file",
         "FILE",
