@@ -20,11 +20,11 @@ PAGE = ROOT / "docs" / "advice.md"
 ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
 HEAD = """# What to try after an error of another tool
 
-When kubectl, ssh, vastai or a messaging service fails, the error quotes its message. The message decides the suggestion
-that follows. A message that no pattern of this table matches gets no suggestion about its cause. If a program reached
-its time limit, its output up to then is searched.
+When kubectl, ssh, vastai or a messaging service fails, the error quotes its message. If the message matches a pattern of
+this table, the error also contains a suggestion; otherwise it contains none about the cause. If a program was stopped
+at its time limit, its output until then is searched for the patterns.
 
-The rows of `questions` are prompts that wait for input, and the rows of `programs` apply to any program.
+In the first column, `questions` are prompts that wait for input, and `programs` stands for any program.
 
 """
 ADVICE = OF_TOOLS | {name: rows for name in CHANNELS if (rows := classes_of(name)[0].advice)}
@@ -36,7 +36,7 @@ def write_advice() -> str:
     answers = [json.loads(line) for line in ANSWERS.read_text(encoding="utf-8").splitlines()]
     rows = sum(map(len, ADVICE.values()))
     lines = [f"{plural(rows, 'pattern')}, tested with {plural(len(answers), 'recorded message')}:", ""]
-    lines += ["| from | it prints | try |", "|---|---|---|"]
+    lines += ["| source | message | suggestion |", "|---|---|---|"]
     lines += [f"| {each['tool']} | `{shown(each)}` | {each['hint']} |" for each in answers]
     return HEAD + "\n".join(lines) + "\n"
 

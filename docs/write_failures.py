@@ -16,17 +16,18 @@ from training_monitor.verdict.failure_table import CATEGORIES, SIGNATURES  # noq
 PAGE = ROOT / "docs" / "failures.md"
 HEAD = """# Why a job failed
 
-`check`, `status`, `auto_restart` and `classify_failure` find one category of failure. They read the end of the log, the
-exit status and the state of the pod.
+`check`, `status`, `auto_restart` and `classify_failure` all report the same category for a failure. They derive it from
+the end of the log, the exit status and the state of the pod.
 
-* The last evidence decides: a training step, a loss or a new attempt cancels every error before it.
+* The most recent evidence decides: an error before a later training step, loss or attempt is ignored.
 * A warning decides only if there is no other evidence.
-* The source code that a traceback quotes is ignored.
+* Source code that a traceback quotes is ignored.
 * In a chain of exceptions, the last one decides. The first one decides instead if the traceback calls it "the direct
   cause" and it concerns hardware, memory, storage, network or the like.
 
-The action is what `auto_restart` does. `restart_elsewhere` avoids the node, and `restart_previous_checkpoint` avoids
-the checkpoint. A failure of class `user` is retried once if the run had made progress. `loss_nan` is never retried.
+The column *action* shows how `auto_restart` reacts. `restart_elsewhere` avoids the node on which the job failed, and
+`restart_previous_checkpoint` avoids the damaged checkpoint. A failure of class `user` is retried once if the run had
+made progress. `loss_nan` is never retried.
 
 | category | class | action | what happened | try |
 |---|---|---|---|---|
