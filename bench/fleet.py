@@ -204,7 +204,7 @@ def rows() -> list[Row]:
     kept = "the text of all replies"
     found = [
         Row(
-            "fleet: own CPU time per look, 100 members, replies after 50 ms",
+            "fleet: own CPU time per query, 100 members, replies after 50 ms",
             young.cpu,
             "ms",
             young.bare,
@@ -229,7 +229,7 @@ def rows() -> list[Row]:
 
 def growth(members: Sequence[int] = (10, 100, 1000, 10_000)) -> list[str]:
     """Return a table of what a member costs in fleets of ever more members."""
-    rows = ["| members | own CPU time per look | memory per member after the first looks |", "| ---: | ---: | ---: |"]
+    rows = ["| members | own CPU time per query | memory per member after the first queries |", "| ---: | ---: | ---: |"]
     for count in members:
         cost = measure_members(count, 1 if count > 1000 else 2)
         rows.append(f"| {count} | {cost.cpu:.2f} ms | {cost.memory:.0f} kB |")

@@ -92,7 +92,7 @@ def restarts(rounds: int, folder: Path) -> Iterator[Row]:
     scan, _ = measure(partial(run_sh, SCAN), rounds)
     nothing = Question("nothing", ":", lambda reply: None)
     beside = "three scans of `/proc`"
-    yield row_of("two empty questions", measure(partial(SITE.ask, nothing, nothing), rounds), scan, beside, "")
+    yield row_of("two empty queries", measure(partial(SITE.ask, nothing, nothing), rounds), scan, beside, "")
     for attempts, keep in ((2, KEPT), (20, KEPT), (200, KEPT), (20, 20)):
         os.environ["TRAINING_MONITOR_JOBS_DIR"] = str(folder / f"{keep} of {attempts}")
         start_process_job("local", "true", "run-attempt-1")
@@ -118,7 +118,7 @@ def looks(rounds: int) -> Iterator[Row]:
     with subprocess.Popen(["sh", "-c", "sleep 300 & sleep 300"], start_new_session=True) as process:
         time.sleep(0.1)
         look = partial(SITE.ask_one, process_question(None, None, pid=process.pid))
-        yield row_of("a look at a process", measure(look, rounds), raw, "`cat /proc/[0-9]*/stat`", "25 ms")
+        yield row_of("one query of a process", measure(look, rounds), raw, "`cat /proc/[0-9]*/stat`", "25 ms")
         os.killpg(process.pid, 9)
 
 

@@ -207,7 +207,7 @@ def begin_runs(folder: str, pids: list[int]) -> None:
 
 def growth() -> Iterator[str]:
     """Measure how the cost of a look grows with the runs in a folder."""
-    yield "| runs | one look, unchanged files | one look, all files new |"
+    yield "| runs | unchanged files | all files new |"
     yield "| ---: | ---: | ---: |"
     for count in (10, 100, 1000, 10_000):
         with tempfile.TemporaryDirectory(prefix="tm") as name:
