@@ -229,7 +229,10 @@ def rows() -> list[Row]:
 
 def growth(members: Sequence[int] = (10, 100, 1000, 10_000)) -> list[str]:
     """Return a table of what a member costs in fleets of ever more members."""
-    rows = ["| members | own CPU time per query | memory per member after the first queries |", "| ---: | ---: | ---: |"]
+    rows = [
+        "| members | own CPU time per query | memory per member after the first queries |",
+        "| ---: | ---: | ---: |",
+    ]
     for count in members:
         cost = measure_members(count, 1 if count > 1000 else 2)
         rows.append(f"| {count} | {cost.cpu:.2f} ms | {cost.memory:.0f} kB |")

@@ -112,7 +112,7 @@ CATEGORIES = {
         ("python_exception", _U, _STOP,
          "an error in the program or its data", "fix the line that the traceback names"),
         ("runtime_error", _A, _RESTART, "an exception that may not recur", "read the traceback if it recurs"),
-        ("exit_status", _U, _STOP, "a process exited with 1 or 2 and printed no cause", "read the log of that rank"),
+        ("exit_status", _U, _STOP, "a process exited with 1 or 2, without an error message", "read the log of that rank"),
         ("cuda_error", _A, _RESTART,
          "a CUDA kernel or library failed", "run once with CUDA_LAUNCH_BLOCKING=1; check indices and labels"),
         # a process died
