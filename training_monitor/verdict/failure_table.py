@@ -68,7 +68,7 @@ CATEGORIES = {
          "uncorrectable memory error of a GPU", "reset the GPU, or have it replaced: nvidia-smi -q -d ECC"),
         ("gpu_lost", _H, _ELSEWHERE, "a GPU or its link failed", "drain the node and restart it: nvidia-smi, dmesg"),
         ("thermal", _H, _MONITOR, "a GPU is throttled", "check its cooling and power: nvidia-smi -q -d PERFORMANCE"),
-        ("ecc_corrected", _H, _MONITOR, "corrected memory errors", "replace the part if the count keeps growing"),
+        ("ecc_corrected", _H, _MONITOR, "corrected memory errors", "replace the component if the count keeps growing"),
         # memory
         ("cuda_oom", _U, _STOP, "out of GPU memory", "reduce the batch or sequence length, or shard the model"),
         ("host_oom", _A, _RESTART,
@@ -83,7 +83,7 @@ CATEGORIES = {
         ("checkpoint_corrupt", _T, _PREVIOUS,
          "a checkpoint is damaged", "resume from an older one; save to a temporary name, then rename"),
         ("hub_auth", _U, _STOP,
-         "a model hub or a storage service refused access", "check the token, its permissions, and the name"),
+         "a model hub or a storage service refused access", "check the token, its permissions, and the name in the request"),
         ("network_error", _T, _RESTART,
          "a server could not be reached", "download the data before the training; check proxy and DNS", _OUTSIDE),
         ("process_limit", _U, _STOP, "too many processes or open files", "raise ulimit -u or -n, or use fewer workers"),
