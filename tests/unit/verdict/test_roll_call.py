@@ -436,8 +436,8 @@ def test_ranks_beside_the_process_that_was_named_are_not_missing() -> None:
         [],
         "none",
         "Rank 1 (pid 101), the only one seen, is in all_reduce, called at train.py:88, which waits for a socket. Not "
-        "seen: ranks 0, 2 and 3, which may be among processes that were not inspected, or on hosts that were not queried "
-        "or did not respond: the late rank may be there.",
+        "seen: ranks 0, 2 and 3, which may be among processes that were not inspected, or on hosts that were not "
+        "queried or did not respond: the late rank may be there.",
     )
     assert (found.missing, found.unseen) == ((), (0, 2, 3))
 
@@ -643,8 +643,8 @@ def test_a_data_worker_that_is_in_its_own_code_is_named(above: tuple[Frame, ...]
         [1],
         "high",
         f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is in _try_get_data, called at train.py:80, which "
-        "waits for a pipe: look there. Among the child processes of rank 1 (pid 101), pid 900 is in data.py:55 __getitem__ "
-        "and waits for a socket; pid 903 waits for a disk (nfs_wait).",
+        "waits for a pipe: look there. Among the child processes of rank 1 (pid 101), pid 900 is in "
+        "data.py:55 __getitem__ and waits for a socket; pid 903 waits for a disk (nfs_wait).",
     )
 
 
@@ -657,7 +657,8 @@ def test_a_training_of_one_process() -> None:
         (with_worker,),
         [],
         "none",
-        f"{is_at} Among the child processes of rank 0 (pid 100), pid 900 is in data.py:55 __getitem__ and waits for a socket.",
+        f"{is_at} Among the child processes of rank 0 (pid 100), pid 900 is in data.py:55 __getitem__ "
+        "and waits for a socket.",
     )
     check((a_rank(0, (), 1, waits_for=PIPE),), [], "none", "Rank 0 (pid 100), the only rank, waits for a pipe.")
     unknown = a_process(7, (), waits_for=None, host="k8s://ml/worker-a")
