@@ -287,7 +287,7 @@ def test_a_stall_is_shown_with_its_silence_and_limit(start: Callable[..., Traini
     training = start()
     screen.watch(training, *SOON, "--grace-period", "1h", "--terminate")
     screen.shows("^── STALLED", r"^last step +\[█{20}\]  .* ago, limit ", "ETA -", "Training Stall Detected")
-    screen.shows(r"it will be stopped at (..:..:..|..-.. ..:..), in (1h00m|59m(..s)?) unless it makes a step")
+    screen.shows(r"it will be stopped at (..:..:..|..-.. ..:..), in (1h00m|59m(..s)?) unless it makes progress")
     for step in range(6, 12):
         training.write(f"step {step}/40 loss 0.1")
     screen.hides("STALLED")

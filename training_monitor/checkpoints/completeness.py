@@ -400,7 +400,7 @@ def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
     tag = trackers.get(f"{group.folder}/latest".lstrip("/"), "")
     said = step_of(tag)
     if said is not None and _kind(tag) == _kind(group.root.rpartition("/")[2]) and group.step > said:
-        return f"newer than the checkpoint that latest names: {tag}"
+        return f"newer than the one named in the file `latest`: {tag}"
     paths = [file.path for file in group.files.values()]
     for path, tag in trackers.items():
         if tag and path.endswith("/latest") and path.startswith(f"{group.root}/"):

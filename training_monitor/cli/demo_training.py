@@ -172,7 +172,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--step-seconds", type=float, default=0.03, help="pause after each step")
     parser.add_argument("--save-every", type=int, default=20, help="steps between checkpoints")
-    parser.add_argument("--crash-at", type=int, default=70, help="step of the one crash, 0 for none")
+    parser.add_argument("--crash-at", type=int, default=70, help="step at which to crash once (0: never)")
     parser.add_argument("--hang-at", type=int, default=130, help="step of the one hang, 0 for none")
     parser.add_argument("--resume", default=os.environ.get("RESUME_FROM_CHECKPOINT"), help="checkpoint folder or file")
     parser.add_argument("--end-with", type=int, metavar="PID", help="end when that process does")

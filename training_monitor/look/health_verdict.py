@@ -177,7 +177,7 @@ def _numbers(gpus: Sequence[Gpu]) -> str:
 
 def _unread_remedy(unread: Sequence[NodeGpus], in_pods: bool) -> str:
     if in_pods:
-        return "run nvidia-smi there; to include the GPUs of other pods, pass their names too (pods)"
+        return "run nvidia-smi there; pass `pods` to include the GPUs of other pods"
     if unread and all(node.has_none for node in unread):
         return "nvidia-smi is not installed there, or the machine has no GPU"
     return _RUN_NVIDIA_SMI

@@ -337,7 +337,7 @@ def _check_orphans(files: list[DatasetFile], findings: Findings) -> None:
     wanted = {file.caption_path for file in files if file.suffix != CAPTION_SUFFIX}
     orphans = [file.name for file in files if file.suffix == CAPTION_SUFFIX and file.path not in wanted]
     if orphans:
-        findings.warnings.append(f"{_some(orphans)} without an image of the same name: rename or remove it")
+        findings.warnings.append(f"{_some(orphans)} without an image of the same name: rename or remove the file")
 
 
 def _make_report(root: Path, images: _Images, texts: _Texts, captions: int, findings: Findings) -> DatasetReport:

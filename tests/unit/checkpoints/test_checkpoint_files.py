@@ -565,7 +565,11 @@ def test_the_shards_must_have_the_bytes_that_the_index_says() -> None:
 def test_what_is_newer_than_deepspeeds_latest_is_refused() -> None:
     steps = ("run/global_step100/a.pt", "run/global_step200/a.pt", "run/best_global_step300/a.pt")
     found = shown(*steps, more="tracker ./run/latest\tglobal_step100")
-    assert [each for _, _, each in found] == [None, "newer than the checkpoint that latest names: global_step100", None]
+    assert [each for _, _, each in found] == [
+        None,
+        "newer than the one named in the file `latest`: global_step100",
+        None,
+    ]
 
 
 def test_deepspeeds_latest_inside_a_checkpoint_names_what_must_be_in_it() -> None:

@@ -122,7 +122,7 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
     [
         (True, False, "nvidia-smi is not installed there, or the machine has no GPU"),
         (False, False, "run nvidia-smi there"),
-        (True, True, "pass their names too (pods)"),
+        (True, True, "pass `pods` to include the GPUs"),
     ],
 )
 def test_other_pods_are_spoken_of_only_where_there_are_pods(has_none: bool, in_pods: bool, remedy: str) -> None:

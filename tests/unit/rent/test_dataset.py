@@ -264,7 +264,7 @@ def test_the_trigger_word(folder: Path) -> None:
 
 def test_texts_beside_no_image(folder: Path) -> None:
     (folder / "README.txt").write_text("hello", encoding="utf-8")
-    assert only_warning(folder) == "README.txt without an image of the same name: rename or remove it"
+    assert only_warning(folder) == "README.txt without an image of the same name: rename or remove the file"
 
 
 def test_images_that_share_a_caption(folder: Path) -> None:

@@ -200,7 +200,7 @@ def test_gpu_name_is_cut_between_words() -> None:
 
 def test_help_has_whole_sections_side_by_side_on_wide_screen() -> None:
     lines = text_of(replace(START, screen="help"), width=200, height=50).splitlines()
-    assert re.fullmatch(r"the table +on every screen +the sort order, after s", lines[2])
+    assert re.fullmatch(r"the table +on every screen +the sort order: press s first", lines[2])
     assert "more lines below" not in lines[1]
 
 

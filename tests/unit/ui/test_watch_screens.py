@@ -111,7 +111,7 @@ def test_a_stalled_training_has_no_eta() -> None:
 
 
 def test_the_end_of_a_stalled_training_is_announced_with_its_time() -> None:
-    assert "it will be stopped at 02:47:10, in 7m10s unless it makes a step" in shown(STALLED)
+    assert "it will be stopped at 02:47:10, in 7m10s unless it makes progress" in shown(STALLED)
     assert "it will be stopped after the next check unless" in shown(replace(STALLED, ends_at=NOW - 1))
     assert "it will be stopped" not in shown(replace(STALLED, ends_at=None))
 

@@ -43,7 +43,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--token-file",
         "FILE",
-        "require the token in this file to sign in; only you may have permission to read the file; env:NAME "
+        "require the token in this file to sign in; nobody else may be able to read the file; env:NAME "
         "reads the token from a variable",
         FILES,
     )

@@ -248,7 +248,7 @@ APP: App[FleetView, FleetSnapshot] = App(
         "main": Screen(draw_main, _MAIN, section="the table", click=_click),
         "filter": Screen(draw_main, filter_keys(TABLE), "/", "while you type the filter", click=_click),
         "sort": Screen(
-            draw_main, sort_keys(TABLE, SORTS), section="the sort order, after s", note=_AGAIN, click=_click
+            draw_main, sort_keys(TABLE, SORTS), section="the sort order: press s first", note=_AGAIN, click=_click
         ),
         "detail": Screen(draw_detail, _DETAIL, section="one member"),
         "comparison": Screen(draw_comparison, _PAGE),

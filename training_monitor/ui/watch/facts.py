@@ -79,7 +79,7 @@ def verdict_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
         left = snapshot.ends_at - snapshot.now
         when = f"at {format_moment(snapshot.ends_at, snapshot.now)}, in {format_seconds(left)}"
         when = when if left >= 1 else "after the next check"
-        body += _fact("", f"it will be stopped {when} unless it makes a step", view, style="bad")
+        body += _fact("", f"it will be stopped {when} unless it makes progress", view, style="bad")
     for remedy in verdict.remedies[:_MOST_REMEDIES]:
         body += _fact("try", remedy, view)
     is_told = verdict.verdict == "failed" and status.loss is not None and status.loss.kind == "nan"

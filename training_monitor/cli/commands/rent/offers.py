@@ -28,7 +28,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--max-price",
         "DOLLARS",
-        "maximum price per hour with the disk (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)",
+        "maximum price per hour, including the disk (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)",
         type=amount,
     )
     command.value("--min-vram", "GB", "minimum memory of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=amount)
