@@ -141,7 +141,7 @@ def test_an_account_without_credits_rents_nothing(world: World) -> None:
     argv = ["bob" if word == "alice" else word for word in world.argv()]
     assert world.run(*argv) == 1 and world.queue.list_jobs() == []
     assert world.run(*argv, "--force") == 1
-    assert world.job.state is JobState.FAILED and "bob has $0.00" in (world.job.work.reason or "")
+    assert world.job.state is JobState.FAILED and "bob has only $0.00" in (world.job.work.reason or "")
     assert world.vast.created == [] and Credits(Store()).movements("bob") == []
 
 
