@@ -102,6 +102,6 @@ def test_a_launch_trains_nothing_on_another_gpu_than_it_rented(world: World) -> 
     tool.write_text(tool.read_text().replace("RTX 4090", "RTX 3090"))
     assert world.run(*world.argv("--max-machines", "2")) == 1, world.log()
     job = world.job
-    assert job.state is JobState.FAILED and "RTX 3090, RTX 4090 was rented" in (job.work.reason or "")
+    assert job.state is JobState.FAILED and "RTX 3090, but RTX 4090 was rented" in (job.work.reason or "")
     assert job.work.step is None and world.vast.instances == {} and len(world.vast.created) == 2
     check_charged(world, "another GPU")
