@@ -180,7 +180,7 @@ def test_checkpoints_are_marked(pod: Pod) -> None:
     assert done.returncode == 0
     assert [line[0] for line in done.stdout.splitlines()] == ["*", "!"] and "empty file" in done.stdout
     missing = cli("checkpoints", "head", "none")
-    assert missing.returncode == 1 and "head: none: there is no such folder" in missing.stderr
+    assert missing.returncode == 1 and "head: none: no such folder" in missing.stderr
     assert f"{ROOT}/README.md: not a directory" in cli("checkpoints", "local", f"{ROOT}/README.md").stderr
 
 

@@ -52,7 +52,7 @@ def test_instances_are_listed_with_what_they_cost_together(vast: VastApi) -> Non
     assert nine.split()[1] == "stopped" and nine.endswith("-")
     assert "8x RTX" in big and "web" in big and "*" not in big
     assert total == "3 instances: $2.760 per hour, of which 1 stopped (disk cost only)"
-    assert legend.startswith("* 1 of training_monitor")
+    assert legend.startswith("* 1 rented by training_monitor")
 
 
 def test_instances_as_json_say_whose_they_are_and_keep_secrets(vast: VastApi) -> None:
@@ -332,7 +332,7 @@ def test_a_payment_into_the_ledger_counts_once(surroundings: Surroundings) -> No
     done = cli(*pay)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "anna has $10.00"
     again = cli(*pay)
-    assert again.returncode == 0 and "counted before" in again.stderr and "anna has $10.00" in again.stdout
+    assert again.returncode == 0 and "already counted" in again.stderr and "anna has $10.00" in again.stdout
     Credits().reserve("anna", "job-7", 4.0)
     done = cli("rent", "credits", "anna")
     assert done.returncode == 0 and fits(done.stdout)
@@ -362,7 +362,7 @@ def test_a_wrong_deposit_is_corrected_by_a_counter_entry(surroundings: Surroundi
     for _ in range(2):
         done = cli(*take, "180")
         assert done.returncode == 0 and done.stdout.splitlines()[-1] == "anna has $5.00"
-    assert "counted before" in done.stderr and done.stdout.count("-180.00") == 1
+    assert "already counted" in done.stderr and done.stdout.count("-180.00") == 1
     assert cli("rent", "credits", "anna", "--withdraw", "1", "--deposit", "1", "--reason", "x").returncode == 2
 
 

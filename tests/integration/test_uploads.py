@@ -310,7 +310,7 @@ class TestRefusals:
 
     def test_files_that_cannot_be_sent(self, target: Place, gate: StorageGate) -> None:
         storage = gate.storage("k")
-        assert "no such file" in (send(target, target.folder / "nothing", storage).error or "")
+        assert "the file does not exist" in (send(target, target.folder / "nothing", storage).error or "")
         assert "not a regular file" in (send(target, target.folder, storage).error or "")
         assert gate.requests == []
 

@@ -433,7 +433,7 @@ class TestFetch:
         with pytest.raises(CommandFailed, match="does not exist"):
             fetch_folder(over_ssh.address, str(there), str(here))
         write(there, a="one")
-        with pytest.raises(CommandFailed, match="no file that can be copied: 'b'"):
+        with pytest.raises(CommandFailed, match="not found, or not a regular file: 'b'"):
             fetch_folder(over_ssh.address, str(there), str(here), only=["a", "b"])
         assert tree(here) == {}
 

@@ -401,7 +401,7 @@ def _existing(found: FileList | None, remote: str, names: tuple[str, ...], targe
     elif len(files) < len(found.files):
         problem = "it lists files that were not requested"
     elif absent:
-        problem = f"no file that can be copied: {', '.join(map(ascii, absent[:_SHOWN]))}"
+        problem = f"not found, or not a regular file: {', '.join(map(ascii, absent[:_SHOWN]))}"
     if problem:
         raise CommandFailed(f"{remote!r}: {problem}", target=target)
     return found
