@@ -123,7 +123,7 @@ def test_no_process_is_signalled_on_the_word_of_another_user(
                 with subtests.test(what, flat=flat, kind=kind):
                     source, run = looked(folder, kind, name)
                     [said] = source.send_signal((identify(mine.pid),), signal.SIGKILL, ((run,),))  # type: ignore[union-attr]
-                    assert "nothing was sent" in said and "progress file" in said
+                    assert "no signal was sent" in said and "progress file" in said
                     assert mine.poll() is None
 
 
@@ -144,7 +144,7 @@ def test_a_file_of_root_or_of_the_processs_user_is_enough(
             source, good = looked(folder, kind, name)
             source, bad = looked(folder, kind, "forged")
             said = source.send_signal(both, signal.SIGCONT, ((bad,), (bad, good)))  # type: ignore[union-attr]
-            assert "nothing was sent" in said[0] and "SIGCONT was sent" in said[1], (kind, name, said)
+            assert "no signal was sent" in said[0] and "SIGCONT was sent" in said[1], (kind, name, said)
 
 
 @as_root

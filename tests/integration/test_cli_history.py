@@ -163,7 +163,7 @@ def test_runs_are_compared_also_at_the_same_step(cli: Cli, watched: float) -> No
     assert rows["MEMBER"] == ["LAST", "LOSS", "COST", "BEST", "STEP", "AT", "/1K", "/S", "GPU", "$/1K"]
     assert rows["vast://7001"] == ["390", "2.05", "1.325", "2.05", "390", "2.05", "-5", "-", "90", "0.8333"]
     assert rows["vast://7002"] == ["780", "nan", "-", "2.05", "380", "2.025", "-2.5", "-", "90", "-"]
-    assert "compared steps: up to 390, which all have reached" in done.stderr and "of each run alone" in done.stderr
+    assert "compared steps: up to 390, which all have reached" in done.stderr and "of the whole run" in done.stderr
     assert "compared steps: none, because no step is known" in cli("--compare", "old", "--since", "8d").stderr
     first, second = only_json(cli("--compare", "7001", "7002", "--json"))["members"]
     assert (first["key"], first["common_step"], first["loss_at_common_step"]) == ("vast://7001", 390, 2.05)

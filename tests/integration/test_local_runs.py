@@ -401,7 +401,7 @@ def test_stopping_and_going_on_is_seen(tmp_path: Path, sleeper: subprocess.Popen
     assert source.send_signal((process,), signal.SIGTERM)[0].endswith(
         "it is stopped, and will receive the signal after SIGCONT"
     )
-    assert source.send_signal((process,), signal.SIGCONT)[0].endswith(("it continues", "it has ended"))
+    assert source.send_signal((process,), signal.SIGCONT)[0].endswith(("it continues", "has ended"))
     assert sleeper.wait() == -signal.SIGTERM
 
 
@@ -421,7 +421,7 @@ def test_many_are_signalled_before_the_first_is_waited_for() -> None:
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(250)]
     try:
         said = send_signals(tuple(identify(child.pid) for child in children), signal.SIGKILL)
-        assert len(said) == 250 and all(each.endswith("it has ended") for each in said)
+        assert len(said) == 250 and all(each.endswith("has ended") for each in said)
     finally:
         for child in children:
             child.kill()
@@ -451,7 +451,7 @@ def test_a_process_that_may_be_another_one_is_sent_nothing(
     sleeper: subprocess.Popen[bytes], keys: dict[str, Any], reason: str
 ) -> None:
     [said] = send_signals((replace(identify(sleeper.pid), **keys),), signal.SIGKILL)
-    assert reason in said and "nothing was sent" in said
+    assert reason in said and "no signal was sent" in said
     assert is_alive(identify(sleeper.pid))
 
 
@@ -528,7 +528,7 @@ def test_a_run_that_may_be_alive_is_kept(tmp_path: Path, sleeper: subprocess.Pop
     for one, status, reason in (
         (process, "RUNNING", f"its process {sleeper.pid} is alive"),
         (process, "FINISHED", f"its process {sleeper.pid} is alive"),
-        (old, "RUNNING", "may be its own"),
+        (old, "RUNNING", "may belong to it"),
         (elsewhere, "RUNNING", "is not visible from there"),
         (None, "RUNNING", "is not visible from there"),
     ):

@@ -348,7 +348,7 @@ class TestSignals:
             replace(known, hostname="$(kill -9 $PPID)"),
         )
         said = folder.runs.send_signal(others, signal.SIGKILL)
-        assert all("nothing was sent" in each for each in said) and sleeper.poll() is None
+        assert all("no signal was sent" in each for each in said) and sleeper.poll() is None
         assert "it runs on gpu-7" in said[1]
 
     def test_what_came_of_a_signal_is_seen(self, folder: Folder, sleeper: subprocess.Popen[bytes]) -> None:

@@ -213,7 +213,7 @@ class TestCheckpoints:
         (runs / "global_step20" / "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
         cut(runs / "global_step30" / "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt", 1000)
         found = problems(target, runs)
-        words = {20: "3 of 4 files", 30: "zip end record", 40: "newer than latest"}
+        words = {20: "3 of 4 files", 30: "zip end record", 40: "newer than the one named"}
         assert found.pop(10) is None
         assert {step: word in (found[step] or "") for step, word in words.items()} == dict.fromkeys(words, True)
         (runs / "latest").write_text("global_step50")
@@ -280,7 +280,7 @@ class TestCheckpoints:
             (runs / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02" + bytes(1_000_000))
         make_hole(runs / "step_20" / "model.pt")
         found = problems(target, runs)
-        assert found[10] is None and "has a hole" in (found[20] or "")
+        assert found[10] is None and "are on disk" in (found[20] or "")
 
     def test_no_name_of_a_file_or_folder_forges_another_checkpoint(self, target: Place, runs: Path) -> None:
         for name in ("x\nfile 9 9 .", "y\\nfile 9 9 .", "z&|\\0"):
