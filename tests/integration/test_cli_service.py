@@ -75,7 +75,7 @@ def test_options_that_do_not_go_together_queue_nothing(surroundings: Surrounding
 
 @pytest.mark.parametrize(
     ("jobs", "expected"),
-    [("0", "above 0"), ("two", "a whole number"), ("65", "1 to 64 at the same time"), ("9999999", "1 to 64")],
+    [("0", "from 1 to"), ("two", "a whole number"), ("65", "from 1 to 64"), ("9999999", "from 1 to 64")],
 )
 def test_a_worker_of_more_jobs_than_it_has_threads_for_is_wrong_use(vast: VastApi, jobs: str, expected: str) -> None:
     done = cli("rent", "worker", "--jobs", jobs, "--until-empty")
@@ -322,7 +322,7 @@ def test_a_job_that_another_worker_has_is_told_of_while_it_is_watched(vast: Vast
     queued("one")
     assert TrainingQueue().claim("host-1", 600, "one")
     with started("rent", "launch", "--name", "demo", "--command", "true", "--id", "one", "--watch") as launch:
-        assert wait_until(lambda: "host-1 holds it now" in launch(), 60), launch()
+        assert wait_until(lambda: "host-1 holds the job" in launch(), 60), launch()
         assert wait_until(lambda: re.search("one is queued, held by host-1: no update for \\d+s", launch()), 60), (
             launch()
         )

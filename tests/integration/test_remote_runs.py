@@ -535,7 +535,7 @@ class TestOutput:
         os.mkfifo(here.path / "pipe")
         here.write("a", stdout_path=str(here.path / "pipe"), stderr_path=str(here.path / "gone"))
         here.run("a")
-        with pytest.raises(CommandFailed, match="not a regular file"):
+        with pytest.raises(CommandFailed, match="no regular file"):
             here.runs.read_output(str(here.path / "pipe"), 0, 10)
         with pytest.raises(CommandFailed, match="no file"):
             here.runs.read_output(str(here.path / "gone"), 0, 10)

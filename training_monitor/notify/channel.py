@@ -114,7 +114,7 @@ class Channel(PublicValue):
     def obstacle(self, user: User, doors: Doors) -> str | None:
         """Return why this user cannot be notified this way; None if they can."""
         if self.needs_store and not doors.has_store:
-            return "it needs an open store"
+            return "this channel needs an open state store"
         if self.recipient(user):
             return None
         if not user.is_person:

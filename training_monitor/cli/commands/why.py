@@ -90,7 +90,7 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
 def _stacks(each: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of all stacks of a rank, those of its children indented."""
     name = f"pid {each['pid']}" if each["rank"] is None else f"rank {each['rank']} (pid {each['pid']})"
-    yield f"\n{name} on {shown(each['host'])}, stacks from {each['stacks_from'] or 'nowhere'}"
+    yield f"\n{name} on {shown(each['host'])}, {each['stacks_from'] or 'no'} stacks"
     for stack in each["stacks"]:
         yield from _stack(stack, "  ")
     for child in each["children"]:

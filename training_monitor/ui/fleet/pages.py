@@ -106,7 +106,7 @@ _WHY_UNKNOWN = {  # by column
     "TREND/1K": "too few losses in the compared steps",
     "STEPS/S": "speed unknown in the compared steps",
     "GPU%": "GPU use unknown in the compared steps",
-    "$/1K": "price unknown in the compared steps",
+    "$/1K": "no known price in the compared steps",
     _CURVE: "fewer than two samples with a loss",
 }
 _COLUMNS: tuple[Column[_Compared], ...] = (
