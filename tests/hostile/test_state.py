@@ -222,7 +222,7 @@ def test_what_can_be_read_of_a_malformed_file_goes_on_in_a_new_one(
     damaged = bytearray(whole)
     damaged[middle // size * size : middle // size * size + size] = b"\xff" * size
     Path(store.path).write_bytes(damaged)
-    with pytest.raises(StateError, match="damaged .*corrupt-1, and .* of its rows were kept. Try: run the command again"):
+    with pytest.raises(StateError, match="damaged .*corrupt-1, and .* of its rows were kept. Try: run the command"):
         for number in range(300):
             store.load_run(f"run {number}", dict)
     runs = [store.load_run(f"run {number}", dict) for number in range(300)]

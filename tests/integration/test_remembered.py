@@ -100,3 +100,19 @@ def test_how_one_without_a_log_ended_is_not_known(surroundings: Surroundings, st
     (here / "one.log").unlink()
     done = run_command("check", "local", str(one.pid))
     assert done.returncode == 3 and "it ended, and no log shows whether it succeeded" in done.stdout, done
+
+
+def test_the_log_of_a_killed_training_does_not_run_unless_another_process_writes_it(
+    surroundings: Surroundings, started: Started
+) -> None:
+    here = surroundings.folder
+    one, log = start(started, here, "one"), here / "one.log"
+    assert check(here)[0] == {name(one): "running"}
+    assert check(here, str(log)) == ({str(log): "running"}, 0)
+    kill(one.pid)
+    one.wait()
+    assert check(here, str(log)) == check(here) == ({name(one): "failed"}, 1)
+    with log.open("ab") as out:
+        started.append(subprocess.Popen([sys.executable, "-c", SCRIPT, "500"], stdout=out, cwd=here))
+    assert wait_until(lambda: "step 500/" in log.read_text())
+    assert check(here, str(log)) == ({str(log): "running"}, 0)

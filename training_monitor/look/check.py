@@ -97,6 +97,7 @@ def check_training(
     before = [each.as_meant() for each in ended]
     chosen = (*meant.trainings[:MOST_TRAININGS], *before)
     seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
+    seen = _without_twins(seen, before)
     if what is not None and seen and seen[0].meant.job.process is None:
         seen[0].require()
     complete = [
@@ -175,16 +176,30 @@ def judge_jobs(
 def _with_ended(
     meant: Meant, what: str | int | None, known: Sequence[KeptTraining]
 ) -> tuple[Meant, list[KeptTraining]]:
-    """Return what is meant, and what was seen earlier and does not run any more; a PID may mean one of these."""
+    """Return what is meant, and what was seen earlier and may have ended; a PID or a log may mean one of these."""
     from training_monitor.look.remembered import ended_since
 
     if what is None:
-        return meant, ended_since(known, meant.trainings) if not meant.not_seen else []
+        # a log alone shows no process that runs in the place of one that was seen
+        running = [each for each in meant.trainings if not (meant.is_last and each.is_log)]
+        return meant, ended_since(known, running) if not meant.not_seen else []
     job = meant.trainings[0].job if meant.trainings else None
     if job and job.pid and job.process is None:
         named = [each for each in known if each.job.pid == job.pid]
         return (replace(meant, trainings=(named[-1].as_meant(),)) if named else meant), []
-    return meant, []
+    logs = [each.job.log_file for each in meant.trainings if each.is_log]
+    return meant, [each for each in known if each.job.log_file in logs and each.job.pid][-1:]
+
+
+def _without_twins(seen: Sequence[_Seen], before: Sequence[MeantTraining]) -> list[_Seen]:
+    """Leave one of a log and the training that was seen to write it: the log if another process writes it now."""
+    left = list(seen)
+    for log in [each for each in seen if each.meant.is_log]:
+        path, found = log.meant.job.log_file, [each for each in left if each.meant in before and not each.meant.is_log]
+        if writer := next((each for each in found if each.meant.job.log_file == path), None):
+            evidence = log.look.evidence if log.look else None
+            left.remove(log if writer.look and evidence and evidence.boot and not evidence.pids else writer)
+    return left
 
 
 # ---------------------------------------------------------------- looking

@@ -61,6 +61,11 @@ class MeantTraining:
     named: int | None = None
     logs: tuple[str, ...] = ()
 
+    @property
+    def is_log(self) -> bool:
+        """Whether nothing but a log is known of it."""
+        return self.job.log_file is not None and self.job.pid is None and self.job.job_id is None
+
 
 @dataclass(frozen=True, slots=True)
 class Meant:
