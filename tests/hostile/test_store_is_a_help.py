@@ -145,7 +145,7 @@ def test_a_supervised_job_is_seen_to_its_end_while_the_disk_is_full(disk: Path) 
     bench.clock.at(60.0, lambda: fill_up(disk))
     report = bench.restart()
     assert (report["success"], report["final_step"]) == (True, 300)
-    assert [text for text in bench.said("detected") if text.startswith("could not be saved: no space left")]
+    assert [text for text in bench.said("detected") if text.startswith("the state could not be saved: no space left")]
     (disk / "fill").unlink()
     again = bench.restart()  # the end was not written down, so that it is seen once more
     assert (again["success"], again["final_step"], len(bench.jobs.starts)) == (True, 300, 1)
