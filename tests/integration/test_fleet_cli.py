@@ -499,7 +499,7 @@ def test_the_exit_status_says_how_the_fleet_is(account: Account) -> None:
     account.api.fail_with = 0
     account.api.instances.clear()
     nobody = run("vast")
-    assert nobody.returncode == 0 and "none runs" in nobody.stdout
+    assert nobody.returncode == 0 and "none is running" in nobody.stdout
 
 
 def test_a_log_that_no_process_writes_is_neither_healthy_nor_stalled(account: Account) -> None:
