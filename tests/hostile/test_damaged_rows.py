@@ -126,7 +126,7 @@ def test_a_damaged_row_hides_no_other(store: Store, table: str) -> None:
 def test_a_damaged_job_is_named_beside_the_others(store: Store, value: str) -> None:
     damage(store, "training_jobs", "request", value, "id = 'hurt'")
     listed = run_command("rent", "queue", "--all")
-    assert listed.returncode == 3 and "sound" in listed.stdout and "the job hurt" in listed.stderr
+    assert listed.returncode == 3 and "sound" in listed.stdout and "valid job hurt" in listed.stderr
     told = json.loads(run_command("rent", "queue", "--all", "--json").stdout)
     assert [job["job_id"] for job in told["jobs"]] == ["sound"]
     assert [job["job_id"] for job in told["damaged"]] == ["hurt"]
@@ -135,7 +135,7 @@ def test_a_damaged_job_is_named_beside_the_others(store: Store, value: str) -> N
 @pytest.mark.parametrize("budget", [10**400, -(10**30)])
 def test_a_number_that_no_float_holds_is_damage(store: Store, budget: int) -> None:
     damage(store, "training_jobs", "request", f"json_set(request, '$.budget', json('{budget}'))", "id = 'hurt'")
-    assert "the job hurt" in run_command("rent", "queue", "--all").stderr
+    assert "valid job hurt" in run_command("rent", "queue", "--all").stderr
 
 
 def test_what_an_account_has_is_unknown_with_a_damaged_movement(store: Store) -> None:
