@@ -41,12 +41,12 @@ class Shown(PublicValue):
 
 
 def show(value: object) -> Shown:
-    """Display any result of this package in a notebook: a table, and charts of histories.
+    """Display any result of this package in a notebook, as a table; histories also as charts.
 
     Args:
         value: any value that this package returns, or a dict or list of such values. Charts of loss, speed, GPU
             utilization and cost are drawn for a list of samples (`History.read`) or observations, and for a background
-            monitor. For a `History`, the charts cover the last day of its 4 most recently seen members.
+            monitor. For a `History`, the charts cover the last day of the 4 trainings that were observed most recently.
 
     Returns:
         An object that a notebook displays as HTML without scripts, and that `print` writes as text.

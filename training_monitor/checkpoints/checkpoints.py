@@ -116,10 +116,10 @@ def list_checkpoints(
 
     The step comes from the header of a safetensors file, otherwise from the number in the name, or from the epoch if a
     framework counts only epochs. A file without a number beside numbered ones (`NAME.safetensors` beside
-    `NAME_000000250.safetensors`) counts as the newest of its step, even if NAME ends in a number. Files that are
-    overwritten in place or have no number (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only if there are no
-    others. Their step is the one in a safetensors header, or else 0 for unknown. A checkpoint that a tracker file names
-    but that does not exist is listed as incomplete.
+    `NAME_000000250.safetensors`) counts as the newest checkpoint of its step, even if NAME ends in a number. Files that
+    are overwritten in place or have no number (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only if there are
+    no others. Their step is read from the header of a safetensors file; for other files it is 0 (unknown). If a tracker
+    file names a checkpoint that does not exist, this checkpoint is listed as incomplete.
 
     Args:
         head_pod: the target that holds the directory; default: this machine.

@@ -146,7 +146,7 @@ _ARGUMENT: Mapping[str, Callable[[str, str], str]] = {
 
 
 class TrainingMonitorError(Exception):
-    """The base class of all errors. The message contains what failed, where, and what to try."""
+    """The base class of all errors. The message describes what failed and where, and what to try."""
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
         said = _shorten(redact(text_of(what)))
@@ -161,7 +161,7 @@ class TrainingMonitorError(Exception):
 
 
 class SettingsError(TrainingMonitorError, ValueError):
-    """An invalid setting. `key` is its name, preceded by the `file` that contains it if there is one."""
+    """An invalid setting. `key` is its name, after the path of the settings file if it is in one."""
 
     def __init__(self, key: str, value: object, expected: str, *, file: str = "") -> None:
         self.value, self.expected = value, expected
@@ -214,7 +214,7 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
 
 
 class CommandError(TrainingMonitorError):
-    """A failed command. `answered` is true if the target responded; then only this one result is unknown."""
+    """A failed command. `answered` is true if the target responded; then only the result of this command is unknown."""
 
     def __init__(
         self,

@@ -200,10 +200,11 @@ class RayResources(PublicValue):
 class Progress(PublicValue):
     """The most recent progress shown by a log; None means that the log does not show it.
 
-    `step` is the optimizer step of the job. `epoch_step` of `epoch_steps` is a counter within the epoch, for logs that
-    count nothing else; `job_progress` derives the step of the job from it. `epoch` and `total_epochs` are as printed.
-    `epochs_done` is the number of completed epochs, including the fraction of the current one, and `epochs_planned`
-    the total. `steps_before` counts the steps of earlier epochs, for logs that do not show the length of an epoch.
+    `step` is the optimizer step of the job. If a log counts steps only within each epoch, `epoch_step` is this count
+    and `epoch_steps` the number of steps per epoch; `job_progress` derives the step of the job from them. `epoch` and
+    `total_epochs` are as printed. `epochs_done` is the number of completed epochs, including the fraction of the
+    current one, and `epochs_planned` the total. `steps_before` is the number of steps in earlier epochs, for logs that
+    do not show the length of an epoch.
     """
 
     step: int | None = None
@@ -277,7 +278,7 @@ class RunEvent(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Goodput(PublicValue):
-    """The share (0..1) of `total_seconds` spent on steps that were kept, and the seconds by cause."""
+    """The share (0..1) of `total_seconds` spent on steps that were not lost, and the seconds by cause."""
 
     goodput: float | None
     total_seconds: float
@@ -290,8 +291,8 @@ class Failure(PublicValue):
 
     `error_class` is transient | hardware | user | ambiguous | external_stop. `action` is restart | restart_elsewhere |
     restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the decisive line, and `rank` the rank that
-    wrote it. `fingerprint` is the same when this failure occurs at another time, address or rank. `advice` is what to
-    try.
+    wrote it. `fingerprint` stays the same when this failure occurs at another time, address or rank. `advice` describes
+    what to try.
     """
 
     category: str
@@ -330,10 +331,11 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Checkpoint(PublicValue):
-    """A checkpoint: its path, step, size and whether it is complete.
+    """A checkpoint: its path, step and size, and whether it is complete.
 
     `complete` is None if the checkpoint was not fully inspected; `problem` has the reason. `size_bytes` is None if
-    unknown. `modified_at` is when its newest file was written. `age` is the seconds since then, by the target's clock.
+    unknown. `modified_at` is the time at which its newest file was written. `age` is the number of seconds since then,
+    by the target's clock.
     """
 
     path: str
@@ -352,11 +354,11 @@ class Checkpoint(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobView(PublicValue):
-    """One look at a job: its status, and the progress shown in its log. None means missing, never zero.
+    """The result of one look at a job: its status, and the progress in its log. None means missing, never zero.
 
-    `command` is the entrypoint of a Ray job. `age` is the seconds since a process job was started, by the target's
-    clock. `stopped_by` is SUPERVISOR, TIME_LIMIT, or the reason that a person gave for stopping a process job; it is
-    unknown for a Ray job. `pod` is the pod that ran the job, if that pod has ended. `resume` is the command that
+    `command` is the entrypoint of a Ray job. `age` is the number of seconds since a process job was started, by the
+    target's clock. `stopped_by` is SUPERVISOR, TIME_LIMIT, or the reason that a person gave for stopping a process job;
+    it is unknown for a Ray job. `pod` is the pod that ran the job, if that pod has ended. `resume` is the command that
     resumes the job if it is suspended.
     """
 
@@ -380,13 +382,14 @@ class JobView(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Event(PublicValue):
-    """An observation or action of a supervising loop, for display.
+    """An observation or action of a supervisor, for display.
 
     `kind` is progress | started | adopted | resumed | ignored | detected | refused | waiting | unreachable | reached |
     moved | stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence; for
-    `explained` it is a paragraph. `view` is the look that a `progress` event is based on, `checkpoint` the path that a
-    `started` attempt resumes from. Of a `finished` run, `outcome` is how it ended, `runtime` the seconds since its
-    supervision began, and `checkpoint_step` that of its newest complete checkpoint; None if unknown.
+    `explained` it is a paragraph. `view` is the look that a `progress` event is based on. `checkpoint` is the path of
+    the checkpoint from which a `started` attempt resumes. For a `finished` run, `outcome` is how the run ended,
+    `runtime` is the number of seconds since its supervision began, and `checkpoint_step` is the step of its newest
+    complete checkpoint; None if unknown.
     """
 
     kind: str

@@ -34,15 +34,16 @@ class UploadReport(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TerminationPlan(PublicValue):
-    """The steps to take when a run is terminated, or after it has ended by itself.
+    """The actions to take when a run is terminated, or after it has ended by itself.
 
-    `upload_to` lists destinations, which are tried in order until one has the newest complete checkpoint (see
-    `upload_checkpoint`). `destroy` ends the rental of a vast.ai target after the upload is verified;
-    `destroy_without_upload` ends it even without an upload, so the data on its disk is lost. `end` is terminated, or
+    `upload_to` lists destinations for the newest complete checkpoint. They are tried in order until an upload succeeds
+    (see `upload_checkpoint`). `destroy` ends the rental of a vast.ai target after the upload is verified;
+    `destroy_without_upload` ends it even without an upload, so the data on its disk is lost. `end` is `terminated`, or
     how the run ended by itself: finished | failed | stopped | ended. Only the model of a finished run is published as
-    complete; the README of any other gets `tags`. If the target cannot be reached for `unreachable_seconds`, the
-    current step is abandoned. `is_hang` means that the run is terminated because it hangs. In that case a roll call
-    (see `explain_training`) is taken first, for at most `roll_call_timeout` seconds: at least 5, or 0 for no roll call.
+    complete; the README of any other model gets `tags`. If the target cannot be reached for `unreachable_seconds`, the
+    current action is abandoned. `is_hang` means that the run is terminated because it hangs. In that case, all ranks
+    are inspected first (see `explain_training`), for at most `roll_call_timeout` seconds. This value is at least 5, or
+    0 for no inspection.
     """
 
     reason: str = "Stall detected, grace period expired"
@@ -70,14 +71,14 @@ class TerminationPlan(PublicValue):
 class TerminationReport(PublicValue):
     """The result of terminating a run, or of saving it after it ended.
 
-    None means that a step was not tried, or that its result is unknown. `stopped` is true if no process of the run is
-    left; `left` lists the processes that survived SIGKILL as `PID STATE` (state D waits for a disk or driver).
+    None means that an action was not tried, or that its result is unknown. `stopped` is true if no process of the run
+    is left; `left` lists the processes that survived SIGKILL as `PID STATE` (state D waits for a disk or driver).
     `checkpoint` is the checkpoint to upload. `destroyed` is True if the service confirmed that it destroyed the
-    instance, and False if the instance was kept; `kept` is the reason. `gone` is true if two responses of the service
+    instance. It is False if the instance was kept; `kept` is the reason. `gone` is true if two responses of the service
     agree that the instance does not exist; if `destroyed` is not True in that case, the instance disappeared by itself
-    or the confirmation was lost. `unlisted_checkpoints` counts older checkpoints that were not inspected, in addition
-    to `checkpoints`. `success` is true if every planned step was done. `explanation` is the cause of a hang, and
-    `roll_call` is the folder with the data collected from the ranks.
+    or the confirmation was lost. `unlisted_checkpoints` is the number of older checkpoints that were not inspected and
+    are not in `checkpoints`. `success` is true if every planned action was done. `explanation` is the cause of a hang,
+    and `roll_call` is the folder with the data collected from the ranks.
     """
 
     success: bool
@@ -119,7 +120,7 @@ class WaitReport(PublicValue):
         conditions: all conditions of the wait.
         reason: one sentence with the evidence.
         target, name, job_id: identify the training; `name` is its display name.
-        verdict, state: results of the last look; unknown while the target cannot be reached.
+        verdict, state: the results of the last look; unknown while the target cannot be reached.
         step, total_steps, epoch, loss: values from the last look that had them; `epoch` counts completed epochs.
         checkpoint: the new complete checkpoint, if the wait was for one.
         line: the matching line of the log, if the wait was for one.

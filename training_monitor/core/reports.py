@@ -310,11 +310,12 @@ class AttemptReport(TypedDict):
 
 
 class RestartReport(TypedDict):
-    """The result of a supervised run. `reason` begins with `outcome`, `goodput` is 0..1, `badput` is seconds by cause.
+    """The result of a supervised run. `reason` begins with `outcome`.
 
-    Values that were not observed are None. Examples are `goodput` and the phases of an attempt whose steps were seen in
-    at most one look, the startup time of an attempt that had made steps before the first look, and `steps_lost` if it
-    is unknown for any attempt. `explanation` is the cause of the last hang.
+    `goodput` is 0..1, and `badput` is the lost seconds by cause. Values that were not observed are None. For example,
+    `goodput` and the phases of an attempt are None if fewer than two looks found a step of the attempt. The startup
+    time is None if the attempt had made steps before the first look. `steps_lost` is None if the number is unknown for
+    any attempt. `explanation` is the cause of the last hang.
     """
 
     success: bool
@@ -389,10 +390,10 @@ class JobCheckReport(TypedDict):
 class CheckReport(TypedDict):
     """The result of `check_training`. `jobs` lists the trainings that were found, worst first.
 
-    `verdict` is the verdict of the first job, or unknown without jobs. `not_looked_at` counts the trainings that were
-    found but not inspected. `not_seen` lists those trainings, and the processes and jobs that could not be listed, each
-    with a description, the reason, and a `count` (None if unknown). While `not_seen` is not empty, `verdict` is unknown
-    or failed.
+    `verdict` is the verdict of the first job, or unknown if there are no jobs. `not_looked_at` is the number of
+    trainings that were found but not inspected. `not_seen` has an entry for these trainings, and for processes and jobs
+    that could not be queried. Each entry has a description, the reason, and a `count` (None if unknown). While
+    `not_seen` is not empty, `verdict` is unknown or failed.
     """
 
     schema: str

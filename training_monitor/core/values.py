@@ -21,31 +21,34 @@ class Observation(PublicValue):
         step, total_steps: progress of the job over all epochs; None before the first step.
         eta_seconds, steps_per_second, loss: values as printed in the log.
         phase: the activity at the end of the log if it is not training steps (see `find_phase`).
-        gpu_utilization, gpu_power_fraction: utilization in per cent, and power draw divided by the power limit, of its
-            busiest GPU (see `gpu_load`).
+        gpu_utilization, gpu_power_fraction: for its busiest GPU, utilization in per cent, and power draw divided by the
+            power limit (see `gpu_load`).
         log_size: size of the log in bytes. heartbeat: whether its last lines differ only in times (see
             `find_heartbeat`).
         epoch, total_epochs: completed epochs, including the fraction of the current one, and the total.
         status: status of the job; UNKNOWN if there is no job. exit_code, message: reported by the job.
         is_running: whether its processes run. finished: whether its log shows that the training has ended.
-        failure: the cause of a failure, only if it no longer runs or its log ends in an error.
-        runtime: seconds since it started. process: its identity `PID START BOOT`, which changes with every start.
+        failure: the cause of a failure; None while the training runs, unless its log ends in an error.
+        runtime: seconds since it started. process: the identity of its process, `PID START BOOT`; this changes with
+            every start.
         awake_seconds: seconds since the target's boot, whose ID is `boot`, without suspended time. Clock changes do not
             affect them.
-        log_age: seconds since the last write to its log. step_age: seconds since the line with its newest step.
-        step_interval: the usual seconds between lines with a step. step_time: the seconds per step at the fastest pace
-            that it often reaches. Both are computed from the times and rates in its log.
+        log_age: seconds since the last write to its log. step_age: seconds since the log line with its newest step.
+        step_interval: the usual number of seconds between log lines with a step. step_time: median seconds per step of
+            the fastest third of its steps. Both are computed from the times and rates in its log.
         file_age: seconds since the last write to the newest file in its checkpoint folder.
-        cpu_seconds, written_bytes: the CPU time and bytes written by its processes since they started, including ended
-            children. cpu_cores, write_rate: the same per second, measured during the look.
+        cpu_seconds, written_bytes: CPU time of its processes, and bytes written by them, since they started. Child
+            processes that have ended are included. cpu_cores, write_rate: the same per second, measured during the
+            look.
         delay_seconds: time that its threads waited for a CPU. delay_cores: the same per second.
-        resume: the command that resumes it, if its scheduler or container runtime has suspended it.
+        resume: the command that resumes the training, if its scheduler or container runtime has suspended it.
         suspended: the PIDs of its suspended processes (state T).
         blocked: number of its processes that wait in the kernel for a disk (state D).
-        compilers: number of compilers that run for it.
+        compilers: number of its processes that compile, including linkers and busy compile workers of PyTorch.
         oom_kills: number of processes killed for lack of memory, as counted by the kernel of the target.
         gpu_errors: descriptions of the faults of its GPUs.
-        processes: number of its processes that were found; 0 if none has its log open, or none is visible.
+        processes: number of its processes that were found; 0 if no process has its log open, or if no process is
+            visible.
         unseen_output: whether it runs but its output goes to a place that cannot be read.
         bar_held: whether it prints a progress bar whose latest part is buffered by the system that stores its output.
     """
@@ -272,13 +275,14 @@ class CheckpointListing(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingStatus(PublicValue):
-    """The result of one look of a watcher; None means unknown.
+    """The result of one poll of a watcher; None means unknown.
 
     `status` is the status of the job; without a job, it is RUNNING or UNKNOWN. `step` is the job's step over all
-    observed epochs, even if its log counts within epochs. `checkpoints` are those of the output directory, lowest step
-    first, and `unlisted_checkpoints` counts older ones that were not inspected. `totals` has the 15 values of
-    `LogTotals`. `errors` lists the queries that failed. `verdict` is the result of `judge`, and `stall` is its stall
-    analysis. `started_at` is in epoch seconds by the target's clock, `timestamp` by the watcher's clock.
+    observed epochs, even if its log counts within epochs. `checkpoints` lists the checkpoints in the output directory,
+    lowest step first, and `unlisted_checkpoints` is the number of older checkpoints that were not inspected. `totals`
+    has the 15 values of `LogTotals`. `errors` lists the queries that failed. `verdict` is the result of `judge`, and
+    `stall` is its stall analysis. `started_at` is in epoch seconds by the target's clock, `timestamp` by the watcher's
+    clock.
     """
 
     is_running: bool | None

@@ -49,8 +49,8 @@ class Health(PublicValue):
     """The health of a row: `level` is healthy | warning | error | unknown, and `reason` is a sentence.
 
     `brief` is the reason in about twenty characters; it is empty if there is nothing to report. `fields` are the fields
-    of TrainingMetrics whose values caused it. `detail` is the reason as shown beside the row's state, which
-    it does not repeat.
+    of TrainingMetrics whose values caused the level. `detail` is displayed beside the row's state: it contains the
+    reason without repeating the state.
     """
 
     level: str
@@ -61,7 +61,7 @@ class Health(PublicValue):
 
     @property
     def beside_state(self) -> str:
-        """Return the reason as shown beside the row's state."""
+        """Return the text to display beside the row's state: the reason, without repeating the state."""
         return self.detail or self.reason
 
 
@@ -95,12 +95,12 @@ class TrainingMetrics(PublicValue):
     Attributes:
         instance_id: the ID of a vast.ai instance, or the display name of another target.
         gpu_type: the name reported by nvidia-smi or the service; `8x H100` for several GPUs.
-        status: for an instance, the status that the service reports (created, loading, running, stopped, frozen,
-            exited, rebooting, offline, unknown), or `lost` after it has disappeared from the account. For another
-            target, the status of its job (pending, running, succeeded, failed, stopped), or unknown.
-        epoch, total_epochs, step, total_steps, loss: the most recent values in the training's log; steps count the
-            whole job.
-        gpu_util, memory_util, disk_util: per cent in use of the GPUs, of their memory, and of the disk that the
+        status: for an instance, the status that vast.ai reports (created, loading, running, stopped, frozen, exited,
+            rebooting, offline, unknown), or `lost` after it has disappeared from the account. For another target, the
+            status of its job (pending, running, succeeded, failed, stopped), or unknown.
+        epoch, total_epochs, step, total_steps, loss: the most recent values in the training's log. Steps are counted
+            over the whole job.
+        gpu_util, memory_util, disk_util: utilization in per cent of the GPUs, of their memory, and of the disk that the
             training writes to.
         cost_per_hour, total_cost: cost in dollars; the total counts from the start of the rental.
         runtime_seconds: how long the training has run, by its own clock. The machine may have been rented for longer.
@@ -110,23 +110,25 @@ class TrainingMetrics(PublicValue):
         groups: its groups in the settings file.
         gpu_power: power draw divided by the power limit, 0 to 1. gpu_temperature: °C. ram_util: per cent of the
             machine's memory in use.
-        eta_seconds: time until the last step, at the training's current speed. epochs_done: completed epochs including
-            a fraction, whereas `epoch` is the number of the current epoch.
+        eta_seconds: time until the last step, at the training's current speed. epochs_done: completed epochs, including
+            the fraction of the current one; `epoch` is the number of the current epoch.
         extra: values found by your own log patterns.
         is_running: whether the training's process runs. finished: whether `judge` concluded that it completed.
         job_status: status of the training's job in lower case; None if unknown. For a target that is not an instance,
             it usually equals `status`.
-        message: the message of the service or the job.
-        absent: why the training can no longer be found; its values are then out of date.
-        run: distinguishes successive trainings on the same machine; 0: unknown.
+        message: the message of vast.ai or of the job.
+        absent: the reason why the training can no longer be found, if so; its values are then out of date.
+        run: a number that distinguishes successive trainings on the same machine; 0: unknown.
         log_age: seconds between the last write to its log and the last look.
-        error: why the last look failed. stale_since: when looks began to fail, in epoch seconds; None if they do not
-            fail. missing: whether the look failed because the target does not exist.
+        error: why the last look failed. stale_since: the time of the first in the current series of failed looks, in
+            epoch seconds; None if the last look succeeded. missing: whether the last look failed because the target
+            does not exist.
         verdict: the result of `judge` for the training; None if the machine is not running, or if the row was not made
             by a fleet monitor.
-        explained: the last roll call before the training, or an earlier attempt of it, was ended because of a hang.
-        found: whether the training was discovered on the machine of another member, whose row has the costs.
-        gpus: the GPUs that it uses, as reported by its machine; empty if unknown.
+        explained: the saved result of the last `why` before this training (or an earlier attempt) was ended because of
+            a hang.
+        found: whether the training was discovered on the machine of another row. The costs are in that row.
+        gpus: the GPUs that the training uses, as reported by its machine; empty if unknown.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -179,7 +181,7 @@ class TrainingMetrics(PublicValue):
     gpus: tuple[Gpu, ...] = ()
 
     def state(self) -> str:
-        """Return the state in one word: the status of a machine or job that is down, otherwise the judge's state."""
+        """Return one word: the status of a machine or job that is down, otherwise the state of the verdict."""
         failure = failure_of(self)
         is_down = self.status in (*HALTED, *STARTING) or self.status not in KNOWN
         if is_down or (failure and self.status in ("lost", "offline", *FAILED)):
@@ -227,7 +229,7 @@ class TrainingMetrics(PublicValue):
         """Return the seconds until the last step, by the training's own clock; None if unknown.
 
         The result is None if the training has ended, hangs or may hang, or can no longer be found. The estimate is
-        based on its speed, otherwise on the ETA in its log, otherwise on the average time of its steps.
+        based on the training's speed, otherwise on the ETA in its log, otherwise on the average time per step.
         """
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
         may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
@@ -241,19 +243,21 @@ class TrainingMetrics(PublicValue):
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
         """Return the health of the row, by the first of these rules that applies.
 
-        1. The status of the machine decides. Lost, exited, offline: error. Stopped, frozen, rebooting: warning.
-           Created, loading, pending: unknown, because the machine is starting. A status that this version does not
-           recognize: unknown.
-        2. The training has ended, according to `judge`. Failed: error. Stopped: warning. Finished: healthy, but a
-           warning while the machine costs money.
-        3. The last look failed: unknown, because earlier values do not describe the present.
-        4. The verdict of `judge` decides. Without a look, or if the job or log cannot be found: unknown. A NaN loss
-           is an error. A diverging, jumping or high loss, idle GPUs of a running training, or a full disk change
-           healthy to a warning; at any other level they only add to the reason.
+        1. The machine is not running, or this version does not recognize its status. Lost, exited, offline: error.
+           Stopped, frozen, rebooting: warning. Created, loading, pending: unknown, because the machine is starting. Any
+           unrecognized status: unknown.
+        2. The training has ended, according to `judge`. Failed: error. Stopped: warning. Finished: healthy, or a
+           warning if the machine still costs money.
+        3. The last look failed. The health is unknown, because earlier values may be out of date.
+        4. Otherwise, the verdict of `judge` determines the health. It is unknown before the first look, or if the job
+           or log cannot be found. A NaN loss is an error. A diverging, jumping or high loss, idle GPUs of a running
+           training, or a full disk change healthy to a warning. If the level is not healthy, these are only added to
+           the reason.
 
         Args:
             thresholds: the limits beyond which a value causes a warning.
-            now: epoch seconds. If given, the reason includes how long a target has not responded.
+            now: the current time in epoch seconds. If given, the reason includes the time since the target last
+                responded.
         """
         return (
             self._machine_health()

@@ -159,7 +159,7 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
     `get_job_listing` returns the process jobs even if the Ray jobs cannot be listed, and vice versa.
 
     Raises:
-        IncompleteAnswer: one of the two kinds could not be listed.
+        IncompleteAnswer: either the Ray jobs or the process jobs could not be listed.
         CommandError: the target could not be queried.
     """
     found = get_job_listing(target, namespace, transport=transport)
@@ -304,22 +304,22 @@ def submit_job_with_resume(
     job_name: str = "training",
     transport: Transport | None = None,
 ) -> str:
-    """Submit a job that resumes from a checkpoint (None: from the start), without waiting for its output.
+    """Submit a job that resumes from a checkpoint (None: starts from step 0), without waiting for its output.
 
-    This function chooses the ID, NAME-attempt-N. If the response to a submission is lost, the job can thus be found and
-    is not submitted twice.
+    The ID of the job is NAME-attempt-N. If the response to a submission is lost, the job is found by this ID and is not
+    submitted twice.
 
     Args:
         config: for a Ray job, `entrypoint` and optionally `runtime_env`, `metadata`, `entrypoint_num_gpus`, …; for a
-            process job, `command` and optionally `env`, `working_dir`. The checkpoint replaces `{checkpoint}` in the
-            command, or is passed as the value of `config['resume_argument']`. The environment variable
-            RESUME_FROM_CHECKPOINT always contains the checkpoint.
+            process job, `command` and optionally `env`, `working_dir`. The path of the checkpoint replaces
+            `{checkpoint}` in the command, or becomes the value of the option that `config['resume_argument']` names.
+            The environment variable RESUME_FROM_CHECKPOINT always contains this path.
 
     Returns:
         The ID of the new job.
 
     Raises:
-        CommandFailed: the target refused the job. Other CommandErrors: the target could not be queried.
+        CommandFailed: the target refused the job. CommandError: the target could not be queried.
     """
     check_job_config(config)
     site = Site.of(head_pod, namespace, transport)
@@ -457,7 +457,7 @@ def get_current_step(
 def get_throughput(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> float | None:
-    """Return the latest speed in a job's log: steps, else samples, else tokens per second; None if unknown."""
+    """Return the latest throughput in a job's log in steps, else samples, else tokens per second; None if unknown."""
     progress = by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id).progress
     speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
     return next((speed for speed in speeds if speed is not None), None)

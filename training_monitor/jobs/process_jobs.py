@@ -338,14 +338,14 @@ def start_process_job(
     *,
     transport: Transport | None = None,
 ) -> str:
-    """Start a detached command on a target. The command keeps running after this process and the connection end.
+    """Start a detached command on a target. It keeps running when this process ends or the connection is lost.
 
     Args:
-        command: a shell command line, or a list of words, which are quoted for you.
+        command: a shell command line, or a list of words, which is quoted automatically.
         name: letters, digits, `.`, `_`, `-`. Each name can be used only once.
-        env: variables added to the target's environment. These are never written to a file or to argv.
-        working_dir: a folder on the target; default: the folder where a shell starts there (for `local`, the current
-            one).
+        env: environment variables to add on the target. They are never written to a file or to argv.
+        working_dir: a folder on the target; default: the folder in which a shell starts there (for `local`, the current
+            folder).
 
     Returns:
         The job ID, `process:NAME`.

@@ -43,12 +43,12 @@ def stop_job(
 ) -> str:
     """Stop a job and verify that it is gone: SIGTERM to all its processes, then SIGKILL after `grace` seconds.
 
-    A job that has already ended is put on hold too, so that no supervisor starts its next attempt. A Ray job that waits
-    for resources is cancelled, so that its entrypoint never runs.
+    The job is also put on hold, even if it has already ended, so that no supervisor starts its next attempt. A Ray job
+    that waits for resources is cancelled, so that its entrypoint never runs.
 
     Args:
         job_id: a job ID or a name, see `find_ray_job`.
-        on_progress: called every few seconds with a description of what the stop is waiting for.
+        on_progress: called every few seconds with a description of what this function is waiting for.
 
     Returns:
         The final status of the job: STOPPED, or the status with which it had already ended.

@@ -84,7 +84,7 @@ def _read_pattern(value: Any, place: Place) -> Any:
 
 
 def parse_metrics(text: str, patterns: Iterable[LogPattern]) -> dict[str, Value]:
-    """Return the most recent value of each metric in a log, in text order. Metrics that were not found are omitted.
+    """Return the last value of each metric in a log. Metrics that were not found are omitted.
 
     Args:
         text: log text; only its last 2000 lines within the last 256 KiB are searched.
@@ -92,7 +92,7 @@ def parse_metrics(text: str, patterns: Iterable[LogPattern]) -> dict[str, Value]
 
     Returns:
         A dict from name to value; nan and inf are valid floats. In a line of more than 2000 characters, a match longer
-        than 200 characters may be missed or cut.
+        than 200 characters may be missed or truncated.
     """
     wanted: dict[str, list[LogPattern]] = {}
     for pattern in patterns:

@@ -42,11 +42,11 @@ class LogTotals(PublicValue):
     """Compute totals of a log: call `feed` with chunks, `close` at the end, and `as_dict` at any time.
 
     Memory use is bounded for any input. An unfinished last line is counted when its newline or carriage return arrives,
-    or at `close`. An unfinished line is not part of a saved record.
+    or at `close`. An unfinished last line is not saved.
 
     Attributes:
         progress: the most recent value of each field.
-        epochs: how the log counts steps and epochs, if known; may be set before the first chunk.
+        epochs: how the log counts steps and epochs, if known; you may set this before the first chunk.
     """
 
     reader: ProgressReader = field(default_factory=ProgressReader)
@@ -95,8 +95,8 @@ class LogTotals(PublicValue):
         Returns:
             A dict of 15 keys. last_step, total_steps, progress_percent (0 to 100) and estimated_time_remaining
             (seconds) describe the job, see `job_progress`. last_loss, last_learning_rate and steps_per_second are the
-            most recent values. loss_history is a list of {index, loss}: index counts from 0 over the whole log,
-            repeated lines with the same step and loss are one entry, and beyond 1000 entries the last 500 are kept.
+            most recent values. loss_history is a list of {index, loss}. index counts from 0 over the whole log.
+            Repeated lines with the same step and loss are one entry. Beyond 1000 entries, the last 500 are kept.
             checkpoints_saved is a count, and checkpoint_paths are distinct (beyond 1000, the last 500 are kept). errors
             and warnings are distinct lines, cut at 200 characters (beyond 100, the last 50 are kept); a non-finite loss
             counts as an error. gpu_utilization is in per cent. memory_usage is {used, total} of one GPU in MB.
@@ -123,7 +123,7 @@ class LogTotals(PublicValue):
         }
 
     def read_ahead(self, text: str) -> Progress:
-        """Return the progress in the text that follows, without adding it to the totals."""
+        """Return the progress shown by `text`, read as the continuation of the log, without adding it to the totals."""
         ahead = self.reader.copy()
         ahead.read_text(text)
         return ahead.progress

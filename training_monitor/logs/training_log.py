@@ -41,9 +41,9 @@ def parse_progress(text: str) -> Progress:
 
     Returns:
         A Progress with None for values that the text does not contain. `step` and `total_steps` count over the whole
-        job; a counter within an epoch is `epoch_step` of `epoch_steps`. Times are in seconds. Throughput is as printed
-        (some frameworks print it per GPU). `eta_scope` is "job" or "epoch". `finished` is True if a line clearly
-        reports the end of the training, otherwise None.
+        job; a counter within an epoch is `epoch_step` of `epoch_steps`. Times are in seconds. Throughput is as printed;
+        some frameworks print it per GPU. `eta_scope` is "job" or "epoch". `finished` is True if a line clearly reports
+        the end of the training, otherwise None.
     """
     return read_progress(text, EpochCount())
 

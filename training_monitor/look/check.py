@@ -55,17 +55,17 @@ def check_training(
 ) -> CheckReport:
     """Check whether the trainings on a target are making progress now.
 
-    Without `what`, the result includes ended trainings that a check of the last 24 hours saw.
+    Without `what`, the result also includes trainings that have ended but were found by a check in the last 24 hours.
 
     Args:
         target: where the training runs, see `Target`.
         what: a PID, a log file or a pattern for log files, a Ray job, a process job, or the name of either; None: every
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
-        forget_ended: discard the results of earlier checks there, so that trainings that have ended are not reported
-            again.
-        timeout: maximum seconds for all queries together. Anything that was not read within this time is reported as
-            unknown.
+        forget_ended: discard the results of earlier checks of the target, so that trainings that have ended are not
+            reported again.
+        timeout: maximum seconds for all queries together. Anything that could not be read within this time is reported
+            as unknown.
         store: where observations are stored; default: this user's store.
 
     Returns:

@@ -17,8 +17,8 @@ def verify_ray_resources(
     """Query a Ray head for the GPUs and CPUs of its cluster. No failure of the target raises an exception.
 
     Returns:
-        The numbers of GPUs and CPUs, and the `pending_demands` for them. If Ray could not be queried, all of them are
-        None, `healthy` is False, and `error` is set.
+        A report with the numbers of GPUs and CPUs, and with `pending_demands`, the requests that are not yet served. If
+        Ray could not be queried, all of them are None, `healthy` is False, and `error` is set.
     """
     site = Site.of(head_pod, namespace, transport)
     try:

@@ -105,14 +105,14 @@ def get_training_health(
     Args:
         head_pod: the Ray head, or any other target.
         checkpoint_dir: a folder on the head; None: checkpoints are not reported.
-        all_pods: every pod to inspect, with or without the head; default: only the head.
+        all_pods: all pods to inspect; the head may be omitted; default: only the head.
         job_id: a job to report on, by its ID or a name (see `find_ray_job`).
         store: where observations of the job are stored; default: this user's store.
 
     Returns:
         A report, see `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, and `healthy` is True for ok
-        and warning only. `issues` are the findings, and `remedies` has one remedy for each. `silent` lists the targets
-        that did not respond at all.
+        and warning only. `issues` lists the problems, and `remedies` has one remedy for each. `silent` lists the
+        targets that did not respond at all.
     """
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]

@@ -57,9 +57,9 @@ def check_gpu_utilization(
 
     Returns:
         A report. `healthy` is True if the query succeeded and found readable GPUs. `busy` is True if at least one GPU
-        works; spinning at idle power while a collective waits does not count. Utilizations are in per cent, memory in
-        MB, power in watts, temperatures in °C. Values that nvidia-smi does not report ([N/A], MIG, ERR!) are None and
-        do not count in `avg_utilization`, which is None if no value is known.
+        computes; a GPU that only waits in a collective, at idle power, does not count. Utilizations are in per cent,
+        memory in MB, power in watts, temperatures in °C. Values that nvidia-smi does not report ([N/A], MIG, ERR!) are
+        None and do not count in `avg_utilization`, which is None if no value is known.
     """
     site = Site.of(head_pod, namespace, transport)
     try:

@@ -78,7 +78,7 @@ def parse_nccl_transport(text: str) -> NcclTransport:
     """Find the transport that NCCL uses, from its most recent initialisation in a log. Never raises.
 
     Args:
-        text: log text of one or more ranks; lines without NCCL in them are skipped.
+        text: log text of one or more ranks; lines that do not contain NCCL are skipped.
 
     Returns:
         An NcclTransport. `transport` is efa, socket, ib, fastsocket, fallback (the plugin exists and found no provider,
@@ -239,10 +239,10 @@ def check_efa_utilization(
     """Check whether NCCL uses EFA on a target and on all given pods. No failure of a target raises an exception.
 
     Returns:
-        A report. `efa_active` is True (the counters move, or NCCL selected the efa provider), False (NCCL logs another
-        transport on at least one pod) or None (no evidence; without NCCL_DEBUG=INFO there are no log lines).
-        `transport` is ofi | socket | ib | unknown, or mixed if the pods differ: a single pod on sockets slows down all.
-        `per_node` has the report of each pod.
+        A report. `efa_active` is True (the EFA counters increase, or NCCL selected the efa provider), False (NCCL logs
+        another transport on at least one pod) or None (no evidence; without NCCL_DEBUG=INFO there are no log lines).
+        `transport` is ofi | socket | ib | unknown, or mixed if the pods differ. A single pod on sockets slows down all
+        pods. `per_node` has the report of each pod.
     """
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods]

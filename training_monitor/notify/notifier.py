@@ -33,11 +33,11 @@ class TrainingNotifier:
 
     Args:
         channels: the channels, in the order in which they are tried.
-        users: the users, by the names that `notify` accepts.
-        store: stores the notices that were sent (the list on the web page), even after this process ends. Without a
-            store, they are kept only in memory.
-        transport: starts the programs that some channels need.
-        clock: used to wait between tries.
+        users: the users, by name. `notify` accepts these names.
+        store: where sent notices are stored, so that the web page can still list them after this process ends. Without
+            a store, they are kept only in memory.
+        transport: runs the programs that some channels need.
+        clock: used to wait between attempts.
         timeout: maximum seconds for one request.
     """
 
@@ -68,7 +68,7 @@ class TrainingNotifier:
         Args:
             user: a name from the settings, or a NotifiedUser, who is notified only at the addresses given there; None:
                 the channels' default recipients.
-            message: a text, or a Notice, which each user gets only once.
+            message: a text or a Notice. The same Notice is sent to each user only once.
             priority: the priority of a text: low | normal | high | urgent.
             job_id: the job that a text refers to.
 
@@ -89,7 +89,7 @@ class TrainingNotifier:
         )
 
     def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:
-        """Try the channels with a notice, even if it was sent before, without storing it.
+        """Send a notice through the first channel that accepts it, even if it was sent before. Do not store it.
 
         Raises:
             SettingsError: there is no such user.
@@ -115,7 +115,7 @@ class TrainingNotifier:
     def try_channel(
         self, channel: Channel, user: NotifiedUser, notice: Notice
     ) -> tuple[int, TrainingMonitorError | None]:
-        """Send through one channel and retry temporary failures. Returns the number of tries and the last error."""
+        """Send through one channel, with retries after temporary failures. Return how often, and the last error."""
         for tried in range(1, TRIES + 1):
             error = self._send(channel, user, notice)
             if not isinstance(error, RestError) or not error.temporary or tried == TRIES:

@@ -78,8 +78,8 @@ class _Hooks:
 class HuggingFaceCallback(_Hooks):
     """Report progress of `transformers.Trainer(callbacks=[...])`. Only the trainer's first process reports.
 
-    The run is finished when the training ends. Another `train()` starts a new run in the same file. The monitor itself
-    reports exceptions of the training.
+    The run is marked as finished when the training ends. Another `train()` starts a new run in the same file. The
+    monitor itself reports exceptions in the training.
     """
 
     def __init__(self, monitor: Monitored = None) -> None:
@@ -162,9 +162,9 @@ class HuggingFaceCallback(_Hooks):
 class LightningCallback(_Hooks):
     """Report progress of `lightning.Trainer(callbacks=[...])` or `pytorch_lightning`. Only global rank 0 reports.
 
-    An edited variable is applied between two batches. The run is finished when the fit ends, and another fit starts a
-    new run in the same file. An exception that the trainer sees, even one that it handles, ends the run as failed;
-    Ctrl-C ends it as canceled.
+    An edited variable takes effect between two batches. The run is marked as finished when the fit ends, and another
+    fit starts a new run in the same file. If the trainer catches an exception, even one that it handles, the run is
+    marked as failed; Ctrl-C marks it as canceled.
     """
 
     state_key = "training_monitor"

@@ -81,13 +81,13 @@ class TrainingMonitor:
         rank: the rank of this process; default: read from the environment. Only rank 0 writes.
         tee_outputs: also copy stdout and stderr to files beside the progress file.
         handle_signals: report SIGTERM and SIGINT as CANCELED. If SIGTERM has no other handler, it then raises
-            SystemExit(143), so that `finally` blocks run; a second SIGTERM kills the process. Like Ctrl-C, the
-            exception waits for C code to return.
+            SystemExit(143), so that `finally` blocks run; a second SIGTERM kills the process. As with Ctrl-C, the
+            exception is raised only after running C code returns.
         interval: seconds between writes of the background thread, at most 2.
         config: the settings of the run: a mapping or an argparse.Namespace with at most 100 values. `top` shows them,
-            and which of them differ from those of other runs.
-        initial_step: the number of batches that earlier processes completed, if this process continues from a
-            checkpoint; default: derived from the first `start_epoch` and `start_batch`.
+            and marks those that differ from the settings of other runs.
+        initial_step: if this process continues from a checkpoint, the number of batches that earlier processes
+            completed; default: derived from the first `start_epoch` and `start_batch`.
         wandb_url, wandb_run_name: the W&B run to show; default: the run that `wandb.init` started.
     """
 
@@ -173,7 +173,7 @@ class TrainingMonitor:
     # ------------------------------------------------------------ each step
 
     def start_batch(self, batch: int | None = None) -> None:
-        """Start the next batch, or the one with the given number. Pending edits of variables are applied first."""
+        """Start the next batch, or the batch with the given number. Pending edits of variables are applied first."""
         if self._record.needs_training_thread:
             self._attend(is_batch=True)
         number = next(self._batches)
@@ -181,12 +181,15 @@ class TrainingMonitor:
             self._place(batch, number)
 
     def end_batch(self) -> None:
-        """Do nothing: a batch ends when the next batch or another part starts."""
+        """Do nothing: a batch ends when the next batch or another phase starts."""
 
     def update_metrics(self, /, *mappings: Mapping[str, object], loss: object = _NONE, **metrics: object) -> None:
-        """Store the current value of each metric, of any type. Later changes of the objects have no effect.
+        """Store the current value of each metric.
 
-        The loss is a metric like the others; its separate parameter makes the usual call faster by a third.
+        Values can have any type. Later changes to the objects have no effect.
+
+        The loss is a metric like the others; it has a parameter of its own because this makes the usual call faster by
+        a third.
         """
         if type(loss) is float:
             self._metrics["loss"] = loss
@@ -209,7 +212,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def start_monitoring(self) -> None:
-        """Start writing progress and answering requests for stacks. Further calls during a run have no effect.
+        """Start writing progress, and responding to requests for stacks. Further calls during a run have no effect.
 
         `with` and the first `start_...` call do this too. After the end of a run, this starts a new run in the same
         file, as `start_epoch` and `start_training` do.
@@ -249,7 +252,10 @@ class TrainingMonitor:
         self._set(Outcome(CANCELED))
 
     def shutdown(self) -> None:
-        """Stop monitoring and copying. The run is then finished, or failed if an exception is being handled."""
+        """Stop monitoring, and stop copying the output.
+
+        The run is then finished, or failed if an exception is being handled.
+        """
         self.end(outcome_of(sys.exc_info()[1]))
         if self._is_monitoring and self._background:
             self._background.stop_copying()
@@ -264,7 +270,7 @@ class TrainingMonitor:
         self.end(outcome_of(error))
 
     def end(self, outcome: Outcome) -> None:
-        """End the run, unless its end was already reported. An earlier signal or an early exit makes it CANCELED."""
+        """End the run, unless its end was already reported. After a signal or an early exit, the run is CANCELED."""
         self._finish(outcome, is_explicit=False)
 
     def note_signal(self, name: str) -> None:
@@ -278,17 +284,20 @@ class TrainingMonitor:
         return counted(record.training) + counted(record.validation) + record.calls
 
     def is_trained_here(self) -> bool:
-        """Return whether the calling thread is the training thread: the one that last started a phase of the run."""
+        """Return whether the calling thread is the training thread, which most recently started a phase of the run."""
         return self._trainer is not None and self._trainer[0] == threading.get_ident()
 
     def is_within(self, frame: FrameType | None) -> bool:
-        """Return whether the code that started the epoch is still on the stack, or a framework runs the training."""
+        """Return True if the code that started the epoch is still on the stack, or if a framework runs the training."""
         while isinstance(frame, FrameType) and not (self._trainer and frame.f_code is self._trainer[1]):
             frame = frame.f_back
         return isinstance(frame, FrameType) or self.is_within_fit
 
     def takes_call(self, name: str) -> bool:
-        """Prepare for a call of this method, or warn why the call has no effect. Return whether it has an effect."""
+        """Return True if a call of the method `name` has an effect; otherwise, log a warning with the reason.
+
+        If the call starts a run, the run is set up first.
+        """
         if self.is_active and not (name in _BEGINNINGS and self.has_ended and not self._hooks.is_over):
             return True
         if self.is_active:
@@ -311,7 +320,10 @@ class TrainingMonitor:
         return self._record.status != RUNNING
 
     def note_inactive_call(self) -> None:
-        """Warn why a call has no effect. If this process does not write, start to answer requests for its stacks."""
+        """Warn that a call has no effect, and give the reason.
+
+        If this process does not write a progress file, start responding to requests for its stacks.
+        """
         if self._wakes_at or is_data_worker():
             return
         self._record.needs_training_thread = False
@@ -356,14 +368,14 @@ class TrainingMonitor:
 
     @harmless(None)
     def set_dataset_sizes(self, train: int, validation: int) -> None:
-        """Set the number of samples in both datasets, to estimate the duration of the first validation."""
+        """Set the sizes of the training and validation datasets, to estimate the duration of the first validation."""
         samples, others = amount("train", train), amount("validation", validation)
         with self._record.lock:
             self._record.progress.dataset_ratio = others / samples if samples else None
 
     @harmless(None)
     def set_remaining_steps(self, steps: int | None) -> None:
-        """Set the number of training batches that are left, if the run may end within an epoch; None if unknown."""
+        """Set the number of remaining training batches, for a run that may end within an epoch; None if unknown."""
         left = whole("steps", steps)
         with self._record.lock:
             self._record.observe()
@@ -381,7 +393,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def start_phase(self, name: str) -> None:
-        """Show a phase by this name until the next phase starts."""
+        """Show this name as the current phase until the next phase starts."""
         phase = bounded(text_of(name))[:100]
         self._at_safe_point(lambda: self._record.progress.start_phase(phase))
 
@@ -393,7 +405,7 @@ class TrainingMonitor:
     def start_epoch(
         self, epoch: int | None = None, total_batches: int | None = None, total_epochs: int | None = None
     ) -> None:
-        """Start an epoch; without a number, the next one. Epochs numbered from 0 are shown from 1."""
+        """Start the epoch with this number; default: the next epoch. Epochs numbered from 0 are shown from 1."""
         numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
         self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training", trains=True)
 
@@ -424,7 +436,7 @@ class TrainingMonitor:
     def update_tqdm_stats(
         self, rate: float | None = None, elapsed: float | None = None, remaining: float | None = None
     ) -> None:
-        """Use the numbers of a progress bar until the batches themselves give better estimates."""
+        """Use the speed and times of a progress bar until the batches themselves give better estimates."""
         numbers = [None if each is None else amount("tqdm", each) for each in (rate, elapsed, remaining)]
         with self._record.lock:
             self._record.progress.told = Estimate(*numbers)
@@ -439,7 +451,10 @@ class TrainingMonitor:
 
     @harmless(None)
     def track_variables(self, variables: Mapping[str, object]) -> None:
-        """Allow these variables to be edited from outside. Edits change this dict in place, between two steps."""
+        """Allow these variables to be edited from outside.
+
+        An edit changes this dict in place, between two training steps.
+        """
         with self._record.lock:
             self._record.variables.track(variables)
             self._record.version += 1
@@ -451,19 +466,19 @@ class TrainingMonitor:
 
     @harmless(None)
     def register_general_callback(self, callback: Callback) -> None:
-        """Register a callback for all variables, see `register_callback`."""
+        """Register a callback that is called after any variable was edited; see `register_callback`."""
         self._record.variables.call_back(callback)
 
     @harmless(False)
     def is_change(self, name: str | None = None) -> bool:
-        """Apply pending edits. Return whether any variable, or the given one, has changed since the last call."""
+        """Apply pending edits. Return whether the given variable (default: any) has changed since the last call."""
         self._attend()
         with self._record.lock:
             return bool(self._record.variables.tell(name))
 
     @harmless(_NO_CHANGES)
     def check_changes(self) -> tuple[Change, ...]:
-        """Apply pending edits. Return the changes since the last call as (name, old value, new value)."""
+        """Apply pending edits. Return the changes since the last call, each as (name, old value, new value)."""
         self._attend()
         with self._record.lock:
             return tuple(self._record.variables.tell())

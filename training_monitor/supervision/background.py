@@ -85,7 +85,7 @@ class SupervisionHandle:
         return "ended" if self._report else "failed" if self._error else "stopped"
 
     def result(self, timeout: float | None = None) -> RestartReport:
-        """Wait for the end of the supervision, and return the report of `auto_restart`.
+        """Wait until the supervision ends, and return the report of `auto_restart`.
 
         Args:
             timeout: maximum seconds to wait; None: no limit.
@@ -104,7 +104,10 @@ class SupervisionHandle:
         return self._report
 
     def stop_looking(self) -> None:
-        """End the supervision but not the job. Waits at most 2 s for its end. `start_supervision` resumes it."""
+        """End the supervision, and wait at most 2 s for its thread to end.
+
+        The job keeps running. To resume the supervision, call `start_supervision` again.
+        """
         self._stopping.set()
         self._thread.join(EXIT_SECONDS)
 

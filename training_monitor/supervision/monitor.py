@@ -36,7 +36,7 @@ EXIT_SECONDS = 2.0  # for which a program that ends waits for its background mon
 class JobMonitor:
     """Monitor one job, log or process. Each `update` is one round trip.
 
-    Earlier observations by other commands are included.
+    Its verdicts also use earlier observations by other commands.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class JobMonitor:
         """Look at the job once and return its status and progress.
 
         Returns:
-            A dict of status, current_step, throughput (steps/s or None), runtime and time_since_last_step in seconds
-            (the latter is None if unknown).
+            A dict of status, current_step, throughput (steps/s or None), runtime and time_since_last_step. The last two
+            are in seconds; time_since_last_step is None if unknown.
 
         Raises:
-            JobNotFound, CommandError: as in `look_at_job`.
+            JobNotFound: there is no such job. CommandError: the target could not be queried.
         """
         job = self.job
         if self.view is None and job.pid is not None and not (job.log_file or job.log_paths):
@@ -116,7 +116,7 @@ class JobMonitor:
         return self._observer.looks.all()
 
     def verdict(self, stagnation_threshold: float | None = None) -> Verdict:
-        """Judge the job by all observations so far. For `stagnation_threshold`, see `stall_policy`."""
+        """Return the verdict on all observations so far. For `stagnation_threshold`, see `stall_policy`."""
         return self._observer.judge(self._clock.time(), stall_policy(stagnation_threshold))
 
     def stall_reason(self, stagnation_threshold: float | None = 300) -> str | None:
@@ -128,12 +128,12 @@ class JobMonitor:
         return self.stall_reason(stagnation_threshold) is not None
 
     def report(self, status: str, reason: str, duration: float) -> MonitorReport:
-        """Build the report of a watch that took `duration` seconds."""
+        """Return the report of a watch that lasted `duration` seconds."""
         step = job_progress(self.view.progress).step if self.view else None
         return MonitorReport(status=status, duration=duration, final_step=step, job_id=self.job_id, reason=reason)
 
     def get_progress_summary(self) -> dict[str, Any]:
-        """Return total_steps, avg_throughput (steps/s over the looks so far) and eta_seconds; None where unknown."""
+        """Return total_steps, avg_throughput (steps/s over all looks) and eta_seconds; unknown values are None."""
         progress = self.view.progress if self.view else Progress()
         step, speed = job_progress(progress).step, None
         if step is not None and self._first and self._looked_at is not None:
@@ -162,7 +162,7 @@ def monitor_job(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> MonitorReport:
-    """Watch a job until it ends or stalls, and report the result. Blocks, and never changes the job.
+    """Watch a job until it ends or stalls, and return a report. Blocks; never changes the job.
 
     To wait for other conditions too, such as a step or a loss, prefer `wait_for`; to restart the job when it fails, use
     `auto_restart`.
@@ -182,8 +182,8 @@ def monitor_job(
         ended and no log shows the result), duration in seconds, final_step, job_id, reason.
 
     Raises:
-        JobNotFound: there is no such job at the first look.
-        CommandError: the target cannot be queried at the first look; later failures are retried.
+        JobNotFound: the first look found no such job.
+        CommandError: the target could not be queried at the first look; later failures are retried.
     """
     monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
     watch = _Watch(monitor, check_interval, timeout, stagnation_threshold, on_status_change, on_stall, on_view)
@@ -273,10 +273,10 @@ def detect_stall(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> bool:
-    """Return whether a job is stalled now, judged by one look and all earlier ones.
+    """Query a job, and return whether it is stalled now. Earlier observations are also considered.
 
-    Prefer `check_training`, which also returns the reason and distinguishes "not stalled" from "unknown". This function
-    returns False for both.
+    Prefer `check_training`, which also returns the reason. It distinguishes "not stalled" from "unknown", whereas this
+    function returns False for both.
 
     Args:
         stagnation_threshold: see `stall_policy`.
@@ -308,7 +308,7 @@ def start_background_monitor(
         options: keyword arguments of `monitor_job`.
 
     Returns:
-        The started thread, see `BackgroundMonitor`.
+        A `BackgroundMonitor`, whose thread has started.
     """
     ways = {name: options.pop(name) for name in ("store", "transport", "clock") if name in options}
 
@@ -324,9 +324,9 @@ def start_background_monitor(
 class BackgroundMonitor(threading.Thread):
     """A job monitor in a background thread. Its `repr` and its display in a notebook show the current verdict.
 
-    `start_background_monitor` returns it. The display does not query the target; it judges the observations so far.
-    When the thread has ended, `result` is the report, or `error` is the error that ended it. Both are None after
-    `stop`.
+    `start_background_monitor` returns it. The display does not query the target; its verdict is based on the
+    observations so far. When the thread has ended, either `result` is the report, or `error` is the error that ended
+    the thread. After `stop`, both are None.
     """
 
     result: MonitorReport | None = None

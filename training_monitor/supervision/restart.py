@@ -49,10 +49,10 @@ def auto_restart(
     """Supervise a job until it succeeds, restarting it from its newest complete checkpoint. Blocks.
 
     Args:
-        head_pod: a Ray head pod, or any other target, see `Target`. A scheduler's job is adopted, and submitted again
-            for each restart.
-        job_name: jobs are called NAME-attempt-N. If a job of this name (in its ID or its metadata) is running, it is
-            adopted and not started a second time.
+        head_pod: a Ray head pod, or any other target, see `Target`. A job of a scheduler such as Slurm is adopted, and
+            is submitted again for each restart.
+        job_name: the NAME in the job IDs, NAME-attempt-N. If a job with this name, in its ID or its metadata, is
+            already running, this job is adopted, and no other job is started.
         checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
             attempt starts from step 0.
         max_retries: maximum number of consecutive restarts without progress; see `decide_restart`.
@@ -60,31 +60,31 @@ def auto_restart(
             jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks. The exit of a process job is detected at once.
-        job_config: see `submit_job_with_resume`; default: the configuration of the latest Ray job of this name, or
-            otherwise of the latest one whose entrypoint contains this name as a word. For a scheduler's job, it adds
-            `env` and `resume_argument` to the scheduler's own configuration.
-        initial_job_id: an existing job to supervise, by its ID or a name.
+        job_config: see `submit_job_with_resume`; default: the configuration of the latest Ray job with this name,
+            otherwise of the latest Ray job whose entrypoint contains this name as a word. For a scheduler's job, `env`
+            and `resume_argument` are added to the scheduler's own configuration.
+        initial_job_id: the ID or name of an existing job to supervise.
         policy: all limits in one object, instead of the arguments above; see `RestartPolicy`.
-        take_over: take the training over from an active supervisor elsewhere, which then ends.
-        standby: wait while a supervisor elsewhere is active, and continue when it has died or was interrupted. If the
-            other supervisor supervised the job to its end, its result is reported and nothing is restarted. A job of
-            this name that runs again is adopted.
+        take_over: take over the training from an active supervisor on another machine; that supervisor then ends.
+        standby: wait while a supervisor on another machine is active, and continue when that supervisor has died or was
+            interrupted. If the other supervisor has supervised the job until it ended, that result is returned and
+            nothing is restarted. If a job with this name runs again, this job is adopted.
         on_event: called with each event; default: each event is printed to stdout, unless logging is configured (see
             `setup_logging`).
-        on_look: called after every look, with None or with the error of a failed look.
+        on_look: called after every look: with the error if the look failed, otherwise with None.
 
     Returns:
         A report with success, final_step, total_retries, outcome (completed | max_retries_reached | stopped |
         no_checkpoint_found | restart_failed), reason (begins with the outcome), job_id, attempts, steps_lost, goodput
-        (0..1 or None), duration, explanation (the cause of the last hang).
+        (0..1 or None), duration, and explanation (the cause of the last hang).
 
     Raises:
         AlreadySupervised: another active supervisor supervises this training. A dead supervisor is replaced.
         LeaseLost: another supervisor took the training over.
-        JobNotFound: there is neither a configuration nor a job to take it from.
+        JobNotFound: no configuration was given, and there is no job whose configuration could be used.
         SettingsError: an argument is invalid.
-        CommandError: the target could not be queried at the very start.
-        KeyboardInterrupt: passed on. The job keeps running; call again to continue supervising it.
+        CommandError: the target could not be queried at the start.
+        KeyboardInterrupt: the call was interrupted. The job keeps running; to resume the supervision, repeat the call.
     """
     from training_monitor.core.interrupts import only_looking
     from training_monitor.core.logger import logging_of_loop

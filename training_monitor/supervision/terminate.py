@@ -96,12 +96,12 @@ def terminate_training(
 ) -> TerminationReport:
     """Terminate a run: stop it, upload its newest complete checkpoint, notify, destroy the rented instance. Blocks.
 
-    All processes of the run get SIGTERM, and SIGKILL 10 s later; then it is verified that none is left. If this
-    function is interrupted at any point and called again, with any plan, it continues where it stopped, with the plan
-    of the first call. No step is done twice.
+    All processes of the run get SIGTERM, and 10 s later SIGKILL. Then this function verifies that no process is left.
+    If it is interrupted and called again, it continues where it stopped. It then follows the plan of the first call,
+    even if another plan is given. No action is done twice.
 
     Args:
-        plan: the steps to take; default: only stop the run.
+        plan: the actions to take; default: only stop the run.
         outbox: where notices are posted.
         on_event: called with each event.
 

@@ -103,13 +103,13 @@ def wait_for(
     Args:
         target, what: as in `check_training`; they must match exactly one training.
         conditions: finished, failed, stalled, step=N, epoch=N (completed epochs), gpu-idle[=DURATION] (default 5m),
-            checkpoint (a new complete one) or log=REGEX (a new line). If several conditions hold at the same look, the
-            first one counts.
+            checkpoint (a new complete one) or log=REGEX (a new line). If one look finds that several conditions hold,
+            the first of them counts.
         timeout: maximum seconds to wait, from the start of the wait; None: no limit.
-        handle: a name for the wait. If the calling process dies, the same call resumes the wait, with the same deadline
-            and the same initial checkpoints and log. If the wait has ended, its result is returned again. None: a new
-            name is chosen.
-        interval: seconds between looks; None: 2 to 60, growing with the duration of the wait.
+        handle: a name for the wait. If the calling process dies, repeat the call to resume the wait. The deadline stays
+            the same, and checkpoints and log lines count as new if they were written since the wait began. If the wait
+            has ended, its result is returned again. None: a new name is chosen.
+        interval: seconds between looks; None: from 2 to 60, increasing with the duration of the wait.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
         checkpoint_dir: the checkpoint folder; None: it is detected if possible.
         stopping: set this event, from any thread, to end the wait. The handle can be resumed later.
@@ -120,8 +120,8 @@ def wait_for(
 
     Raises:
         SettingsError: a condition is invalid, the handle belongs to a different wait, or several trainings match.
-        JobNotFound: there is no such training at the first look.
-        CommandError: the target cannot be queried at the first look; later failures are retried.
+        JobNotFound: the first look found no such training.
+        CommandError: the target could not be queried at the first look; later failures are retried.
     """
     kept, name = store or BestEffortStore(), handle or new_handle()
     asked = AskedWait(
@@ -160,7 +160,7 @@ def continue_wait(
 ) -> WaitReport:
     """Resume a wait that was started with `wait_for`. If the wait has ended, its result is returned at once.
 
-    While another process waits under this handle, this function waits for the result of that process.
+    If another process is already waiting with this handle, this function waits for that process and returns its result.
 
     Raises:
         JobNotFound: there is no such wait. Other errors are those of `wait_for`.

@@ -62,31 +62,32 @@ def watch_training(
 ) -> WatchReport | None:
     """Watch a run until it ends, send notices, and terminate it as `plan` specifies. Blocks.
 
-    If this function is killed and called again, it continues: no event is reported twice, and a termination that had
-    started is completed.
+    If the process is killed, call this function again to continue the watch. No event is reported twice, and a
+    termination that was in progress is completed.
 
     Args:
         plan: how to terminate a run that has stalled for its grace period or exceeded its hard limit. A run that ends
             by itself, successfully or not, is also saved according to this plan. None: the run is never changed.
-        outbox: where notices are posted, including one about an outage that lasts for the configuration's
-            `outage_after`.
+        outbox: where notices are posted. If an outage lasts for `outage_after` (a setting of the configuration), a
+            notice of the outage is posted too.
         heartbeat: pinged after every successful look, and whenever a termination makes progress.
         on_status: called with every look.
         on_event: called with all other events.
-        on_line: called with every new line of the log, which is then followed, see `TrainingWatcher.start_streaming`. A
-            line that reports the completion of the training, or that begins a traceback, makes the next look come
-            early.
+        on_line: called with every new line of the log. The log is then streamed, see `TrainingWatcher.start_streaming`.
+            If a line reports the completion of the training or begins a traceback, the next look is made early.
         stopping: set this event to end the watch but not the run.
-        take_over: with `plan`, take the training over from an active supervisor on another machine, which then ends.
-        on_look: called after every look with the error of a failed look, or with None.
+        take_over: with `plan`, take over the training from an active supervisor on another machine; that supervisor
+            then ends.
+        on_look: called after every look: with the error if the look failed, otherwise with None.
         refresh: set this event to look now; the watch clears it.
 
     Returns:
         A WatchReport; None when `stopping` was set.
 
     Raises:
-        JobNotFound, CommandError: only at the first look; later failures are retried.
-        AlreadySupervised, LeaseLost: with `plan`, another supervisor supervises the training, or took it over.
+        JobNotFound, CommandError: the first look failed; later failures are retried.
+        AlreadySupervised, LeaseLost: `plan` was given, but another supervisor supervises the training, or has taken it
+            over.
     """
     watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, on_look)
     with ExitStack() as closing:

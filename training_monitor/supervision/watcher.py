@@ -68,7 +68,7 @@ def watched_job(job: WatchedJob | str | Mapping[str, Any]) -> WatchedJob:
 
 @checked
 class TrainingWatcher:
-    """Watch one run. The state is kept in the store, so that another process can continue.
+    """Watch one run. The state is saved in the store, so that another process can continue the watch.
 
     Args:
         target: where the run is, see `Target`.
@@ -111,12 +111,12 @@ class TrainingWatcher:
     def poll(self) -> TrainingStatus:
         """Look at the run once, in one round trip.
 
-        While the log is streamed, this reads the log only until the stream has read it up to its end once: the state of
-        an earlier watch is not what is there now.
+        While the log is streamed, `poll` reads the log only until the stream has reached the end of the log once. Until
+        then, the saved state may be that of an earlier watch.
 
         Raises:
             JobNotFound: there is no such job.
-            CommandError: the target could not be queried; this look is then ignored.
+            CommandError: the target could not be queried; the state is then not changed.
         """
         with self._asking:
             stream = self._stream
@@ -143,18 +143,18 @@ class TrainingWatcher:
 
     @property
     def missing_log(self) -> str | None:
-        """Return the configured log if it has never existed, according to the last look; otherwise None."""
+        """Return the configured log if no look has found it so far; otherwise None."""
         look = self.last_look
         is_missing = look is not None and look.log is not None and look.log.missing and not look.log_tail
         named = self.job.log_file or " ".join(self.job.log_paths) or None
         return named if is_missing and self.state.cursor is None else None
 
     def check_for_stall(self) -> StallAnalysis:
-        """Return the stall analysis of the verdict, without querying the target."""
+        """Return the stall analysis of the current verdict, without querying the target."""
         return self.judge().stall or NOT_STALLING
 
     def judge(self) -> Verdict:
-        """Return the verdict on all observations so far, by any command, without querying the target."""
+        """Return the verdict without querying the target, from all observations so far by this and other commands."""
         with self.lock:
             return self.state.judge(self.clock.time(), self.config)
 
@@ -163,14 +163,16 @@ class TrainingWatcher:
         return list(self.get_checkpoint_listing().checkpoints)
 
     def get_checkpoint_listing(self) -> CheckpointListing:
-        """Return the checkpoints and the number of those not inspected. Raises SettingsError, CommandError."""
+        """Return the checkpoints, and how many were not inspected. Raises SettingsError, CommandError."""
         if self.job.output_dir is None:
             raise SettingsError("output_dir", None, "the folder to which the training writes its checkpoints")
         found = get_checkpoint_listing(self.job.output_dir, self.reached().target, transport=self.site.transport)
         return found or CheckpointListing(())
 
     def stop_training(self, grace: float | None = None) -> bool:
-        """Stop the run: SIGTERM to all its processes, SIGKILL after `grace` seconds (default: the configured 10).
+        """Stop the run: send SIGTERM to all its processes, and SIGKILL after `grace` seconds.
+
+        If `grace` is not given, the value in the configuration is used, which is 10 by default.
 
         Returns:
             True if it was verified that no process of the run is left; False if a process survived SIGKILL.
@@ -234,7 +236,7 @@ class TrainingWatcher:
         return self._reached
 
     def look(self, *, with_log: bool) -> Look:
-        """Query the target once. Record only how the log counts its steps. Raises JobNotFound, CommandError."""
+        """Query the target once, without saving the observation. Raises JobNotFound, CommandError."""
         is_first, self._is_first = self._is_first, False
         cursor, identity = self.state.cursor, self.state.identity
         lists = self._listed is None or self.clock.monotonic() - self._listed[0] >= self.list_seconds
@@ -275,7 +277,7 @@ class TrainingWatcher:
         return replace(look, checkpoints=found.checkpoints, unlisted_checkpoints=found.unlisted)
 
     def about_this(self, notice: Notice) -> Notice:
-        """Add the names of this run and its target to a notice, and a command that shows details."""
+        """Add to a notice the names of this run and its target, and a command that shows details."""
         what = word_for(self.job)
         if self.target.is_here and what == self.job.log_file:
             what = os.path.abspath(what)
@@ -289,11 +291,12 @@ class TrainingWatcher:
 
         If the connection is lost, it is reopened; until then, polls deliver the lines. No line is lost or repeated,
         even if the log is rotated (the rest of FILE.1 is read) or truncated. If the process is killed, the process that
-        continues may get the last two seconds again. Exceptions of `callback` are logged and do not end the streaming.
-        The process, GPUs and checkpoints are polled every `poll_interval`.
+        continues the watch may receive the lines of the last two seconds again. Exceptions of `callback` are logged and
+        do not end the streaming. The process, GPUs and checkpoints are polled every `poll_interval`.
 
         Returns:
-            A function that ends the streaming. It returns after the lines that have already arrived are delivered.
+            A function that ends the streaming. This function returns when all lines that have already arrived are
+            delivered.
 
         Raises:
             InvalidTransition: the log is already being streamed.
@@ -310,7 +313,7 @@ class TrainingWatcher:
         return self.stop_streaming
 
     def stop_streaming(self) -> None:
-        """End the streaming, if there is any."""
+        """End the streaming, if the log is being streamed."""
         if stream := self._stream:
             stream.stop()
             self._stream = None
@@ -331,7 +334,7 @@ class TrainingWatcher:
         self.store.save_run(self.key, self.state, finished=False)
 
     def save_alerts(self, alerts: Told) -> None:
-        """Save which events of this run were reported."""
+        """Save which events of this run have been reported."""
         with self.lock:
             self.state.alerts = alerts
             self.save()

@@ -47,15 +47,15 @@ def upload_checkpoint(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Upload a checkpoint from a target and verify that it arrived. If called again, continue the running upload.
+    """Upload a checkpoint from a target and verify that it arrived. A second call continues a running upload.
 
     Args:
         path: a file or a folder on the target.
         destination: hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX (set AWS_ENDPOINT_URL for storage other than Amazon's),
-            or the presigned URL of a PUT, for a single file.
-        incomplete: the model is not fully trained; the README on the hub states this.
-        pid: the training's process, whose environment may contain the hub's token.
-        env: environment variables for an upload to the hub, such as HF_TOKEN. They are never written to a file.
+            or a presigned PUT URL, for a single file.
+        incomplete: whether the model is not fully trained; the README on Hugging Face then states this.
+        pid: the training's process, whose environment may contain the Hugging Face token.
+        env: environment variables for an upload to Hugging Face, such as HF_TOKEN. They are never written to a file.
 
     Raises:
         SettingsError: the destination is invalid, or there are no credentials for it.

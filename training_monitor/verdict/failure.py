@@ -121,14 +121,14 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     """Classify why a job failed. docs/failures.md lists the categories.
 
     Args:
-        text: the end of its log, and other messages (kernel log, scheduler), in text order.
-        exit_code: its exit code as reported by a shell (137 is SIGKILL); negative numbers are signals.
+        text: the end of the job's log, and other messages (from the kernel log or the scheduler).
+        exit_code: the job's exit code as reported by a shell (137 is SIGKILL); negative numbers are signals.
         pod: the pod that ran the job, as reported by Kubernetes. If the reason why the pod ended is known, it takes
         precedence over the log.
 
     Returns:
-        A Failure. Its category is `none` with action `ignore` if there is no sign of a failure, and `unknown` with
-        action `restart` if the cause of a failure is unknown. Never raises.
+        A Failure. If there is no sign of a failure, its category is `none`, with action `ignore`. If the cause is
+        unknown, the category is `unknown`, with action `restart`. Never raises.
     """
     if pod is not None and (pod.reason in _POD or pod.category):
         category, action = (pod.category, None) if pod.category else _POD[pod.reason or ""]

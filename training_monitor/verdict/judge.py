@@ -46,11 +46,12 @@ def not_seen(why: str) -> Verdict:
 
 
 def judge(observations: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> Verdict:
-    """Judge one training by all observations of it, and return its state, verdict and reason.
+    """Return the state of a training, a verdict and a reason, based on all its observations.
 
     Args:
-        observations: oldest first, any number, from any command. Old observations count as much as new ones.
-        now: epoch seconds. The time since the last observation is not used as evidence.
+        observations: any number of observations from any commands, oldest first. Old observations count as much as new
+            observations.
+        now: the current time in epoch seconds. The time since the last observation is not used as evidence.
         policy: the limits for stalls and slowness.
     """
     seen = [each for each in observations if each.timestamp <= now]

@@ -59,7 +59,7 @@ class StallPolicy(PublicValue):
     """The limits beyond which a training counts as stalled or slow. Times are in seconds.
 
     Each `*_pause` is the shortest pause that counts as a hang in one situation: `idle_pause` if the GPUs are idle and
-    the processes invisible, `spinning_pause` if the GPUs are busy-waiting, `quiet_pause` if the visible processes
+    the processes are invisible, `spinning_pause` if the GPUs are busy-waiting, `quiet_pause` if the visible processes
     neither compute nor write, `spoken_pause` if the log still grows, `unknown_pause` if all that is known is that the
     log is silent (`first_pause` if the run has not paused before), `early_pause` while the usual time between steps is
     unknown, `busy_pause` if a process is working, `startup_pause` before the first step. A hang must also last longer
@@ -93,7 +93,7 @@ class StallPolicy(PublicValue):
 
     @property
     def shortest_pause(self) -> float:
-        """Return the shortest pause that can be a hang."""
+        """Return the duration of the shortest pause that can count as a hang."""
         return min(float(getattr(self, name)) for name in _pauses(_UNSEEN, _SHORT, _LONG))
 
 

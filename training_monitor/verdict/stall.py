@@ -59,20 +59,20 @@ _Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether
 
 
 def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> StallAnalysis:
-    """Find out whether your own samples of a training, oldest first, show a hang or slowness, and recommend an action.
+    """Analyze your own samples of a training, oldest first, for a hang or slowness, and recommend an action.
 
     Prefer `judge`, which also considers the job's status, its errors and its losses, or `check_training` for a training
     on a target. Beyond 720 samples, older ones are thinned out.
 
     Args:
-        samples: one per look; None means unknown.
-        now: epoch seconds. The time since the last sample is not used as evidence.
+        samples: one per observation; values that are None are unknown.
+        now: the current time in epoch seconds. The time since the last sample is not used as evidence.
 
     Returns:
         An analysis with is_stalling, kind hang_idle | hang_spinning | slow | not_started | suspended (None without a
         stall), confidence none | low | medium | high, and recommendation continue | alert | terminate. The
         recommendation is alert at first, and terminate after `grace_period`, unless the run is suspended, or slow with
-        an ETA that converges. signals are the numbers behind it (see `_signals`).
+        an ETA that converges. `signals` has the numbers that led to the result (see `_signals`).
     """
     seen = thin_looks([each for each in samples if each.timestamp <= now], MOST_SAMPLES)
     if not seen:
@@ -442,10 +442,10 @@ def _stalling(
 
 @checked
 class StallDetector:
-    """Run `analyze_stall` on samples that arrive one by one, and track whether a notice of the stall was sent.
+    """Run `analyze_stall` on samples that arrive one by one, and record whether a notice of the stall was sent.
 
-    After a recovery, the notice counts as not sent. For a training on a target, `check_training` takes and stores the
-    samples itself.
+    When the run recovers, this record is cleared. For a training on a target, use `check_training`, which takes and
+    stores the samples itself.
     """
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:

@@ -80,7 +80,7 @@ def explain_training(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ExplanationReport:
-    """Explain why a training hangs: compare the Python stacks of all ranks, and name the rank that is elsewhere.
+    """Explain why a training hangs: compare the Python stacks of all ranks, and name the rank that differs.
 
     This is read-only and stops no process. Stacks come from a `TrainingMonitor` in the script, from an installed
     `py-spy`, or from `sys.remote_exec` of Python 3.14, whichever works first. If none works, only information from the
@@ -88,7 +88,7 @@ def explain_training(
 
     Args:
         target: where the training runs, see `Target`; the other pods of a pod's training are found automatically.
-        what: a PID, a log, a job, or the name of either, as in `check_training`; None: the only training there.
+        what: a PID, a log, a job or a job name, as in `check_training`; None: the only training on the target.
         also: other targets on which ranks of the same training run, such as further ssh hosts.
         timeout: maximum seconds in total, at least 5. 32 hosts are queried at a time, each for at least 3 seconds.
         py_spy: the path of a py-spy executable on this machine, which is copied to the targets and removed afterwards.

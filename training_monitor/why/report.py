@@ -76,13 +76,13 @@ class SilentHostReport(TypedDict):
 
 
 class ExplanationReport(TypedDict):
-    """The result of `explain_training`: a roll call over all ranks, and its conclusion about a hang.
+    """The result of `explain_training`: the state of all ranks, and a conclusion about the hang.
 
     `explanation` is one paragraph, and `confidence` is none | low | medium | high. `state`, `verdict` and `reason` are
-    the judgment of the training as a whole; None if it could not be judged. `seconds` is the duration of the roll call,
-    and `at` its start (epoch seconds). `missing_ranks` were not found on any host; `unseen_ranks` may run on hosts that
-    were not queried or did not respond (the latter are in `silent`). `remedies` name missing permissions and tools;
-    `unknown` lists everything that could not be read.
+    the judgment of the training as a whole; None if it could not be judged. `seconds` is the duration of the
+    inspection, and `at` its start (epoch seconds). `missing_ranks` were not found on any host; `unseen_ranks` may run
+    on hosts that were not queried or did not respond (the latter are in `silent`). `remedies` lists missing permissions
+    and tools; `unknown` lists everything that could not be read.
     """
 
     schema: str
