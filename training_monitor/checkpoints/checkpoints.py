@@ -111,15 +111,16 @@ def list_checkpoints(
 ) -> list[Checkpoint]:
     """List the checkpoints in a directory, lowest step first; `complete` and `problem` show which ones are usable.
 
-    The newest checkpoints are inspected first, back to the newest complete one; older ones have `complete` None. At
-    most 20,000 files and 2 MB of file names are read; `get_checkpoint_listing` counts the checkpoints beyond that.
+    The newest checkpoints are inspected first, back to the newest complete checkpoint; `complete` is None for older
+    checkpoints. At most 20,000 files and 2 MB of file names are read; `get_checkpoint_listing` also returns the number
+    of checkpoints beyond these limits.
 
     The step comes from the header of a safetensors file, otherwise from the number in the name, or from the epoch if a
     framework counts only epochs. A file without a number beside numbered ones (`NAME.safetensors` beside
     `NAME_000000250.safetensors`) counts as the newest checkpoint of its step, even if NAME ends in a number. Files that
     are overwritten in place or have no number (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only if there are
-    no others. Their step is read from the header of a safetensors file; for other files it is 0 (unknown). If a tracker
-    file names a checkpoint that does not exist, this checkpoint is listed as incomplete.
+    no other checkpoints. Their step is read from the header of a safetensors file; for other files it is 0 (unknown).
+    If a tracker file names a checkpoint that does not exist, this checkpoint is listed as incomplete.
 
     Args:
         head_pod: the target that holds the directory; default: this machine.

@@ -161,7 +161,7 @@ class TrainingMonitorError(Exception):
 
 
 class SettingsError(TrainingMonitorError, ValueError):
-    """An invalid setting. `key` is its name, after the path of the settings file if it is in one."""
+    """An invalid setting. `key` is its name, with the prefix `FILE: ` if the setting is from a file."""
 
     def __init__(self, key: str, value: object, expected: str, *, file: str = "") -> None:
         self.value, self.expected = value, expected

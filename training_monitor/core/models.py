@@ -202,9 +202,9 @@ class Progress(PublicValue):
 
     `step` is the optimizer step of the job. If a log counts steps only within each epoch, `epoch_step` is this count
     and `epoch_steps` the number of steps per epoch; `job_progress` derives the step of the job from them. `epoch` and
-    `total_epochs` are as printed. `epochs_done` is the number of completed epochs, including the fraction of the
-    current one, and `epochs_planned` the total. `steps_before` is the number of steps in earlier epochs, for logs that
-    do not show the length of an epoch.
+    `total_epochs` are the values that the log shows. `epochs_done` is the number of completed epochs, including the
+    fraction of the current one, and `epochs_planned` the total. `steps_before` is the number of steps in earlier
+    epochs, for logs that do not show the length of an epoch.
     """
 
     step: int | None = None

@@ -42,8 +42,8 @@ class TerminationPlan(PublicValue):
     how the run ended by itself: finished | failed | stopped | ended. Only the model of a finished run is published as
     complete; the README of any other model gets `tags`. If the target cannot be reached for `unreachable_seconds`, the
     current action is abandoned. `is_hang` means that the run is terminated because it hangs. In that case, all ranks
-    are inspected first (see `explain_training`), for at most `roll_call_timeout` seconds. This value is at least 5, or
-    0 for no inspection.
+    are inspected first (see `explain_training`), for at most `roll_call_timeout` seconds. `roll_call_timeout` is at
+    least 5, or 0 for no inspection.
     """
 
     reason: str = "Stall detected, grace period expired"
@@ -74,11 +74,11 @@ class TerminationReport(PublicValue):
     None means that an action was not tried, or that its result is unknown. `stopped` is true if no process of the run
     is left; `left` lists the processes that survived SIGKILL as `PID STATE` (state D waits for a disk or driver).
     `checkpoint` is the checkpoint to upload. `destroyed` is True if the service confirmed that it destroyed the
-    instance. It is False if the instance was kept; `kept` is the reason. `gone` is true if two responses of the service
-    agree that the instance does not exist; if `destroyed` is not True in that case, the instance disappeared by itself
-    or the confirmation was lost. `unlisted_checkpoints` is the number of older checkpoints that were not inspected and
-    are not in `checkpoints`. `success` is true if every planned action was done. `explanation` is the cause of a hang,
-    and `roll_call` is the folder with the data collected from the ranks.
+    instance. `destroyed` is False if the instance was kept; `kept` is the reason. `gone` is true if two responses of
+    the service agree that the instance does not exist; if `destroyed` is not True in that case, the instance
+    disappeared by itself or the confirmation was lost. `unlisted_checkpoints` is the number of older checkpoints that
+    were not inspected and are not in `checkpoints`. `success` is true if every planned action was done. `explanation`
+    is the cause of a hang, and `roll_call` is the folder with the data collected from the ranks.
     """
 
     success: bool

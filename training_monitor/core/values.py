@@ -27,7 +27,7 @@ class Observation(PublicValue):
             `find_heartbeat`).
         epoch, total_epochs: completed epochs, including the fraction of the current one, and the total.
         status: status of the job; UNKNOWN if there is no job. exit_code, message: reported by the job.
-        is_running: whether its processes run. finished: whether its log shows that the training has ended.
+        is_running: whether its processes are running. finished: whether its log shows that the training has ended.
         failure: the cause of a failure; None while the training runs, unless its log ends in an error.
         runtime: seconds since it started. process: the identity of its process, `PID START BOOT`; this changes with
             every start.
@@ -35,7 +35,8 @@ class Observation(PublicValue):
             affect them.
         log_age: seconds since the last write to its log. step_age: seconds since the log line with its newest step.
         step_interval: the usual number of seconds between log lines with a step. step_time: median seconds per step of
-            the fastest third of its steps. Both are computed from the times and rates in its log.
+            the fastest third of its steps. step_interval and step_time are computed from the times and rates in its
+            log.
         file_age: seconds since the last write to the newest file in its checkpoint folder.
         cpu_seconds, written_bytes: CPU time of its processes, and bytes written by them, since they started. Child
             processes that have ended are included. cpu_cores, write_rate: the same per second, measured during the
@@ -49,8 +50,9 @@ class Observation(PublicValue):
         gpu_errors: descriptions of the faults of its GPUs.
         processes: number of its processes that were found; 0 if no process has its log open, or if no process is
             visible.
-        unseen_output: whether it runs but its output goes to a place that cannot be read.
-        bar_held: whether it prints a progress bar whose latest part is buffered by the system that stores its output.
+        unseen_output: whether the training runs but writes its output to a place that cannot be read.
+        bar_held: whether the training prints a progress bar, and the latest part of it is still in a buffer of the
+            system that stores the output.
     """
 
     timestamp: float
@@ -123,8 +125,8 @@ class Verdict(PublicValue):
 
     Attributes:
         state: starting | running | slow | suspended | stalled | finished | failed | stopped | unknown.
-        verdict: ok | warning | failed | unknown. It determines the exit code: 0 for ok and warning, 1 for failed, 3 for
-            unknown.
+        verdict: ok | warning | failed | unknown. The verdict determines the exit code: 0 for ok and warning, 1 for
+            failed, 3 for unknown.
         reason: one sentence with the evidence, such as the time without a step and its limit, the decisive line, or why
             the state is unknown.
         since: the start of this state, in epoch seconds.

@@ -117,11 +117,11 @@ class TrainingMetrics(PublicValue):
         job_status: status of the training's job in lower case; None if unknown. For a target that is not an instance,
             it usually equals `status`.
         message: the message of vast.ai or of the job.
-        absent: the reason why the training can no longer be found, if so; its values are then out of date.
+        absent: if the training can no longer be found, the reason; its values are then out of date.
         run: a number that distinguishes successive trainings on the same machine; 0: unknown.
         log_age: seconds between the last write to its log and the last look.
-        error: why the last look failed. stale_since: the time of the first in the current series of failed looks, in
-            epoch seconds; None if the last look succeeded. missing: whether the last look failed because the target
+        error: why the last look failed. stale_since: the time of the first failed look after the last successful look,
+            in epoch seconds; None if the last look succeeded. missing: whether the last look failed because the target
             does not exist.
         verdict: the result of `judge` for the training; None if the machine is not running, or if the row was not made
             by a fleet monitor.
@@ -249,10 +249,10 @@ class TrainingMetrics(PublicValue):
         2. The training has ended, according to `judge`. Failed: error. Stopped: warning. Finished: healthy, or a
            warning if the machine still costs money.
         3. The last look failed. The health is unknown, because earlier values may be out of date.
-        4. Otherwise, the verdict of `judge` determines the health. It is unknown before the first look, or if the job
-           or log cannot be found. A NaN loss is an error. A diverging, jumping or high loss, idle GPUs of a running
-           training, or a full disk change healthy to a warning. If the level is not healthy, these are only added to
-           the reason.
+        4. Otherwise, the verdict of `judge` determines the health. The health is unknown before the first look, or if
+           the job or log cannot be found. A NaN loss is an error. A diverging, jumping or high loss, idle GPUs of a
+           running training, or a full disk change healthy to a warning. If the level is not healthy, these are only
+           added to the reason.
 
         Args:
             thresholds: the limits beyond which a value causes a warning.

@@ -443,7 +443,7 @@ def why_log_unread(view: JobView, answers: Sequence[Answer[Any]]) -> TrainingMon
 def get_current_step(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> int | None:
-    """Return the latest step in a job's log, over all epochs; None before the first step or if there is no such job.
+    """Return the latest step in a job's log, counted over all epochs; None before the first step or without such a job.
 
     Raises:
         CommandError: the target could not be queried.
@@ -457,7 +457,7 @@ def get_current_step(
 def get_throughput(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> float | None:
-    """Return the latest throughput in a job's log in steps, else samples, else tokens per second; None if unknown."""
+    """Return the latest steps per second in a job's log, otherwise samples or tokens per second; None if unknown."""
     progress = by_name(look_with_log, Site.of(head_pod, namespace, transport), job_id).progress
     speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
     return next((speed for speed in speeds if speed is not None), None)

@@ -51,7 +51,7 @@ def stop_job(
         on_progress: called every few seconds with a description of what this function is waiting for.
 
     Returns:
-        The final status of the job: STOPPED, or the status with which it had already ended.
+        The final status of the job: STOPPED, or the status with which the job had already ended.
 
     Raises:
         JobNotFound: there is no such job.

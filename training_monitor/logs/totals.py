@@ -85,7 +85,7 @@ class LogTotals(PublicValue):
         self._line = line if len(line) <= 2 * _HALF_LINE else line[:_HALF_LINE] + line[-_HALF_LINE:]
 
     def close(self) -> None:
-        """Count the unfinished last line, because the log has ended."""
+        """Mark the end of the log, and count its unfinished last line."""
         line, self._line = self._line, ""
         self._read_all(line)
 

@@ -59,7 +59,7 @@ def check_training(
 
     Args:
         target: where the training runs, see `Target`.
-        what: a PID, a log file or a pattern for log files, a Ray job, a process job, or the name of either; None: every
+        what: a PID, a log file or a pattern for log files, or the ID or name of a Ray job or process job; None: every
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
         forget_ended: discard the results of earlier checks of the target, so that trainings that have ended are not

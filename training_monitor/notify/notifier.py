@@ -89,7 +89,7 @@ class TrainingNotifier:
         )
 
     def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:
-        """Send a notice through the first channel that accepts it, even if it was sent before. Do not store it.
+        """Send a notice, even if it was sent before, through the first channel that accepts it, without storing it.
 
         Raises:
             SettingsError: there is no such user.
@@ -115,7 +115,7 @@ class TrainingNotifier:
     def try_channel(
         self, channel: Channel, user: NotifiedUser, notice: Notice
     ) -> tuple[int, TrainingMonitorError | None]:
-        """Send through one channel, with retries after temporary failures. Return how often, and the last error."""
+        """Send through one channel, and retry temporary failures. Return the number of attempts and the last error."""
         for tried in range(1, TRIES + 1):
             error = self._send(channel, user, notice)
             if not isinstance(error, RestError) or not error.temporary or tried == TRIES:

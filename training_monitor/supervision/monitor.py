@@ -324,9 +324,9 @@ def start_background_monitor(
 class BackgroundMonitor(threading.Thread):
     """A job monitor in a background thread. Its `repr` and its display in a notebook show the current verdict.
 
-    `start_background_monitor` returns it. The display does not query the target; its verdict is based on the
-    observations so far. When the thread has ended, either `result` is the report, or `error` is the error that ended
-    the thread. After `stop`, both are None.
+    `start_background_monitor` returns such a monitor. The display does not query the target; its verdict is based on
+    the observations so far. When the thread has ended, either `result` is the report, or `error` is the error that
+    ended the thread. After `stop`, both are None.
     """
 
     result: MonitorReport | None = None

@@ -67,8 +67,8 @@ def auto_restart(
         policy: all limits in one object, instead of the arguments above; see `RestartPolicy`.
         take_over: take over the training from an active supervisor on another machine; that supervisor then ends.
         standby: wait while a supervisor on another machine is active, and continue when that supervisor has died or was
-            interrupted. If the other supervisor has supervised the job until it ended, that result is returned and
-            nothing is restarted. If a job with this name runs again, this job is adopted.
+            interrupted. If the other supervisor has supervised the job to its end, the result of that supervision is
+            returned and nothing is restarted. If a job with this name runs again, this job is adopted.
         on_event: called with each event; default: each event is printed to stdout, unless logging is configured (see
             `setup_logging`).
         on_look: called after every look: with the error if the look failed, otherwise with None.

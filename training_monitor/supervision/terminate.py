@@ -97,8 +97,8 @@ def terminate_training(
     """Terminate a run: stop it, upload its newest complete checkpoint, notify, destroy the rented instance. Blocks.
 
     All processes of the run get SIGTERM, and 10 s later SIGKILL. Then this function verifies that no process is left.
-    If it is interrupted and called again, it continues where it stopped. It then follows the plan of the first call,
-    even if another plan is given. No action is done twice.
+    If this function is interrupted and called again, it continues where it stopped. The plan of the first call is then
+    used, even if another plan is given. No action is repeated.
 
     Args:
         plan: the actions to take; default: only stop the run.

@@ -82,7 +82,7 @@ def watch_training(
         refresh: set this event to look now; the watch clears it.
 
     Returns:
-        A WatchReport; None when `stopping` was set.
+        A WatchReport; None if the watch was ended by `stopping`.
 
     Raises:
         JobNotFound, CommandError: the first look failed; later failures are retried.

@@ -154,7 +154,7 @@ class TrainingWatcher:
         return self.judge().stall or NOT_STALLING
 
     def judge(self) -> Verdict:
-        """Return the verdict without querying the target, from all observations so far by this and other commands."""
+        """Return the verdict on all observations so far, by this and other commands. The target is not queried."""
         with self.lock:
             return self.state.judge(self.clock.time(), self.config)
 

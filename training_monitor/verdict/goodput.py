@@ -39,10 +39,10 @@ def goodput(events: Iterable[RunEvent]) -> Goodput:
     """Compute the share of a run's wall time spent on steps that were not lost, and the other time by cause.
 
     Args:
-        events: the run's phases in time order. Each phase lasts from its `timestamp` to that of the next event; the
-            last event ends the run. `phase` is one of startup, training, checkpoint, evaluation, waiting, hang, end.
-            `step` is the optimizer step reached at that time, None if unknown. If a training phase begins at a lower
-            step than was reached before, the steps in between count as lost.
+        events: the run's phases in time order. Each phase lasts from its `timestamp` to the `timestamp` of the next
+            event. The last event ends the run. `phase` is one of startup, training, checkpoint, evaluation, waiting,
+            hang, end. `step` is the optimizer step reached at that time, None if unknown. If a training phase begins at
+            a lower step than was reached before, the steps in between count as lost.
 
     Returns:
         `goodput` is 0..1, or None if no step was observed. `seconds` is the time by cause: productive, startup,

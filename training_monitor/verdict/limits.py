@@ -58,14 +58,15 @@ _ENDLESS, _UNSEEN, _SHORT, _LONG = _pause(), _pause(), _pause(), _pause()  # pau
 class StallPolicy(PublicValue):
     """The limits beyond which a training counts as stalled or slow. Times are in seconds.
 
-    Each `*_pause` is the shortest pause that counts as a hang in one situation: `idle_pause` if the GPUs are idle and
-    the processes are invisible, `spinning_pause` if the GPUs are busy-waiting, `quiet_pause` if the visible processes
-    neither compute nor write, `spoken_pause` if the log still grows, `unknown_pause` if all that is known is that the
-    log is silent (`first_pause` if the run has not paused before), `early_pause` while the usual time between steps is
-    unknown, `busy_pause` if a process is working, `startup_pause` before the first step. A hang must also last longer
-    than `pause_factor` times the run's own longest pause of that kind, and `cadence_factor` times its usual time
-    between steps. A run is slow below `speed_drop_threshold` times its past speed. Its ETA converges if, over
-    `eta_seconds` or more, it shrinks by at least `eta_convergence_threshold` times the elapsed time.
+    Each `*_pause` is the shortest pause that counts as a hang in one situation. `idle_pause` applies if the GPUs are
+    idle and the processes are invisible, `spinning_pause` if the GPUs are busy-waiting, and `quiet_pause` if the
+    visible processes neither compute nor write. `spoken_pause` applies if the log still grows. `unknown_pause` applies
+    if the only evidence is a silent log, or `first_pause` if in addition the run has not paused before. `early_pause`
+    applies while the usual time between steps is unknown, `busy_pause` if a process is working, and `startup_pause`
+    before the first step. A hang must also last longer than `pause_factor` times the run's own longest pause of that
+    kind, and `cadence_factor` times its usual time between steps. A run is slow below `speed_drop_threshold` times its
+    past speed. The ETA of a run converges if, over `eta_seconds` or more, it shrinks by at least
+    `eta_convergence_threshold` times the elapsed time.
     """
 
     min_samples: Samples = 4

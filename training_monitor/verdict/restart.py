@@ -122,9 +122,9 @@ class LedgerEntry(PublicValue):
 class RestartDecision(PublicValue):
     """The decision whether to restart, and its reason. `delay` is in seconds, without jitter.
 
-    The next attempt should avoid `bad_checkpoints` and `excluded_nodes`. `suspect_checkpoints` lists a checkpoint once
-    for every three attempts that started from it and died before their first step; checkpoints listed less often are
-    tried first. `refusal` is the outcome of the run if it is not restarted.
+    The next attempt should avoid `bad_checkpoints` and `excluded_nodes`. `suspect_checkpoints` contains a checkpoint
+    once for every three attempts that started from it and died before their first step. The checkpoints that it
+    contains least often are tried first. `refusal` is the outcome of the run if it is not restarted.
     """
 
     restart: bool
@@ -158,12 +158,12 @@ def decide_restart(
 
     Returns:
         The decision. At most `max_retries` consecutive restarts without progress are allowed. After a user error, the
-        run is restarted once if it made progress before, otherwise not at all. After a NaN loss or a stop by a person,
-        it is never restarted. A node is avoided after a hardware fault, or if other ranks twice waited for a rank on
-        this node. If an attempt started from a checkpoint and made a step, this checkpoint is never blamed. A
-        checkpoint is bad after two failed attempts to load it. It becomes suspect when three attempts that started from
-        it died before their first step. Three identical failures without progress end the run, unless a checkpoint has
-        just become suspect.
+        run is restarted once if it made progress before, otherwise not at all. After a NaN loss, or if a person stopped
+        the run, it is never restarted. A node is avoided after a hardware fault, or if other ranks twice waited for a
+        rank on this node. If an attempt started from a checkpoint and made a step, this checkpoint is never blamed. A
+        checkpoint is bad after two failed attempts to load it. A checkpoint becomes suspect when three attempts that
+        started from it died before their first step. Three identical failures without progress end the run, unless a
+        checkpoint has just become suspect.
     """
     attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node, suspect_nodes, faulty_nodes, stepped))
     bad, suspect = _blamed_checkpoints(attempts)

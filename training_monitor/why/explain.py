@@ -82,9 +82,9 @@ def explain_training(
 ) -> ExplanationReport:
     """Explain why a training hangs: compare the Python stacks of all ranks, and name the rank that differs.
 
-    This is read-only and stops no process. Stacks come from a `TrainingMonitor` in the script, from an installed
-    `py-spy`, or from `sys.remote_exec` of Python 3.14, whichever works first. If none works, only information from the
-    kernel is used.
+    This function is read-only and does not stop any process. Stacks come from a `TrainingMonitor` in the script, from
+    an installed `py-spy`, or from `sys.remote_exec` of Python 3.14, whichever works first. If none of these works, only
+    information from the kernel is used.
 
     Args:
         target: where the training runs, see `Target`; the other pods of a pod's training are found automatically.
