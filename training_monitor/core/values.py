@@ -31,8 +31,8 @@ class Observation(PublicValue):
         failure: the cause of a failure; None while the training runs, unless its log ends in an error.
         runtime: seconds since it started. process: the identity of its process, `PID START BOOT`; this changes with
             every start.
-        awake_seconds: seconds since the target's boot, whose ID is `boot`, without suspended time. Clock changes do not
-            affect them.
+        awake_seconds: seconds since the target booted, without the time in which it was suspended; clock changes have
+            no effect. boot: the ID of this boot.
         log_age: seconds since the last write to its log. step_age: seconds since the log line with its newest step.
         step_interval: the usual number of seconds between log lines with a step. step_time: median seconds per step of
             the fastest third of its steps. step_interval and step_time are computed from the times and rates in its
@@ -41,13 +41,13 @@ class Observation(PublicValue):
         cpu_seconds, written_bytes: CPU time of its processes, and bytes written by them, since they started. Child
             processes that have ended are included. cpu_cores, write_rate: the same per second, measured during the
             look.
-        delay_seconds: time that its threads waited for a CPU. delay_cores: the same per second.
-        resume: the command that resumes the training, if its scheduler or container runtime has suspended it.
+        delay_seconds: the total time for which its threads waited for a CPU. delay_cores: the same per second.
+        resume: the command that resumes the training, if it was suspended by its scheduler or container runtime.
         suspended: the PIDs of its suspended processes (state T).
         blocked: number of its processes that wait in the kernel for a disk (state D).
         compilers: number of its processes that compile, including linkers and busy compile workers of PyTorch.
         oom_kills: number of processes killed for lack of memory, as counted by the kernel of the target.
-        gpu_errors: descriptions of the faults of its GPUs.
+        gpu_errors: descriptions of faults of its GPUs.
         processes: number of its processes that were found; 0 if no process has its log open, or if no process is
             visible.
         unseen_output: whether the training runs but writes its output to a place that cannot be read.
@@ -132,8 +132,8 @@ class Verdict(PublicValue):
         since: the start of this state, in epoch seconds.
         confidence: none | low | medium | high.
         recommendation: continue | alert | terminate.
-        seconds_without_step, limit_seconds: the time since the last step, and the limit beyond which it counts as a
-            stall.
+        seconds_without_step, limit_seconds: the time since the last step, and the limit beyond which this time counts
+            as a stall.
         remedies: what to try, or what would make the verdict more certain.
         failure: the cause, if the training failed.
         stall: the result of `analyze_stall`.

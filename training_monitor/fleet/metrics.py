@@ -94,7 +94,7 @@ class TrainingMetrics(PublicValue):
 
     Attributes:
         instance_id: the ID of a vast.ai instance, or the display name of another target.
-        gpu_type: the name reported by nvidia-smi or the service; `8x H100` for several GPUs.
+        gpu_type: the name reported by nvidia-smi or vast.ai; `8x H100` for several GPUs.
         status: for an instance, the status that vast.ai reports (created, loading, running, stopped, frozen, exited,
             rebooting, offline, unknown), or `lost` after it has disappeared from the account. For another target, the
             status of its job (pending, running, succeeded, failed, stopped), or unknown.
@@ -107,9 +107,9 @@ class TrainingMetrics(PublicValue):
         started_at: when the rental began. last_updated: when the values were read. Both are epoch seconds.
         recent_logs: the last ten lines of the training's log, oldest first.
         key: `TARGET` or `TARGET#JOB`, unique in the fleet. name: the display name.
-        groups: its groups in the settings file.
-        gpu_power: power draw divided by the power limit, 0 to 1. gpu_temperature: °C. ram_util: per cent of the
-            machine's memory in use.
+        groups: the groups that contain it, as defined in the settings file.
+        gpu_power: power draw divided by the power limit, 0 to 1. gpu_temperature: °C. ram_util: utilization of the
+            machine's memory in per cent.
         eta_seconds: time until the last step, at the training's current speed. epochs_done: completed epochs, including
             the fraction of the current one; `epoch` is the number of the current epoch.
         extra: values found by your own log patterns.
@@ -119,7 +119,7 @@ class TrainingMetrics(PublicValue):
         message: the message of vast.ai or of the job.
         absent: if the training can no longer be found, the reason; its values are then out of date.
         run: a number that distinguishes successive trainings on the same machine; 0: unknown.
-        log_age: seconds between the last write to its log and the last look.
+        log_age: seconds from the last write to the training's log until the last look.
         error: why the last look failed. stale_since: the time of the first failed look after the last successful look,
             in epoch seconds; None if the last look succeeded. missing: whether the last look failed because the target
             does not exist.
@@ -127,7 +127,7 @@ class TrainingMetrics(PublicValue):
             by a fleet monitor.
         explained: the saved result of the last `why` before this training (or an earlier attempt) was ended because of
             a hang.
-        found: whether the training was discovered on the machine of another row. The costs are in that row.
+        found: whether the training was discovered on the machine of another row, which then contains the costs.
         gpus: the GPUs that the training uses, as reported by its machine; empty if unknown.
     """
 

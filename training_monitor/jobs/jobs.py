@@ -443,7 +443,7 @@ def why_log_unread(view: JobView, answers: Sequence[Answer[Any]]) -> TrainingMon
 def get_current_step(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> int | None:
-    """Return the latest step in a job's log, counted over all epochs; None before the first step or without such a job.
+    """Return the latest step in a job's log, over all epochs; None before the first step, or if there is no such job.
 
     Raises:
         CommandError: the target could not be queried.

@@ -79,7 +79,7 @@ def watch_training(
         take_over: with `plan`, take over the training from an active supervisor on another machine; that supervisor
             then ends.
         on_look: called after every look: with the error if the look failed, otherwise with None.
-        refresh: set this event to look now; the watch clears it.
+        refresh: set this event to make the next look now; the watch clears the event.
 
     Returns:
         A WatchReport; None if the watch was ended by `stopping`.
