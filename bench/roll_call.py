@@ -73,7 +73,7 @@ def measure(training: Training, py_spy: str, store: Store, rounds: int) -> Itera
         net,
         "ms",
         None,
-        f"after subtracting {1000 * max(quiet):.0f} ms without a roll call",
+        f"without a roll call: {1000 * max(quiet):.0f} ms, already subtracted",
         "100 ms",
     )
 

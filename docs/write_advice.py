@@ -21,8 +21,8 @@ ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
 HEAD = """# What to try after an error of another tool
 
 When kubectl, ssh, vastai or a messaging service fails, the error quotes its message. If the message matches a pattern
-of this table, the error also contains a suggestion; otherwise it contains none about the cause. If a program was
-stopped at its time limit, its output until then is searched for the patterns.
+of this table, the error also suggests a fix. If a program was stopped at its time limit, the output that it had printed
+by then is searched for the patterns.
 
 In the first column, `questions` are prompts that wait for input, and `programs` stands for any program.
 

@@ -26,7 +26,7 @@ def write_secret_tables() -> str:
         lines.append(f"| {name} | {looks} | {masked} | {kept} |")
     lines += [
         "",
-        "| form of a token | begins with, or contains | secrets masked | texts kept |",
+        "| format of a token | begins with, or contains | secrets masked | texts kept |",
         "| --- | --- | ---: | ---: |",
     ]
     for name, form in sorted(TOKEN_FORMS.items(), key=lambda each: each[0].lower()):
@@ -36,7 +36,7 @@ def write_secret_tables() -> str:
     masked, kept = (sum(len(each[at]) for each in cases) for at in (0, 1))
     lines += [
         "",
-        f"In the tests of these {len(contexts)} contexts and {len(TOKEN_FORMS)} forms of tokens, {masked} secrets are"
+        f"In the tests of these {len(contexts)} contexts and {len(TOKEN_FORMS)} formats of tokens, {masked} secrets are"
         f" masked, and {kept + len(STAYS)} similar texts are kept.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Hosts with another key than in the user's files: refused, and no file is overwritten."""
+"""Hosts whose key differs from the key in the user's files: refused, and no file is overwritten."""
 
 from __future__ import annotations
 
