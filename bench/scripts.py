@@ -108,7 +108,7 @@ def restarts(rounds: int, folder: Path) -> Iterator[Row]:
 
         for _ in range(attempts // MOST_REMOVED + 1):
             restart()  # each removes as many as that of what is not kept
-        goal = "150 ms, 5 more processes" if attempts == 20 else "the same as after 20 attempts"
+        goal = "150 ms, at most 5 more processes" if attempts == 20 else "the same as after 20 attempts"
         name = f"a restart after {attempts} attempts, with `--keep-attempts {keep}`"
         yield row_of(name, measure(restart, rounds), scan, beside, goal)
 

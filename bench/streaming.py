@@ -81,7 +81,7 @@ def rows(lines: int = 200) -> Iterator[Row]:
             return process.kill
 
         own, reference = (1000 * statistics.median(delays) for delays in (ours, measure(tail, log, lines)))
-        yield Row("a new log line, until the callback", own, "ms", reference, "`ssh HOST tail -f`", "20 ms")
+        yield Row("delay from a new log line to the callback", own, "ms", reference, "`ssh HOST tail -f`", "20 ms")
         Surroundings(folder, folder / "tools", folder / "run", "").disconnect()
         server.stop()
 

@@ -1,4 +1,4 @@
-"""Data that a proxy of the environment receives: hosts queried by https, and nothing that is sent by http."""
+"""Data sent to a proxy that the environment sets: hosts queried by https, and nothing that is sent by http."""
 
 from __future__ import annotations
 

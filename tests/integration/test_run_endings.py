@@ -138,7 +138,7 @@ ROWS = (
     Row("script", "`os._exit(0)` after the last batch", "train(); os._exit(0)", "FINISHED", step=20, exit_code=0),
     Row("script", "killed after the last batch", "train(); time.sleep(.5); os.kill(os.getpid(), 9)", "FINISHED",
         code=-9, written="RUNNING", step=20),
-    Row("script", "killed before", "train(lambda: (time.sleep(.5), os.kill(os.getpid(), 9)))", "KILLED",
+    Row("script", "killed before the last batch", "train(lambda: (time.sleep(.5), os.kill(os.getpid(), 9)))", "KILLED",
         code=-9, written="RUNNING"),
     Row("child of multiprocessing", "its function returns", "ended(started(context, train))", "FINISHED",
         methods=ALL, step=20),
