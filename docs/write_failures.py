@@ -22,8 +22,8 @@ the end of the log, the exit status and the state of the pod.
 * The most recent evidence decides: an error before a later training step, loss or attempt is ignored.
 * A warning decides only if there is no other evidence.
 * Source code that a traceback quotes is ignored.
-* In a chain of exceptions, the last one decides. The first exception decides instead if the traceback calls it "the direct
-  cause" and it concerns hardware, memory, storage, network or the like.
+* In a chain of exceptions, the last one decides. The first exception decides instead if the traceback calls it "the
+  direct cause" and it concerns hardware, memory, storage, network or the like.
 
 The column *action* shows how `auto_restart` reacts. `restart_elsewhere` avoids the node on which the job failed, and
 `restart_previous_checkpoint` avoids the damaged checkpoint. A failure of class `user` is retried once if the run had

@@ -19,8 +19,8 @@ import training_monitor  # noqa: E402
 
 TITLE = """# Reference
 
-The names of `training_monitor`, and of its rooms what is not there already, each with its docstring. Written by
-`docs/write_reference.py`: edit the docstrings. [python.md](python.md) says where to begin.
+All public names with their docstrings: first those of `training_monitor`, then those that only its submodules contain.
+`docs/write_reference.py` generates this page from the docstrings. [python.md](python.md) is the introduction.
 """
 
 

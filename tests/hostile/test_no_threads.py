@@ -1,4 +1,4 @@
-"""A machine that refuses new threads: important data is kept, the rest fails with an error and leaves nothing behind."""
+"""A machine that refuses new threads: important data is kept; the rest fails with an error and leaves no trace."""
 
 from __future__ import annotations
 
