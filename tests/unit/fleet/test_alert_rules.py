@@ -68,7 +68,7 @@ def test_the_document_has_the_grammar_and_the_fields_of_the_reader() -> None:
     assert grammar(conditions) == grammar(alert_rules.__doc__ or "") != {}
     fields = conditions[conditions.index("`FIELD`: ") :].partition(". A test of")[0]
     assert re.findall(r"`([a-z_]+)`", fields) == [*REPORTED]
-    assert f"At most {MOST_TEXT} characters, and {MOST_DEPTH} nested parentheses" in " ".join(conditions.split())
+    assert f"at most {MOST_TEXT} characters and {MOST_DEPTH} levels of parentheses" in " ".join(conditions.split())
 
 
 def sentence(rules: dict[str, str], rule: str, chance: random.Random, depth: int = 0) -> str:
