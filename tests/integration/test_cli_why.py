@@ -41,7 +41,9 @@ def test_stacks_are_printed_for_each_rank_when_asked_for(hung: Training) -> None
     words = ("why", "local", pid_of(hung))
     done = run_command(*words, "--stacks")
     heads = [
-        line for line in done.stdout.splitlines() if re.fullmatch(r"rank \d \(pid \d+\) on local, in-script stacks", line)
+        line
+        for line in done.stdout.splitlines()
+        if re.fullmatch(r"rank \d \(pid \d+\) on local, in-script stacks", line)
     ]
     assert len(heads) == 4 and done.stdout.count("  MainThread\n") == 4
     assert f"load_batch ({hung.folder}/data.py:{PLACES['pipe'][1]})" in done.stdout
