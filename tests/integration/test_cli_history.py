@@ -146,7 +146,7 @@ def test_what_is_not_known_is_not_projected(cli: Cli, watched: float) -> None:
 
 def test_only_the_fields_asked_for_are_shown(cli: Cli, watched: float) -> None:
     rows = table(cli("7001", "--field", "loss", "--field", "epoch").stdout)
-    assert list(rows) == ["vast://7001", "FIELD", "loss", "epoch", "cost", "the"]
+    assert list(rows) == ["vast://7001", "FIELD", "loss", "epoch", "cost", "next"]
     assert rows["epoch"][1:] == ["-"] * 5
     assert table(cli("--field", "step").stdout)["MEMBER"] == ["SEEN", "STEP", "STEP"]
 

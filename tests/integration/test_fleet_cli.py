@@ -164,7 +164,7 @@ PAGES: Keys = (
     ("?", "^  PgUp +move one page|clear the log lines"),
     ("G", r"  Esc +cancel"),
     ("g", "^the table"),
-    ("Down", "^  c +forget"),
+    ("Down", "^  c +clear the log"),
     ("Escape", r"^ +NAME "),
 )
 MARKS: Keys = (
@@ -600,7 +600,7 @@ def test_ctrl_c_gives_the_terminal_back_and_leaves_nothing(screen: Screen, accou
     account.api.hang = LIST
     screen.start("80x24", *account.vast(), before="trap : INT;")
     assert account.api.hanging.wait(PATIENCE)
-    screen.shows(r"^ vast\.ai .*refreshing", "asking")
+    screen.shows(r"^ vast\.ai .*refreshing", "querying")
     screen.press("C-c")
     screen.ended(130)
     screen.shows("interrupted; nothing was stopped")

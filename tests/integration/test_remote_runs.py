@@ -281,7 +281,7 @@ class TestEditing:
         here.write("a")
         run = here.run("a")
         (here.path / "control_a.json").mkdir()
-        with pytest.raises(CommandFailed, match="not a file"):
+        with pytest.raises(CommandFailed, match="not a regular file"):
             here.runs.edit(run, {"lr": "2"})
         assert here.names() == ["a.json", "control_a.json"]
 

@@ -108,7 +108,7 @@ def test_all_that_is_known_is_on_the_screen(start: Callable[..., Training], scre
     file.write_bytes(file.read_bytes()[:500])
     screen.watch(training, "--output-dir", str(output), "--interval", "5", size=size)  # the second look tells the CPU
     screen.shows(
-        r"run/log +local +seen \d+s ago +next look in",
+        r"run/log +local +seen \d+s ago +next check in",
         "^── RUNNING",
         "^verdict +",
         "^last step +.* ago",
