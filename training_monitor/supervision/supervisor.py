@@ -516,12 +516,11 @@ class Supervisor(Hands):
         faulty = run.attempts[-1]["faulty_nodes"] or ()
         run = note_end(run, status, reason, failure or own_failure(status, reason, faulty), found)
         if run.config is None:
-            return self.done(
-                run, RunOutcome.RESTART_FAILED, "restart_failed: the job cannot be restarted without a job_config"
-            )
+            reason = "restart_failed: the job cannot be restarted without a job_config"
+            return self.done(run, RunOutcome.RESTART_FAILED, reason, found)
         decision = decide(run, self.policy)
         if decision.refusal:
-            return self.done(run, decision.refusal, decision.reason)
+            return self.done(run, decision.refusal, decision.reason, found)
         delay = decision.delay * (1.0 + self.policy.jitter * random.random())
         run = replace(run, phase="waiting", retries=run.retries + 1, restart_at=now + delay, stop_reason=None)
         avoided, kind = "", kind_of(run.job_id or "")
@@ -534,14 +533,14 @@ class Supervisor(Hands):
         blamed: Any = {"bad_checkpoints": decision.bad_checkpoints, "suspect_checkpoints": decision.suspect_checkpoints}
         return self.save(replace(run, **blamed, avoid_nodes=decision.excluded_nodes, followed=None))
 
-    def done(self, run: RunState, outcome: RunOutcome, reason: str) -> RunState:
+    def done(self, run: RunState, outcome: RunOutcome, reason: str, found: CheckpointListing | None = None) -> RunState:
+        """Record the end of the run; `found` are its checkpoints if they were just listed."""
         now = self.clock.time()
         if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
             run = update_attempt(run, ended_at=now)
-        newest = None
-        if run.checkpoint_dir:
-            with suppress(TrainingMonitorError):
-                newest = self.list_checkpoints(run).newest_complete
+        with suppress(TrainingMonitorError):
+            found = found or self.list_checkpoints(run)
+        newest = found.newest_complete if found else None
         saved = newest.step if newest else None
         self.outcome, success = outcome, outcome is RunOutcome.COMPLETED
         run = self.keep(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
