@@ -106,7 +106,6 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         (["status", "local"], 0),
         (["status", "local", "--json"], 0),
         (["status", "local", "good"], 0),
-        (["check", "local", "--json"], 0),
         (["check", "local", "good"], 0),
         (["logs", "local", "good"], 0),
         (["check", "local", "good", "--field", "step"], 0),
