@@ -60,7 +60,7 @@ class StallPolicy(PublicValue):
 
     Each `*_pause` is the shortest pause that counts as a hang in one situation. `idle_pause` applies if the GPUs are
     idle and the processes are invisible, `spinning_pause` if the GPUs are busy-waiting, and `quiet_pause` if the
-    visible processes neither compute nor write. `spoken_pause` applies if the log still grows. `unknown_pause` applies
+    visible processes neither compute nor write. `log_pause` applies if the log still grows. `unknown_pause` applies
     if the only evidence is a silent log, or `first_pause` if in addition the run has not paused before. `early_pause`
     applies while the usual time between steps is unknown, `busy_pause` if a process is working, and `startup_pause`
     before the first step. A hang must also last longer than `pause_factor` times the run's own longest pause of that
@@ -75,7 +75,7 @@ class StallPolicy(PublicValue):
     grace_period: Annotated[float, _ENDLESS] = 900.0
     idle_pause: Annotated[float, _UNSEEN] = 560.0
     spinning_pause: Annotated[float, _SHORT] = 120.0
-    spoken_pause: Annotated[float, _UNSEEN] = 400.0
+    log_pause: Annotated[float, _UNSEEN] = 400.0
     unknown_pause: Annotated[float, _UNSEEN] = 320.0
     busy_pause: Annotated[float, _LONG] = 1800.0
     startup_pause: Annotated[float, _LONG] = 1800.0

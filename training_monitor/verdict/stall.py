@@ -215,7 +215,7 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
     last = run.last
     floors = {
         "idle": policy.idle_pause,
-        "spoken": policy.spoken_pause,
+        "spoken": policy.log_pause,
         "spinning": policy.spinning_pause,
         "blocked": policy.quiet_pause,
         "quiet": policy.quiet_pause,
@@ -232,7 +232,7 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
         least = policy.startup_pause * (1.0 if pause in floors else 2.0 * starved)
         return max(least, min(LONGEST_LIMIT, SAVES_APART * apart))
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
-        floor = max(floor, policy.spoken_pause)  # a single look may fall between two writes
+        floor = max(floor, policy.log_pause)  # a single look may fall between two writes
     elif _is_early(run, pause):
         floor = max(floor, policy.early_pause)
     elif _is_first(run, pause, calm, policy):

@@ -140,6 +140,6 @@ def test_the_soft_limit_is_not_above_the_hard_one() -> None:
 
 def test_stall_after_is_four_times_longer_for_working_processes() -> None:
     policy = WatchConfig(stall_after=60).stall_policy
-    assert policy.idle_pause == policy.spinning_pause == policy.unknown_pause == policy.spoken_pause == 60
+    assert policy.idle_pause == policy.spinning_pause == policy.unknown_pause == policy.log_pause == 60
     assert policy.busy_pause == policy.startup_pause == 240
     assert WatchConfig().stall_policy == StallPolicy()

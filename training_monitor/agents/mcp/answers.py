@@ -151,7 +151,7 @@ def summarize(document: Mapping[str, Any]) -> str:
         reason = document.get("reason") or "; ".join(document.get("issues", ()))
         return _one_line(f"{verdict}: {reason}" if reason else verdict)
     if document.get("exit_status") == UNKNOWN:
-        return _one_line(f"UNKNOWN: {document.get('said') or 'not everything could be asked'}")
+        return _one_line(f"UNKNOWN: {document.get('stderr') or 'not everything could be asked'}")
     if "would" in document:
         return _one_line(f"NOTHING WAS DONE: {document['would']}")
     return _one_line(", ".join(_told(document)) or "nothing")

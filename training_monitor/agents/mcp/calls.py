@@ -118,8 +118,8 @@ def run_command(words: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any
         words, given: as for `command_line`.
 
     Returns:
-        The document, with `exit_status` (0 ok, 1 bad, 2 wrong use, 3 unknown, 4 taken over) and `said`, what the
-        command said beside it: with 3, why something is unknown.
+        The document, with `exit_status` (0 ok, 1 bad, 2 wrong use, 3 unknown, 4 taken over) and `stderr`, what the
+        command wrote there: with 3, why something is unknown.
 
     Raises:
         Refused: the command refused, and says why.
@@ -183,4 +183,4 @@ def _answer_of(words: Sequence[str], printed: str, exit_code: int | None, said: 
         raise CommandFailed(what, hint="check the arguments") from None
     if {"error", "kind", "hint"} <= found.keys() and isinstance(found["error"], str):
         raise Refused(found)
-    return {**found, "exit_status": exit_code, "said": said}
+    return {**found, "exit_status": exit_code, "stderr": said}
