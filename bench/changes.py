@@ -32,16 +32,17 @@ CHANGES = {
     "hello": "a command with `--json` and its document",
     "channel": "a channel of notifications: a POST with a secret token",
     "column": "a column of the fleet: screen, page, history, rules, Prometheus",
-    "key": "a key of a document: `host_name` in that of `check`",
+    "memory": "a key of a document, of a value that a look has: `memory_bytes` in that of `check`",
+    "key": "a key of a document, and the question for its value: `host_name` in that of `check`",
     "checkpoint": "a checkpoint layout: `snap-N/` with `DONE` as its mark",
     "logformat": "a log format",
     "failure": "a class of failures with action and advice",
 }
 # What the package has by now is measured on the last tree that did not have it.
 LAST_WITHOUT = {"source": "adc22ed"}
-# The most files of the package that a change should touch. A key for a fact that no target was asked for so far also
-# needs the question and its parser.
-GOALS = {"pod2": 2, "source": 2, "hello": 2, "channel": 2, "column": 1, "key": 1, "checkpoint": 1, "failure": 1}
+# The most files of the package that a change should touch: one place, and a line of a table where there is one. The
+# key with a question has three: the key, a line of a script, and a line of its parser.
+GOALS = dict(pod2=2, source=2, hello=2, channel=2, column=1, memory=1, key=3, checkpoint=1, failure=1)
 PLACES = ("package", "own test", "other tests", "pages")
 Counts = dict[str, tuple[int, int]]  # by place: files and lines
 
