@@ -182,8 +182,8 @@ def test_the_training_is_found_behind_a_sidecar(meshed: Pod) -> None:
 
 
 READERS = {
-    "wait": (["wait", "meshed", "--timeout", "1"], "still RUNNING"),
-    "wait for a step": (["wait", "meshed", "--for", "step=2", "--timeout", "20"], "step=2"),
+    "wait": (["wait", "meshed", "--timeout", "1"], "finished was not met within 1s"),
+    "wait for a step": (["wait", "meshed", "--for", "step=2", "--timeout", "20"], "reached step"),
     "watch": (["watch", "meshed", "--once"], "running  "),
     "watch a PID": (["watch", "meshed", "1", "--once"], "running  "),
     "why": (["why", "meshed"], "train.py"),

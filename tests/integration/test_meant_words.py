@@ -52,7 +52,7 @@ def test_a_program_that_looks_like_none_is_a_training_when_it_is_named(
 
 WORD_ALONE = {  # and what each command says of it
     "why": "rank",
-    "wait": "still RUNNING",
+    "wait": "finished was not met within 5s",
     "logs": "step 3/1000 loss",
 }
 

@@ -138,8 +138,9 @@ def test_a_step_ends_it_with_one_document_and_nothing_else(target: Place) -> Non
 
 def test_a_new_line_ends_it_and_is_told_harmless(target: Place) -> None:
     then = r"printf 'acc=0.93 \033]0;owned\007token=hf_AbCdEfGhIjKlMnOp\n'; sleep 600"
-    job = start_steps(target, "lines", count=20, then=then)
-    done = cli("wait", target.address, job, "--for", r"log=acc=0\.9", "--interval", "0.2", "--json")
+    job = start_steps(target, "lines", count=100, then=then)
+    words = ("--for", r"log=acc=0\.9", "--interval", "0.2", "--timeout", "60", "--json")
+    done = cli("wait", target.address, job, *words)
     assert done.returncode == 0 and document(done)["line"].startswith("acc=0.93")
     assert "hf_AbC" not in done.stdout and "\x1b" not in document(done)["reason"]
     done = cli("wait", target.address, job, "--for", r"log=acc=0\.9", "--interval", "0.2", "--timeout", "1")
@@ -347,7 +348,7 @@ def test_a_terminal_is_told_once_what_is_waited_for(local: Place) -> None:
     os.close(ours)
     lines = said.decode().splitlines()
     assert process.returncode == 0 and len(lines) == 2
-    assert lines[0].startswith("waiting (handle ") and "process:shown step=60: reached step" in lines[1]
+    assert lines[0].startswith("waiting (handle ") and "process:shown: reached step" in lines[1]
 
 
 def read_or_end(number: int) -> bytes:

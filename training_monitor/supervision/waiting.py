@@ -388,7 +388,7 @@ class _Waiting(Looker[Look, WaitReport]):
         if not is_over or (self.ended_looks < SURE_LOOKS and not is_last) or self.goes_on():
             return None
         outcome = "unknown" if verdict.state == "unknown" else "missed"
-        return self.end(outcome, f"{format_verdict(verdict)}, but {_joined(state.asked.conditions)} was not met")
+        return self.end(outcome, f"{format_verdict(verdict)}, but {_not_met(state.asked.conditions)}")
 
     def goes_on(self) -> bool:
         """Return whether a training goes on although its job has ended or stalled: its supervisor sees to that."""
@@ -437,7 +437,7 @@ class _Waiting(Looker[Look, WaitReport]):
     def why_nothing(self) -> str:
         asked = self.state.asked
         missing = "".join(f"; {error}" for error in self.errors.values())
-        return f"{_joined(asked.conditions)} was not met within {format_duration(asked.timeout)}; {self.said}{missing}"
+        return f"{_not_met(asked.conditions)} within {format_duration(asked.timeout)}; {self.said}{missing}"
 
     def interrupt(self) -> WaitReport:
         """Report that the waiting was stopped; another call goes on with it."""
@@ -483,6 +483,10 @@ class _Waiting(Looker[Look, WaitReport]):
 
 def _joined(conditions: Sequence[str]) -> str:
     return " or ".join(shown(each) for each in conditions)
+
+
+def _not_met(conditions: Sequence[str]) -> str:
+    return f"the condition {_joined(conditions)} was not met"
 
 
 def _in_words(asked: AskedWait) -> str:

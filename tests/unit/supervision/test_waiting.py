@@ -115,7 +115,7 @@ def test_a_training_that_fails_ends_it_whether_asked_for_or_not(tmp_path: Path, 
 def test_a_training_that_ends_before_the_step_ends_it(tmp_path: Path) -> None:
     report = World(tmp_path, Behaviour(total=300)).wait("step=301", "epoch=9")
     assert (report.outcome, report.condition, report.state, report.verdict) == ("missed", None, "finished", "ok")
-    assert report.reason == "finished at step 300 of 300, but step=301 or epoch=9 was not met"
+    assert report.reason == "finished at step 300 of 300, but the condition step=301 or epoch=9 was not met"
 
 
 def test_a_training_that_a_person_stops_ends_it(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_time_that_runs_out_ends_it_with_what_is_known(tmp_path: Path) -> None:
     world = World(tmp_path)
     report = world.wait("step=500", "failed", timeout=100)
     assert (report.outcome, report.condition, report.state, report.seconds) == ("timeout", None, "running", 100)
-    assert report.reason.startswith("step=500 or failed was not met within 1m40s; step 100 of 1000")
+    assert report.reason.startswith("the condition step=500 or failed was not met within 1m40s; step 100 of 1000")
 
 
 def test_a_wait_of_no_time_is_one_look(tmp_path: Path) -> None:

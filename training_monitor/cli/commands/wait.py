@@ -6,8 +6,6 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from dataclasses import replace
-from typing import Any
 
 from training_monitor.cli.argument_types import SECONDS_ABOVE_ZERO, STALLS, CommandParser
 from training_monitor.cli.command_table import Command
@@ -16,7 +14,6 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.outcomes import WaitReport
 from training_monitor.core.units import format_duration
 
-USUAL_INTERVAL = 30.0  # seconds between looks without --for
 TOLD_EVERY = 300.0  # seconds between two lines on a terminal
 _EXITS = {"met": OK, "missed": BAD}
 
@@ -28,7 +25,7 @@ def declare(command: CommandParser) -> None:
         "--for",
         "CONDITION",
         "finished, failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), checkpoint (new and complete) "
-        "or log=REGEX (new line); if repeated, waits for any",
+        "or log=REGEX (new line); if repeated, waits for any (default: finished)",
         action="append",
         dest="conditions",
     )
@@ -37,10 +34,10 @@ def declare(command: CommandParser) -> None:
     command.duration("--timeout", "maximum time to wait (default: no limit)")
     command.duration(
         "--leave-after",
-        "return after this time; --handle resumes the wait (default condition: finished)",
+        "return after this time; --handle resumes the wait",
         type=SECONDS_ABOVE_ZERO,
     )
-    command.duration("--interval", "time between looks (default: 30s; with --for it grows from 2s to 1m)")
+    command.duration("--interval", "time between looks (default: it grows from 2s to 1m)")
     command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
     command.value(
         "--checkpoint-dir",
@@ -54,31 +51,6 @@ def run(args: Namespace) -> int:
         return _list_waits(args)
     if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
         raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint as well")
-    if args.conditions or args.handle or args.leave_after or args.json:
-        return _wait_for_conditions(args)
-    return _wait_for_end(args)
-
-
-def _wait_for_end(args: Namespace) -> int:
-    from training_monitor.look.meant import find_one_at, reach
-    from training_monitor.supervision.monitor import monitor_job
-    from training_monitor.targets.asking import Site
-
-    site = reach(Site.of(args.target, args.namespace))
-    meant = find_one_at(site, args.what)
-    job, interval = replace(meant.job, name=meant.name), USUAL_INTERVAL if args.interval is None else args.interval
-    options: dict[str, Any] = {"on_view": lambda view: None}  # only the end is printed
-    report = monitor_job(site.target, job, interval, args.timeout, args.stall_after, **options)
-    step_text = "?" if report["final_step"] is None else report["final_step"]
-    say(
-        f"{report['job_id']} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
-        f"{report['reason']}"
-    )
-    return {"SUCCEEDED": OK, "TIMEOUT": UNKNOWN, "UNKNOWN": UNKNOWN}.get(report["status"], BAD)
-
-
-def _wait_for_conditions(args: Namespace) -> int:
-    """Wait for --for (default: finished), or go on with a wait by its handle; all of these have one JSON document."""
     from training_monitor.supervision.kept_waits import new_handle
 
     handle = args.handle or new_handle()
@@ -88,7 +60,7 @@ def _wait_for_conditions(args: Namespace) -> int:
         hint(f"\nno longer waiting; to resume: training-monitor wait --handle {handle}")
         raise SystemExit(interrupted_status(interrupt)) from None
     if not print_json(args, report):
-        say(f"{report.name or report.target} {report.condition or report.outcome}: {report.reason}")
+        say(f"{report.name or report.target}: {report.reason}")
         for error in report.errors:
             hint(f"not known: {error}")
     return _exit_of(report)
