@@ -21,8 +21,8 @@ ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
 HEAD = """# What to try after an error of another tool
 
 When kubectl, ssh, vastai or a messaging service fails, the error quotes its message. If the message matches a pattern
-of this table, the error also suggests a fix. If a program was stopped at its time limit, the output that it had printed
-by then is searched for the patterns.
+of this table, the error also suggests a fix. If a program was stopped at its time limit, the patterns are searched
+for in the output that the program had printed by then.
 
 In the first column, `questions` are prompts that wait for input, and `programs` stands for any program.
 
@@ -42,7 +42,7 @@ def write_advice() -> str:
 
 
 def shown(answer: dict[str, str]) -> str:
-    """Return the line of an answer that decides, shortened."""
+    """Return the deciding line of a message, shortened."""
     advised = find_advice(answer["said"], ADVICE[answer["tool"]])
     assert advised
     line = advised.line.replace("|", "/").replace("`", "'")

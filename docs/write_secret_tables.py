@@ -17,16 +17,16 @@ BEGIN, END = "<!-- written by docs/write_secret_tables.py -->\n", "<!-- end of w
 
 
 def write_secret_tables() -> str:
-    """Return the two tables, each row with the number of secrets that its tests mask, and of texts that they keep."""
+    """Return both tables; each row counts the tested secrets that are masked, and similar strings that are not."""
     contexts = {name: tuple(dict.fromkeys(each.example for each in rows)) for name, rows in CONTEXTS.items()}
-    lines = ["| context | example | secrets masked | texts kept |", "| --- | --- | ---: | ---: |"]
+    lines = ["| context | example | masked secrets | unmasked strings |", "| --- | --- | ---: | ---: |"]
     for name, examples in contexts.items():
         masked, kept = (sum(len(CONTEXT_CASES[each][at]) for each in examples) for at in (0, 1))
         looks = "<br>".join(f"`{each}`" for each in examples)
         lines.append(f"| {name} | {looks} | {masked} | {kept} |")
     lines += [
         "",
-        "| format of a token | begins with, or contains | secrets masked | texts kept |",
+        "| token format | begins with or contains | masked secrets | unmasked strings |",
         "| --- | --- | ---: | ---: |",
     ]
     for name, form in sorted(TOKEN_FORMS.items(), key=lambda each: each[0].lower()):
@@ -36,8 +36,8 @@ def write_secret_tables() -> str:
     masked, kept = (sum(len(each[at]) for each in cases) for at in (0, 1))
     lines += [
         "",
-        f"In the tests of these {len(contexts)} contexts and {len(TOKEN_FORMS)} formats of tokens, {masked} secrets are"
-        f" masked, and {kept + len(STAYS)} similar texts are kept.",
+        f"In the tests of these {len(contexts)} contexts and {len(TOKEN_FORMS)} token formats, {masked} secrets are"
+        f" masked, and {kept + len(STAYS)} similar strings are not.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -370,7 +370,7 @@ TOKEN_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (f"hf_{letters(34)}",),
         ("HF_HUB_ENABLE_HF_TRANSFER=1", "hf_transfer", "hf_hub_download_and_cache", "hf:me/model"),
     ),
-    "Hugging Face organisations": ((f"api_org_{letters(34)}",), ("api_org_x",)),
+    "Hugging Face organizations": ((f"api_org_{letters(34)}",), ("api_org_x",)),
     "Jina": ((f"jina_{_h(32)}{letters(28)}",), ("jina_v3",)),
     "JWT": ((f"eyJ{letters(20)}.eyJ{letters(40)}.{letters(43)}",), ("eyJ", "heyJude.mp3")),
     "Kaggle": ((f"KGAT_{_h(32)}",), ("KGAT_x",)),

@@ -1,4 +1,4 @@
-"""Folders that a rented machine sends: from a false archive, only listed files are written, with their listed sizes."""
+"""Folders sent by a rented machine: from a false archive, only listed files are written, with their listed sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad values for each parameter of the public functions: refused by name in a bounded message, or taken as valid."""
+"""Invalid values for each parameter of the public functions: refused by name in a short message, or taken as valid."""
 
 from __future__ import annotations
 

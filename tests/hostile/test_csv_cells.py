@@ -1,4 +1,4 @@
-"""CSV files in a spreadsheet: no hostile text is calculated, numbers stay numbers, and all is read back."""
+"""CSV files opened in a spreadsheet: no hostile text is calculated, numbers stay numbers, and all is read back."""
 
 from __future__ import annotations
 

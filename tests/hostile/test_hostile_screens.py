@@ -1,4 +1,4 @@
-"""Hostile texts on the terminal screens, wherever a text is shown: all output is inspected.
+"""Hostile text on the terminal screens, wherever a text is shown: all output is inspected.
 
 Nothing but the kit's own sequences steers the terminal, nothing that lies is among the text, and no line goes beyond
 the last column, by the widths of the C library.

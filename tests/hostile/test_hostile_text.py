@@ -1,4 +1,4 @@
-"""Texts of hostile machines in every interface: none deceives or controls it, and no text of ours is hidden."""
+"""Hostile text from targets in every interface: none deceives or controls it, and no text of ours is hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile texts on the web page in a browser: none acts, deceives or reveals a secret.
+"""Hostile text on the web page in a browser: none acts, deceives or reveals a secret.
 
 What the server sends is searched as it is on the wire, and the page is shown by a real Chromium.
 """

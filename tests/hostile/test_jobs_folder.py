@@ -1,4 +1,4 @@
-"""A jobs folder with foreign entries: they are reported, and all jobs are shown."""
+"""A jobs folder with entries that are not jobs: they are reported, and all jobs are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory cost of the worst replies: at most 60 MB more than a small reply to the same command."""
+"""Memory used by the worst replies: at most 60 MB more than a small reply to the same command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charges of jobs when workers die and prices rise: compared with the market's own account.
+"""Amounts charged for jobs when workers die and prices rise: compared with the market's own account.
 
 A job may be charged 5 % more or less than its machines cost, whoever destroyed them, and whenever its worker died.
 """

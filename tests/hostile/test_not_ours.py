@@ -1,4 +1,4 @@
-"""Foreign processes and files that imitate ours: no foreign process is signalled, and none of ours is forgotten."""
+"""Processes and files that imitate those of a job: no foreign process is signalled, and none of ours is forgotten."""
 
 from __future__ import annotations
 

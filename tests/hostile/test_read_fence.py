@@ -1,4 +1,4 @@
-"""Paths that a model gives to the MCP server: it reads logs and checkpoints of trainings, and no other file."""
+"""Paths that a language model passes to the MCP server: it reads logs and checkpoints of trainings, no other file."""
 
 from __future__ import annotations
 

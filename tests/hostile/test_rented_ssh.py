@@ -1,4 +1,4 @@
-"""User data that a rented machine receives by ssh: only what is needed."""
+"""User data that a rented machine receives over ssh: only what is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings that attack the program that reads their stacks: links, pipes, devices, foreign programs, a full /tmp.
+"""Trainings that attack the program reading their stacks: links, pipes, devices, foreign programs, a full /tmp.
 
 The scripts run in each shell as root, and the training belongs to another user, who may do with its own files whatever
 it likes, at any moment.

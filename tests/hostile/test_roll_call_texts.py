@@ -1,4 +1,4 @@
-"""Hostile names of functions and files in a roll call, in every interface, and a target that fails.
+"""Hostile names of functions and files in the stacks of a training, in every interface, and a target that fails.
 
 What a reader sees is on one line, without control characters, and holds no secret.
 """

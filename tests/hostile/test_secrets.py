@@ -1,4 +1,4 @@
-"""Secrets in every place where secrets occur, and a search of everything that commands produce."""
+"""Masking of secrets wherever they can appear, and a search of everything that commands produce."""
 
 from __future__ import annotations
 

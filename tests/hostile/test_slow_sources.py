@@ -1,4 +1,4 @@
-"""A source that does not respond: Ray, the GPU driver and a dead mount hang, and the other sources still respond."""
+"""A data source that does not respond: Ray, the GPU driver and a dead mount hang, and the others still respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet with random faults leaves nothing behind, and what grows is told from what is only noisy."""
+"""Processes and files left behind by a fleet with random faults, and what grows is told from what is only noisy."""
 
 from __future__ import annotations
 

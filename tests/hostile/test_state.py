@@ -1,4 +1,4 @@
-"""A state folder that others have changed, that a later version wrote, or that is damaged: refused, or begun anew."""
+"""A state folder that another user has changed, that a later version wrote, or that is damaged: refused or replaced."""
 
 from __future__ import annotations
 

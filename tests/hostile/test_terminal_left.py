@@ -1,4 +1,4 @@
-"""The terminal after a screen has ended: modes, cursor, mouse and echo are restored, and no core is dumped."""
+"""State of the terminal after a full-screen display has ended: modes, cursor, mouse and echo are restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outside tools that fail: missing, hanging, killed, silent, talkative. No verdict healthy or failed follows."""
+"""External tools that fail: missing, hanging, killed, silent, talkative. No verdict healthy or failed follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floods and old cookies at the web page: neither costs the owner a request, nor do they open the page."""
+"""Connection floods and old cookies sent to the web page: neither costs the owner a request or opens the page."""
 
 from __future__ import annotations
 

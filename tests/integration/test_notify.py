@@ -187,7 +187,7 @@ def test_a_refusal_is_followed_by_advice_that_fits_its_words(
         "telegram": (telegram(services), "add the bot" if "kicked" in body else "allow the bot to post"),
         "slack": (SlackWebhook(services.slack_webhook), "unarchive the channel"),
         "discord": (DiscordWebhook(services.discord_webhook), "thread_id"),
-        "email": (email(mail, "wrong"), "check the user and the password"),
+        "email": (email(mail, "wrong"), "check the user name and the password"),
     }
     channel, advice = channels[name]
     services.faults = [refuse(status, body)]

@@ -49,8 +49,8 @@ def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Su
 
 
 REFUSED = "check the address and port, and that the server is up"
-CUT = "try again: the connection was cut; if that persists, check the network and that the server is up"
-KEYS = "check the user name, and that the host has your public key (ssh-add -l lists your keys)"
+CUT = "try again: the connection was lost. If this happens again, check the network and the server"
+KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys of your agent)"
 UNKNOWN = {program: f"check that {program} works on its own" for program in ("ssh", "kubectl")}
 DENIED = "bob@gpu1: Permission denied (publickey)."
 CLOSED = "Connection closed by 10.0.0.5 port 22"
